@@ -15,7 +15,8 @@ from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.panel import FILLED
 from ipusim.app.render.style import REDONE, STAGE_SIZE
-from ipusim.app.render.sweep import ChartAxis, Panel, sweep_chart
+from ipusim.app.render.sweep import Panel, sweep_chart
+from ipusim.app.render.sweep_panel import ChartAxis
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import table_markdown
 from ipusim.pipeline.plan import Sync

@@ -6,8 +6,9 @@ from functools import cache
 from typing import Final
 
 from ipusim.app.render.figures import to_png
+from ipusim.app.render.tables import text_of
 from ipusim.app.scenario import load_request
-from ipusim.app.study.result import table_markdown, text_of
+from ipusim.app.study.result import table_markdown
 from ipusim.app.sweep.ceiling import COUNT, Ceiling, ceilings
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.measures import THROUGHPUT

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
+from ipusim.app.render.sweep import Panel, sweep_chart
+from ipusim.app.render.sweep_panel import ChartAxis, Limit
 from ipusim.app.scenario.load import load_request
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew

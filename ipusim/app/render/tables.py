@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from ipusim.api import analysis, timelines
 from ipusim.base.units import format_figure, format_seconds
@@ -24,6 +25,11 @@ class Table:
     def has_numbers(self, column: int) -> bool:
         """Return whether a column has numbers alone, which are written flush right; the first one has names."""
         return column > 0 and all(_NUMBER.fullmatch(row[column]) for row in self.rows if row[column])
+
+
+def text_of(value: Any) -> str:
+    """Return a value as tables have it: text as it is, all else as JSON, which is YAML too."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def summary_table(summary: analysis.RunTimes) -> Table:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from ipusim.app.render.tables import Table
+from ipusim.app.render.tables import Table, text_of
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.errors import MissingPackageError, OptionError, install_command
 
@@ -82,11 +82,6 @@ def _picture(chart: Chart, form: str) -> bytes:
 def json_bytes(data: object) -> bytes:
     """Return data as JSON that people can read and tools can compare."""
     return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def text_of(value: Any) -> str:
-    """Return a value as tables have it: text as it is, all else as JSON, which is YAML too."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def columns_of(rows: Rows) -> dict[str, list[Any]]:

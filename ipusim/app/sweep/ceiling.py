@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any, Final
 
 from ipusim.api import runs
+from ipusim.app.render.tables import text_of
 from ipusim.app.study.full_pipeline import Full
-from ipusim.app.study.result import text_of
 from ipusim.app.study.trial import tried
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep

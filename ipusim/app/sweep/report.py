@@ -11,11 +11,12 @@ from typing import Any, Final
 from ipusim.api import Sync, analysis, pipelines, runs
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
-from ipusim.app.render.sweep import ChartAxis, Limit, Panel, sweep_chart
-from ipusim.app.render.tables import Table
+from ipusim.app.render.sweep import Panel, sweep_chart
+from ipusim.app.render.sweep_panel import ChartAxis, Limit
+from ipusim.app.render.tables import Table, text_of
 from ipusim.app.study.best import best_first
 from ipusim.app.study.figures import figure_columns
-from ipusim.app.study.result import Result, text_of
+from ipusim.app.study.result import Result
 from ipusim.app.sweep.ceiling import COUNT, Ceiling
 from ipusim.app.sweep.measures import BUBBLE, LEARNT, MEASURES, MEMORY, THROUGHPUT, on_chart
 from ipusim.app.sweep.outcome import Outcome

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
-from ipusim.app.study.result import text_of
+from ipusim.app.render.tables import text_of
 from ipusim.app.study.trial import time_alone
 from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.journal import Journal, Keys

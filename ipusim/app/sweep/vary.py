@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, Final
 
 from ipusim.api import runs
-from ipusim.app.study.result import text_of
+from ipusim.app.render.tables import text_of
 from ipusim.base.errors import OptionError
 
 #: Points of one sweep: at a hundredth of a second each, a quarter of an hour.

@@ -13,9 +13,9 @@ from fractions import Fraction
 import pytest
 
 from ipusim.analysis.fits import Fits
+from ipusim.app.render.tables import text_of
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.app.scenario.load import load_job, load_request
-from ipusim.app.study.result import text_of
 from ipusim.app.sweep import journal as journals
 from ipusim.app.sweep.ceiling import ceilings
 from ipusim.app.sweep.crew import Crew

@@ -1,0 +1,289 @@
+"""A panel of a sweep's chart: a measure against the varied options, as lines or as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from ipusim.app.render.lettering import cut
+from ipusim.app.render.signs import SIGNS, draw_signs, sign_style
+from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
+from ipusim.app.render.tables import text_of
+from ipusim.base.units import format_figure
+
+#: Ratio of an axis's largest to its smallest value from which on the axis is logarithmic.
+_WIDE: Final = 16
+#: Labels of values below an axis.
+_MOST_TICKS: Final = 12
+#: Points of a line that have a marker each.
+_MOST_MARKERS: Final = 40
+#: Points of width of lines, the first one's and those of later ones, which may lie on it.
+_WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
+#: Ratio to the largest value from which on a level is not drawn.
+_FAR: Final = 4.0
+#: Part of a group's width that its bars take.
+_BARS: Final = 0.8
+#: Points of width that a name in a legend has at most.
+_NAME: Final = 560.0
+#: Columns that a legend has at most.
+_COLUMNS: Final = 4
+#: Part of a panel's height between bars and the legend above them.
+_BELOW_LEGEND: Final = 0.04
+#: Of a legend that covers what is behind it where it has a frame.
+_LEGEND: Final[Mapping[str, Any]] = {
+    "fontsize": TEXT_SIZE,
+    "frameon": False,
+    "facecolor": "white",
+    "edgecolor": "none",
+    "framealpha": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class ChartAxis:
+    """One varied option: its name, its values in order, and whether they are all numbers."""
+
+    name: str
+    values: tuple[Any, ...]
+    numeric: bool
+
+    @property
+    def distinct(self) -> list[Any]:
+        """Each value once."""
+        return list({text_of(value): value for value in self.values}.values())
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The limit that a line approaches.
+
+    Attributes:
+        others: values of the options beside the one along the line.
+        level: the limit, in the unit of the first panel.
+        near: the first place with 95 % of it, and what the line has there; None where that is not within the points.
+    """
+
+    others: tuple[Any, ...]
+    level: float
+    near: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Points:
+    """The points of a chart, with the values of one panel; None where a point has none."""
+
+    where: Sequence[tuple[Any, ...]]
+    values: Sequence[float | None]
+    fits: Sequence[bool]
+    ran: Sequence[bool]
+    unfit: str
+
+    @cached_property
+    def signs(self) -> list[str]:
+        """The sign of each point, one of SIGNS; empty where it has a value."""
+        refused, not_finite = SIGNS
+        pairs = zip(self.values, self.ran, strict=True)
+        return ["" if value is not None else not_finite if ran else refused for value, ran in pairs]
+
+    @property
+    def some_unfit(self) -> bool:
+        """Whether any point with a value does not fit."""
+        return any(not fit and value is not None for fit, value in zip(self.fits, self.values, strict=True))
+
+
+def _series(along: int, points: Points) -> dict[tuple[str, ...], list[int]]:
+    """Return the points that differ in the axis ``along`` alone, by the values of the others."""
+    series: dict[tuple[str, ...], list[int]] = {}
+    for number, point in enumerate(points.where):
+        others = tuple(text_of(value) for axis, value in enumerate(point) if axis != along)
+        series.setdefault(others, []).append(number)
+    return series
+
+
+def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
+    names = [axis.name for number, axis in enumerate(axes) if number != along]
+    return cut(", ".join(f"{name} {value}" for name, value in zip(names, others, strict=True)), TEXT_SIZE, _NAME)
+
+
+def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Points, limits: Sequence[Limit]) -> None:
+    """Draw a line for each combination of the other options; the first ones, where they are many.
+
+    A line breaks at a point without a value; the signs of such points are above the axis, in a row for each line.
+    """
+    series = _series(along, points)
+    levels = {tuple(map(text_of, limit.others)): limit for limit in limits}
+    drawn: list[Limit] = []
+    signs: set[str] = set()
+    rows = 0
+    for number, ((others, of), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
+        ordered = sorted(of, key=lambda point: points.where[point][along])
+        numbers = [point for point in ordered if points.values[point] is not None]
+        x = [points.where[point][along] for point in ordered]
+        y = np.array([points.values[point] for point in ordered], dtype=float)
+        width = _WIDTHS[number] if len(series) > 1 else 1.5
+        # A point between two breaks is nothing but its marker, which that of a later line may lie on.
+        breaks = len(numbers) < len(x)
+        every, size = marker if len(x) <= _MOST_MARKERS or breaks else "", 3.5 + width if breaks else 4.5
+        panel.plot(x, y, color=colour, marker=every, markersize=size, linewidth=width, label=_name(axes, along, others))
+        hollow = [point for point in numbers if not points.fits[point]]
+        panel.plot(
+            [points.where[point][along] for point in hollow],
+            np.array([points.values[point] for point in hollow], dtype=float),
+            marker,
+            color=colour,
+            markerfacecolor="white",
+            markersize=4.5,
+        )
+        if missing := [(points.where[point][along], points.signs[point]) for point in ordered if points.signs[point]]:
+            draw_signs(panel, missing, colour, rows)
+            signs |= {sign for _, sign in missing}
+            rows += 1
+        if others in levels:
+            middle = points.where[numbers[len(numbers) // 2]][along]
+            _draw_limit(panel, levels[others], colour, middle, alone=len(series) == 1)
+            drawn.append(levels[others])
+    for sign in (sign for sign in SIGNS if sign in signs):
+        panel.plot([], [], **sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
+    if points.some_unfit:
+        panel.plot(
+            [], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=4.5, label=f"hollow: {points.unfit}"
+        )
+    if len(series) > len(SERIES):
+        panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
+    if drawn and len(series) > 1:
+        panel.plot([], [], "--", color=FAINT_TEXT, linewidth=1.0, label="ceiling")
+        if any(limit.near is not None for limit in drawn):
+            panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="none", markersize=9, label="95 % of it")
+    _x_axis(panel, axes[along])
+
+
+def place_legend(panel: Axes) -> None:
+    """Put the legend of a panel where no line crosses it, in more columns if need be; else over the lines."""
+    if panel.get_legend_handles_labels()[1] in ([], [""]):
+        return
+    for columns in range(1, _COLUMNS + 1):
+        legend = panel.legend(**_LEGEND, loc="best", ncols=columns)
+        if _is_within(legend, panel) and not _is_crossed(legend, panel):
+            return
+    panel.legend(**{**_LEGEND, "frameon": True}, loc="best")
+
+
+def _is_within(legend: Legend, panel: Axes) -> bool:
+    return legend.get_window_extent().width <= 0.99 * panel.bbox.width
+
+
+def _is_crossed(legend: Legend, panel: Axes) -> bool:
+    box = legend.get_window_extent()
+    paths = [line.get_transform().transform_path(line.get_path()) for line in panel.lines]
+    return any(path.intersects_bbox(box, filled=False) or box.count_contains(path.vertices) for path in paths)
+
+
+def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
+    """Draw a ceiling and the point where the line gets near it; with words if it is the only line, near ``middle``."""
+    panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
+    if alone:
+        _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
+        panel.set_ylim(top=1.1 * limit.level)
+    if limit.near is None:
+        return
+    at, value = limit.near
+    panel.plot([at], [value], "o", color=colour, markerfacecolor="none", markersize=9)
+    if alone:
+        panel.plot([at, at], [0, value], color=colour, linestyle=":", linewidth=1.0)
+        panel.annotate(
+            f"95 % of it from {at:g} on",
+            (at, 0.45 * limit.level),
+            (-6 if at > middle else 6, 0),
+            textcoords="offset points",
+            ha="right" if at > middle else "left",
+            fontsize=TEXT_SIZE,
+            color=LINE,
+        )
+
+
+def _write_above(panel: Axes, level: float, words: str, points: float, **how: Any) -> None:
+    """Write words above the right end of a horizontal line, at a distance in points."""
+    panel.annotate(
+        words,
+        (1.0, level),
+        (-4, points),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=TEXT_SIZE,
+        color=LINE,
+        **how,
+    )
+
+
+def draw_level(panel: Axes, level: float, words: str) -> None:
+    """Draw a line across with words at its end, where the values come near it."""
+    top = panel.get_ylim()[1]
+    if level > _FAR * top:
+        return
+    panel.axhline(level, color=LINE, linestyle=":", linewidth=1.2)
+    _write_above(panel, level, words, 3, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})
+    panel.set_ylim(top=max(top, 1.2 * level))
+
+
+def _x_axis(panel: Axes, axis: ChartAxis) -> None:
+    """Name the axis along lines; a wide one goes by powers, with the values themselves below it."""
+    values = sorted(axis.distinct)
+    panel.set_xlabel(axis.name, fontsize=TEXT_SIZE)
+    if values[0] > 0 and values[-1] / values[0] >= _WIDE:
+        panel.set_xscale("log", base=2)
+        if len(values) > _MOST_TICKS:
+            powers = np.arange(np.ceil(np.log2(values[0])), np.floor(np.log2(values[-1])) + 1)
+            values = [2.0**power for power in powers[:: -(-len(powers) // _MOST_TICKS)]]
+        panel.set_xticks(values, [f"{value:,g}" for value in values])
+        panel.set_xticks([], minor=True)
+    elif len(values) <= _MOST_TICKS:
+        panel.set_xticks(values, [f"{value:,g}" for value in values])
+
+
+def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
+    """Draw groups of bars: a group for each value of the longest axis, a bar for each combination of the other axes."""
+    along = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
+    slots = {text_of(value): slot for slot, value in enumerate(axes[along].distinct)}
+    series = _series(along, points)
+    shown = list(series.items())[: len(SERIES)]
+    width = _BARS / len(shown)
+    handles: list[Patch | Line2D] = []
+    for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
+        at = [slots[text_of(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
+        heights = [points.values[number] or 0.0 for number in numbers]
+        bars = panel.bar(at, heights, 0.94 * width, color=colour)
+        if len(axes) > 1:
+            handles.append(Patch(color=colour, label=_name(axes, along, others)))
+        draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, at, strict=True)], colour)
+        for bar, number in zip(bars, numbers, strict=True):
+            if points.values[number] is not None and not points.fits[number]:
+                bar.set(facecolor="white", edgecolor=colour, hatch="///")
+    if points.some_unfit:
+        handles.append(Patch(facecolor="white", edgecolor=FAINT_TEXT, hatch="///", label=points.unfit))
+    handles += [
+        Line2D([], [], **sign_style(sign, FAINT_TEXT), label=meaning)
+        for sign, meaning in SIGNS.items()
+        if sign in points.signs
+    ]
+    if handles:
+        if len(series) > len(shown):
+            handles.append(Patch(alpha=0, label=f"the first {len(shown)} of {len(series)}"))
+        for columns in range(_COLUMNS, 0, -1):
+            legend = panel.legend(handles=handles, **_LEGEND, loc="upper left", ncols=columns)
+            if _is_within(legend, panel):
+                break
+        share = legend.get_window_extent().height / panel.bbox.height + _BELOW_LEGEND
+        panel.set_ylim(top=panel.get_ylim()[1] * max(1.2, 1 / (1 - share)))
+    panel.set_xlabel(axes[along].name, fontsize=TEXT_SIZE)
+    crowded = max(map(len, slots)) * len(slots) > 100
+    panel.set_xticks(range(len(slots)), list(slots), rotation=30 if crowded else 0, ha="right" if crowded else "center")
