@@ -78,8 +78,9 @@ def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica:
     ipu = replica * timeline.info.shards + own.ipu
     # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
-    live, in_fifos = ipu_levels(footprint, own.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
-    kept = kept_levels(footprint, own.ipu, timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]])
+    stage, kind = timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]]
+    live, in_fifos = ipu_levels(footprint, own.ipu, stage, kind)
+    kept = kept_levels(footprint, own.ipu, stage, kind)
     columns = [of.from_zero() for of in (live, in_fifos, *(levels for both in kept.values() for levels in both))]
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     of_row = np.concatenate([[NONE], np.repeat(rows, 2)])

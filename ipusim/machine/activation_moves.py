@@ -6,7 +6,8 @@ each move, unless I/O tiles or the merged copy carry the move out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -77,9 +78,10 @@ class ActivationMoves(Facility):
         self._clock, self._record = context.clock, context.recorder.record
         self._move = context.executor(ipu.replica).move
         self._ends = resources.ipus([ipu.number, there.number])
-        self._sends = _own(context.costs.moves, ipu)
+        stages = {stage for stage, _ in after}
+        self._sends = _own(context.costs.moves, ipu, stages)
         for later in context.rerouted:
-            context.clock.call_at(later.cycle, partial(self._reroute, _own(later.moves, ipu), later.dead))
+            context.clock.call_at(later.cycle, partial(self._reroute, _own(later.moves, ipu, stages), later.dead))
         self._under_way: dict[_Key, _UnderWay] = {}
         (self._waits,) = context.described(SpanKind.MOVE_WAIT, [ipu]).values()
         table = context.plan.instructions
@@ -197,13 +199,11 @@ class ActivationMoves(Facility):
         )
 
 
-def _own(moves: Mapping[tuple[int, int, int, int], Send], ipu: IpuId) -> dict[tuple[int, int], Send]:
+def _own(
+    moves: Mapping[tuple[int, int, int, int], Send], ipu: IpuId, stages: Iterable[int]
+) -> dict[tuple[int, int], Send]:
     """Return the moves of one IPU by stage and way, in plain numbers."""
-    return {
-        (stage, way): Send(send.bytes, int(send.lead_cycles), send.links, int(send.cycles))
-        for (replica, shard, stage, way), send in moves.items()
-        if (replica, shard) == (ipu.replica, ipu.shard)
-    }
+    return {(stage, int(way)): moves[ipu.replica, ipu.shard, stage, way].plain() for stage in stages for way in Way}
 
 
 def activation_moves(
@@ -218,9 +218,10 @@ def activation_moves(
     moved, plan = context.program.moved_activations, context.plan
     if moved is None:
         return
-    moves = moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets)
+    after: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    for move in moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets):
+        after[move.ipu][move.stage, move.micro_batch] = move.after
     for ipu in context.ipus():
-        own = {(move.stage, move.micro_batch): move.after for move in moves if move.ipu == ipu.shard}
-        if own:
+        if ipu.shard in after:
             there = context.ipu(ipu.replica, moved.place(ipu.shard, plan.shape.mapping))
-            yield ActivationMoves(context, ipu, there, own, carrier_of(ipu))
+            yield ActivationMoves(context, ipu, there, after[ipu.shard], carrier_of(ipu))

@@ -29,11 +29,6 @@ def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: P
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
 
-def _plain(send: Send) -> Send:
-    """Return a send in plain numbers, without the formulas that they are the values of: arithmetic is faster."""
-    return Send(send.bytes, int(send.lead_cycles), send.links, int(send.cycles))
-
-
 class _Way(NamedTuple):
     """Where the tensors go that a stage makes in a forward or a backward pass.
 
@@ -94,7 +89,7 @@ class Delivery(Facility):
                 mapping[source],
                 shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
                 mapping[source] == mapping[target],
-                send := _plain(sends.get((replica, copy, source, target), Send())),
+                send := sends.get((replica, copy, source, target), Send()).plain(),
                 not (send.lead_cycles or send.links),
                 resources.ipus([self._first_ipu + mapping[source], self._first_ipu + mapping[target]]),
             )

@@ -61,7 +61,6 @@ class StageFootprint:
         training: whether anything is kept at all.
         update: alive while the weight update runs: what it has loaded from Streaming Memory.
         recompute: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
-        moves: whether activations of micro-batches are moved out and back.
     """
 
     ipus: tuple[int, ...]
@@ -78,7 +77,6 @@ class StageFootprint:
     input_half: int = 0
     weight_half: int = 0
     temporary: int = 0
-    moves: bool = False
 
     @property
     def fifo_bytes(self) -> int:
@@ -213,7 +211,6 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
         input_half=away + weights + gradients + half,
         weight_half=weights + profile.weight_gradient_bytes + sums,
         temporary=profile.temporary_bytes,
-        moves=moves,
         update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
     )
 

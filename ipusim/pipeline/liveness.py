@@ -220,8 +220,9 @@ def peaks(plan: Plan, footprint: Footprint) -> tuple[Peak, ...]:
 
 def _peak(plan: Plan, footprint: Footprint, own: IpuFootprint) -> Peak:
     rows = np.flatnonzero(plan.ipu == own.ipu)
-    live, in_fifos = ipu_levels(footprint, own.ipu, plan.stage[rows], plan.kind[rows])
-    for number, kept in kept_levels(footprint, own.ipu, plan.stage[rows], plan.kind[rows]).items():
+    stage, kind = plan.stage[rows], plan.kind[rows]
+    live, in_fifos = ipu_levels(footprint, own.ipu, stage, kind)
+    for number, kept in kept_levels(footprint, own.ipu, stage, kind).items():
         moves = [move for move in footprint.moves if (move.ipu, move.stage) == (own.ipu, number)]
         gone = np.sort([move.gone for move in moves])
         there = np.sort([max(move.gone, move.there) for move in moves])

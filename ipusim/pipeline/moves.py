@@ -71,10 +71,11 @@ def moves_of(passes: Column, shape: PlanShape, moved: MovedActivations, *, meets
             if moved.to == "partner" and moved.place(home, shape.mapping) == home:
                 continue
             own = np.flatnonzero((ipu == home) & (stage == number) & (taking | (kind == Pass.FORWARD)))
-            events = list(zip(own.tolist(), taking[own].tolist(), micro_batch[own].tolist(), strict=True))
-            chosen = _chosen(events, moved.kept(shape.mapping), moved.buffers if not meets else 1)
-            rows = np.flatnonzero(ipu == home)
+            columns = zip(own.tolist(), taking[own].tolist(), micro_batch[own].tolist(), strict=True)
+            events = list(map(_Turn._make, columns))
+            chosen = _chosen(events, moved.kept(shape.mapping), 1 if meets else moved.buffers)
             if meets:
+                rows = np.flatnonzero(ipu == home)
                 found += _between_steps(chosen, home, number, step, rows, shape.overlapped_io, moved.to)
             else:
                 found += _beside_passes(chosen, home, number, moved.buffers)
@@ -98,8 +99,14 @@ def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
 
 
 def period_of(passes: Column, shape: PlanShape, moved: MovedActivations) -> int:
-    """Return the number of micro-batches after which moved micro-batches and others follow each other the same way."""
-    _, ipu, kind, stage, _ = passes.T
+    """Return the number of micro-batches after which moved micro-batches and others follow each other the same way.
+
+    Args:
+        passes: of an Order, shape (passes, 4).
+        shape: of the Order.
+        moved: what is moved.
+    """
+    ipu, kind, stage, _ = passes.T
     periods, kept = [1], moved.kept(shape.mapping)
     for number in range(shape.stages):
         for home in shape.ipus_of(number):
@@ -109,12 +116,8 @@ def period_of(passes: Column, shape: PlanShape, moved: MovedActivations) -> int:
     return math.lcm(*periods) * len(shape.copies)
 
 
-#: A pass that keeps a micro-batch, or (True) uses it: its row, whether it uses it, and the micro-batch.
-_Event = tuple[int, bool, int]
-
-
 class _Turn(NamedTuple):
-    """A pass of a moved micro-batch, which takes a buffer: its row, whether it uses what was kept, the micro-batch."""
+    """A pass that keeps a micro-batch or uses it: its row, whether it uses what was kept, and the micro-batch."""
 
     row: int
     takes: bool
@@ -133,25 +136,25 @@ def _most_kept(change: Column) -> int:
     return int(np.cumsum(change).max(initial=0))
 
 
-def _chosen(events: list[_Event], keep: int, buffers: int) -> list[_Turn]:
+def _chosen(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
     """Return the passes of micro-batches that are moved; none where all have room.
 
     Micro-batches that stay are spread evenly, so that moves of the others run beside passes over them.
     """
-    most = _most_kept(np.array([-1 if takes else 1 for _, takes, _ in events], np.int64))
+    most = _most_kept(np.array([-1 if turn.takes else 1 for turn in events], np.int64))
     if most <= keep + buffers:
         return []
     staying: set[int] = set()
     turns, rank = [], 0
-    for row, takes, micro_batch in events:
-        if not takes:
+    for turn in events:
+        if not turn.takes:
             if rank * keep % most < keep and len(staying) < keep:
-                staying.add(micro_batch)
+                staying.add(turn.micro_batch)
             rank += 1
-        if micro_batch not in staying:
-            turns.append(_Turn(row, takes, micro_batch))
-        elif takes:
-            staying.remove(micro_batch)
+        if turn.micro_batch not in staying:
+            turns.append(turn)
+        elif turn.takes:
+            staying.remove(turn.micro_batch)
     return turns
 
 

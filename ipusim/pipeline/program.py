@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal, TypeVar
 
 from ipusim.model.collective_call import CollectiveCall
@@ -78,7 +79,7 @@ class PipelineProgram:
             for stage in self.stages
         )
 
-    @property
+    @cached_property
     def moved_activations(self) -> MovedActivations | None:
         """The activations that are moved, with the stages that keep any bytes; None without such stages."""
         moved = self.offload.moved

@@ -78,11 +78,12 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
     if not plan.sync.meets:
         return CopyCosts((), (), ())
     sets, copy_of = _edge_sets(plan)
-    moved = _moved_with_copies(plan, program)
-    index: dict[tuple[int, Moved], int] = {}
-    copy_of = tuple([index.setdefault((of, moved.get(step, ())), len(index)) for step, of in enumerate(copy_of)])
-    copied = tuple((sets[of], more) for of, more in index)
-    meetings, links = shared()(_meetings, copied, plan.copy_rule, program, system)
+    copied: list[tuple[tuple[Edge, ...], Moved]] = [(edges, ()) for edges in sets]
+    if moved := _moved_with_copies(plan, program):
+        index: dict[tuple[int, Moved], int] = {}
+        copy_of = tuple([index.setdefault((of, moved.get(step, ())), len(index)) for step, of in enumerate(copy_of)])
+        copied = [(sets[of], more) for of, more in index]
+    meetings, links = shared()(_meetings, tuple(copied), plan.copy_rule, program, system)
     return CopyCosts(meetings, copy_of, links)
 
 

@@ -214,9 +214,11 @@ def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     """Yield the moves of activations by themselves, each alone at its Streaming Memory or on its links."""
-    ipu, code, stage, _, way = passes.plan.instructions.T
-    moves = np.column_stack([ipu, stage, way])[code == Code.MOVE].tolist()
-    often = Counter(map(tuple, moves))
+    if not costs.moves:
+        return
+    table = passes.plan.instructions
+    ipu, _, stage, _, way = table[table[:, 1] == Code.MOVE].T
+    often = Counter(zip(ipu.tolist(), stage.tolist(), way.tolist(), strict=True))
     for (replica, *of), send in costs.moves.items():
         shard, own, back = of
         parts: Sequence[int] = (send.lead_cycles, send.cycles)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
-import numpy as np
-
+from ipusim.base.cache import shared
 from ipusim.base.near_names import did_you_mean, expected_last
 from ipusim.hardware.system import System
-from ipusim.pipeline.instructions import NONE
 from ipusim.pipeline.moves import period_of
 from ipusim.pipeline.offload import MovedActivations, check_moved
 from ipusim.pipeline.shape import PlanShape
@@ -51,16 +50,24 @@ def resolve_moved(
 
 def with_period_of_moves(pipeline: PipelineSpec, schedule: Schedule) -> Schedule:
     """Return a schedule that repeats itself only where the moves of its activations do, too."""
-    spec, own = pipeline.offload_activations, schedule.period
-    if own is None or not isinstance(spec, MovedActivationsSpec):
+    spec = pipeline.offload_activations
+    if schedule.period is None or not isinstance(spec, MovedActivationsSpec):
         return schedule
-    moved = MovedActivations(spec.to, None, spec.keep, spec.buffers)
+    return shared()(_with_moves, schedule, MovedActivations(spec.to, None, spec.keep, spec.buffers))
+
+
+def _with_moves(schedule: Schedule, moved: MovedActivations) -> Schedule:
+    of_passes = schedule.period
+    assert of_passes is not None
+
+    @cache
+    def of_moves(shape: PlanShape) -> int:
+        return period_of(schedule.laid_out(shape).passes, shape, moved)
 
     def period(shape: PlanShape) -> int:
         """Return the period of passes and moves, as those of a run that is long enough for its ramps show it."""
-        step, passes = schedule.step(shape), own(shape)
+        step, passes = schedule.step(shape), of_passes(shape)
         count = step * math.ceil((schedule.ramps(shape) + passes) / step)
-        order = schedule.laid_out(replace(shape, micro_batches=count))
-        return math.lcm(passes, period_of(np.insert(order.passes, 0, NONE, axis=1), order.shape, moved))
+        return math.lcm(passes, of_moves(replace(shape, micro_batches=count)))
 
     return replace(schedule, period=period)
