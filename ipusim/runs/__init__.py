@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ipusim.base.lazy import lazy
 
 if TYPE_CHECKING:
-    from ipusim.runs.assemble.lay_out import device_and_plan
+    from ipusim.runs.assemble.lay_out import device_and_plan, order_options
     from ipusim.runs.assemble.limits import MAX_CYCLES, MAX_SAMPLE_ELEMENTS, most_session_runs
     from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
     from ipusim.runs.assemble.named_files import with_stages

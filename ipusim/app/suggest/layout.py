@@ -91,14 +91,15 @@ class Layouts:
 
     def _shape(self, choice: Choice) -> tuple[Schedule, pipelines.PlanShape]:
         """Return the schedule, and the least shape that a choice could have."""
-        return schedules.schedule_of(choice.schedule, self._baseline.request.folder), pipelines.PlanShape(
+        schedule = schedules.schedule_of(choice.schedule, self._baseline.request.folder)
+        return schedule, pipelines.PlanShape(
             mapping=choice.mapping,
             micro_batches=self._baseline.serialization,
             training=self._baseline.training,
             recompute=choice.recompute == rules.THEN_BACKPROPAGATE,
             recompute_inline=choice.recompute == rules.INTERLEAVED,
             serialization=self._baseline.serialization,
-            group_size=self._baseline.request.options.pipeline.micro_batch_group_size or 0,
+            **runs.order_options(self._baseline.request.options.pipeline, schedule),
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:

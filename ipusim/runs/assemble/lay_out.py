@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ipusim.hardware.rates import Rates
 from ipusim.hardware.system import System
 from ipusim.pipeline.plan import Plan
@@ -13,6 +15,7 @@ from ipusim.runs.assemble.schedule_options import micro_batches_of, without_sche
 from ipusim.runs.assemble.stages import RequestedStage, requested_stages
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
 from ipusim.runs.findings import Findings
+from ipusim.runs.request.pipeline_spec import PipelineSpec
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
 from ipusim.schedules.features import Feature
@@ -79,8 +82,7 @@ def lay_out(
         serialization=pipeline.batch_serialization_iterations,
         mirrored=schedule.mirrored,
         segments=segments,
-        group_size=(pipeline.micro_batch_group_size or 0) if Feature.GROUPS in schedule.supports else 0,
-        authors=pipeline.authors_order and Feature.AUTHORS_ORDER in schedule.supports,
+        **order_options(pipeline, schedule),
     )
     system = system_for(mapping)
     if segments > 1 and not all(stage.costs for stage in requested or ()):
@@ -91,3 +93,11 @@ def lay_out(
         )
         return system, None
     return system, None if shape is None else resolve_plan(options, schedule, shape, findings, shorter=shorter)
+
+
+def order_options(pipeline: PipelineSpec, schedule: Schedule) -> dict[str, Any]:
+    """Return the options of a schedule's order as a PlanShape has them; the default of an option that it lacks."""
+    return {
+        "group_size": (pipeline.micro_batch_group_size or 0) if Feature.GROUPS in schedule.supports else 0,
+        "authors": pipeline.authors_order and Feature.AUTHORS_ORDER in schedule.supports,
+    }
