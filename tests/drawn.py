@@ -43,3 +43,9 @@ def assert_legible(figure: Figure, drawn: Sequence[tuple[str, Bbox]]) -> None:
     for (one, here), (other, there) in combinations(drawn, 2):
         apart = here.x1 <= there.x0 or there.x1 <= here.x0 or here.y1 <= there.y0 or there.y1 <= here.y0
         assert apart, (one, other)
+
+
+def contrast(one: float, other: float) -> float:
+    """Return the contrast of two relative luminances, as WCAG 2 defines it."""
+    light, dark = max(one, other), min(one, other)
+    return (light + 0.05) / (dark + 0.05)

@@ -34,22 +34,26 @@ class Validate:
     tables: list[Table]
 
 
+def run_once(module, name, *words):
+    """Run the command, and keep what the function ``name`` of a module finds in it."""
+    found, real = [], getattr(module, name)
+
+    def kept(*asked):
+        found.append(real(*asked))
+        return found[-1]
+
+    with mock.patch.object(module, name, kept), recorded() as tables:
+        done = ipusim("validate", *words, columns=None)
+    assert (done.returncode, done.stderr) == (0, "")
+    return Validate(done, found[0], tables)
+
+
 @pytest.fixture(scope="session")
 def validate():
     """The command as anybody calls it, run once for all tests that look at what it says and finds."""
     from ipusim.app.fidelity import validation  # noqa: PLC0415
 
-    found = []
-
-    def validated(*asked):
-        found.append(real(*asked))
-        return found[-1]
-
-    real = validation.validated
-    with mock.patch.object(validation, "validated", validated), recorded() as tables:
-        done = ipusim("validate", columns=None)
-    assert (done.returncode, done.stderr) == (0, "")
-    return Validate(done, found[0], tables)
+    return run_once(validation, "validated")
 
 
 @pytest.fixture(scope="session")
@@ -57,17 +61,7 @@ def validate_schedules():
     """The command with --schedules, run once for all tests that look at what it says and finds."""
     from ipusim.app.published import validation  # noqa: PLC0415
 
-    found = []
-
-    def validated():
-        found.append(real())
-        return found[-1]
-
-    real = validation.validated_schedules
-    with mock.patch.object(validation, "validated_schedules", validated), recorded() as tables:
-        done = ipusim("validate", "--schedules", columns=None)
-    assert (done.returncode, done.stderr) == (0, "")
-    return Validate(done, found[0], tables)
+    return run_once(validation, "validated_schedules", "--schedules")
 
 
 @pytest.fixture

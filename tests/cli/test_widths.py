@@ -16,10 +16,9 @@ import pytest
 from rich.cells import cell_len
 
 from ipusim.app.cli import app
-from ipusim.app.run_folder import report
-from ipusim.app.study.result import Result
 from ipusim.app.terminal import print_text
 from tests.cli.commands import ipusim
+from tests.cli.test_printed_tables import FILES
 from tests.effort import draws_everything, runs_slowest, sampled
 from tests.places import SCENARIOS
 
@@ -59,7 +58,7 @@ SAYING = (
 def no_files(monkeypatch, tmp_path):
     """Leave out the files of results, which are other tests' business."""
     monkeypatch.chdir(tmp_path)
-    for holder, name in ((report, "run_files"), (Result, "files")):
+    for holder, name in FILES:
         monkeypatch.setattr(holder, name, lambda *_, **_options: {})
 
 

@@ -12,6 +12,7 @@ from matplotlib.text import Text
 
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
+from tests.drawn import contrast
 from tests.effort import sampled
 from tests.gallery import PICTURES, assert_same_picture, drawn_of, figure, figure_pixels, pixels, png
 
@@ -44,11 +45,6 @@ def letters(text, extent):
     if text.get_rotation():
         return np.array([x0 + _WITHOUT_TAILS * (x1 - x0), y0, x1 - _WITHOUT_TAILS * (x1 - x0), y1])
     return np.array([x0, y0 + _WITHOUT_TAILS * (y1 - y0), x1, y1 - _WITHOUT_TAILS * (y1 - y0)])
-
-
-def contrast(one, other):
-    light, dark = max(one, other), min(one, other)
-    return (light + 0.05) / (dark + 0.05)
 
 
 @sampled(2)

@@ -14,7 +14,7 @@ from ipusim import Picture
 from ipusim.app.render.figures import finished
 from ipusim.app.render.style import luminance
 from ipusim.base.errors import OptionError
-from tests.drawn import drawn_texts, words
+from tests.drawn import contrast, drawn_texts, words
 from tests.effort import sampled
 from tests.gallery import pixels
 from tests.places import SCENARIOS
@@ -117,11 +117,6 @@ def test_a_text_that_is_cut_or_lies_over_another_is_named():
     figure.texts[-1].set_position((0.99, 0.5))
     with pytest.raises(OptionError, match=r"over the title. would be cut off"):
         finished(figure, picture)
-
-
-def contrast(one, other):
-    light, dark = max(one, other), min(one, other)
-    return (light + 0.05) / (dark + 0.05)
 
 
 @sampled(2)

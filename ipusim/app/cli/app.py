@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from ipusim.base.errors import OptionError
-from ipusim.base.units import enumerated
 from ipusim.base.version import __version__
 
 app = typer.Typer(
@@ -89,6 +88,8 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
         forms = [name for name in FORMS if values.pop(f"as_{name}")]
         names = [*forms, *(name for name in ("verbose", "quiet") if values.get(name))]
         if len(names) > 1:
+            from ipusim.base.units import enumerated
+
             several = "both" if len(names) == 2 else "several"
             raise OptionError(names[0], f"expected one of {enumerated('{}' for _ in names)}, got {several}", *names)
         command(**values, form=FORMS[forms[0]] if forms else "")

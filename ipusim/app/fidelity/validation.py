@@ -109,11 +109,9 @@ class Validation(Result):
             charts["products"] = lambda: products.products_chart(self.products)
         return charts
 
-    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return the content of one file, or of every file, each kind of measurement in files of its own."""
-        if names is not None and {*names} != {*self.names}:
-            return super().files(names)
-        files = super().files([name for name in self.names if name.endswith(".png")])
+    def folder_files(self) -> dict[str, bytes]:
+        """Return the content of every file, each kind of measurement in files of its own."""
+        files = self.single_files([name for name in self.names if name.endswith(".png")])
         if self.products:
             files["products.csv"] = products.products_csv(self.products)
         if self.throughputs:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.compare import compare as study
 from ipusim.app.compare.comparison import Comparison as Compared
-from ipusim.app.compare.comparison_files import ComparisonResult
+from ipusim.app.compare.comparison_files import ComparisonResult, comparison_chart
 from ipusim.app.compare.comparison_words import verdict
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.folder import RunFolder
@@ -85,7 +85,7 @@ class Comparison(Found):
             ProgramError: for the name of no run.
             OutputError: for more traces than fit.
         """
-        return ComparisonResult(self._result, title, traces, picture).charts()["comparison"]()
+        return comparison_chart(self._result, title, traces, picture)
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:

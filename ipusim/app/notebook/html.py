@@ -38,10 +38,9 @@ def _row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
     return f"<tr>{''.join(drawn)}</tr>"
 
 
-def paragraph(text: str, bold: bool = False) -> str:
-    """Return a sentence of its own; nothing of an empty one."""
-    words = f"<b>{escape(text)}</b>" if bold else escape(text)
-    return f"<p>{words}</p>" if text else ""
+def paragraph(text: str) -> str:
+    """Return a sentence as a paragraph; nothing for an empty one."""
+    return f"<p>{escape(text)}</p>" if text else ""
 
 
 def picture(png: bytes, text: str) -> str:

@@ -13,13 +13,12 @@ from ipusim.app.notebook import html
 from ipusim.app.notebook.checked import checked
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
 from ipusim.app.notebook.result import Found
-from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table, summary_table
-from ipusim.app.render.titles import default_title
-from ipusim.app.render.window import Window, part_window
+from ipusim.app.render.window import part_window
 from ipusim.app.run_folder.columns import ipu_columns, memory_columns, span_columns
+from ipusim.app.run_folder.pictures import trace_chart
 from ipusim.app.study.figures import figure_rows
 from ipusim.app.study.result import Result
 
@@ -66,12 +65,7 @@ class RunShown(Result):
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the trace of an execution."""
-        return {"trace": lambda: _trace(self.timeline, part_window(self.timeline))}
-
-
-def _trace(timeline: Timeline, shown: Window, picture: Picture = DEFAULT) -> Chart:
-    title = default_title(timeline, shown, headline=picture.title)
-    return execution_trace(timeline, shown.start, shown.end, title=title, picture=picture)
+        return {"trace": lambda: trace_chart(self.timeline, part_window(self.timeline))}
 
 
 class Shown(Found):
@@ -121,7 +115,7 @@ class Shown(Found):
             OutputError: for a phase that the execution has not, for cycles outside the run, and for both.
             TimelineError: for an execution that the run has not.
         """
-        return _trace(self.timeline, part_window(self.timeline, start, end, phase, execution), picture)
+        return trace_chart(self.timeline, part_window(self.timeline, start, end, phase, execution), picture)
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each figure of the run; needs pandas.

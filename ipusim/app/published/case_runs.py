@@ -68,9 +68,19 @@ class Ran:
     copies: int
 
     @property
+    def idle(self) -> int:
+        """Cycles of the makespan in which the busiest device does not work."""
+        return self.makespan - self.work
+
+    @property
+    def bubble(self) -> int:
+        """Cycles of the cost in which the busiest device does not work."""
+        return self.cost - self.work
+
+    @property
     def rate(self) -> Fraction:
         """The bubble rate of Qi et al., by the cost."""
-        return 1 - Fraction(self.work, self.cost)
+        return Fraction(self.bubble, self.cost)
 
 
 @lru_cache(maxsize=1024)
@@ -96,9 +106,7 @@ def job_of(case: Case, **holds: int) -> Job:
     job = assemble(request).whole
     tasks = tasks_of(replace(job, costs=_with_copies(job, case)))
     assert tasks is not None, "of whole micro-batches with one copy of each stage"
-    # A micro-batch counts 2 until its input half ends, and then 1, as the authors of the search have it.
-    halves = [1] * case.ipus
-    words = in_turns(tasks, case.micro_batches, [2 * case.cap] * case.ipus, [2] * case.ipus, halves)
+    words = in_turns(tasks, case.micro_batches, case.cap)
     assert words is not None, "of a stage a device, with backward passes in halves"
     letters = letters_of(without_periods(tasks, words, case.micro_batches))
     found = assembled(request, schedules.in_words(SEARCHED, letters))

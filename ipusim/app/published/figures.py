@@ -134,7 +134,7 @@ def _forwards(number: int) -> _Figure:
 FIGURES: Final[Mapping[str, _Figure]] = {
     "bubble rate": lambda row, _: _ran(row).rate,
     "makespan": lambda row, _: Fraction(_ran(row).makespan, SCALE),
-    "idle": lambda row, _: Fraction(_ran(row).makespan - _ran(row).work, SCALE),
+    "idle": lambda row, _: Fraction(_ran(row).idle, SCALE),
     "peak": lambda row, _: Fraction(_ran(row).peak),
     "order": _order,
     "stages of forward passes": _forwards(0),
@@ -148,7 +148,7 @@ FIGURES: Final[Mapping[str, _Figure]] = {
     "GiB of activations": _activations,
     "GiB of weights and optimizer": _weights,
     "% of activations": _share_of_activations,
-    "bubble over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.cost - run.work)),
+    "bubble over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.bubble)),
     "activations over 1F1B's": _over_1f1b(lambda run, chunks: Fraction(run.peak, chunks)),
     "copies over 1F1B's": _over_1f1b(lambda run, _: Fraction(run.copies)),
 }

@@ -16,8 +16,8 @@ from ipusim.app.published.case_runs import Case, Ran, ran
 FORMS: Final = Path(__file__).parent / "forms.csv"
 #: What forms give, of a run.
 _FIGURES: Final[Mapping[str, Callable[[Ran], int]]] = {
-    "bubble": lambda run: run.makespan - run.work,
-    "bubble by cost": lambda run: run.cost - run.work,
+    "bubble": lambda run: run.idle,
+    "bubble by cost": lambda run: run.bubble,
     "makespan": lambda run: run.makespan,
     "peak": lambda run: run.peak,
 }

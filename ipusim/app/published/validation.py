@@ -7,7 +7,7 @@ a form are facts of different kinds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -17,7 +17,7 @@ from typing import Any, Final
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.published.figures import EXPLANATIONS, Held, held_values
 from ipusim.app.published.forms import Form, read_forms
-from ipusim.app.published.rows import DIGITS, FITTED, RANKING, read_published
+from ipusim.app.published.rows import DIGITS, FITTED, RANKING, PublishedValue, read_published
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
 from ipusim.base.csv_table import csv_bytes
@@ -36,6 +36,11 @@ class Ranking:
     """Values of one case and figure, the largest printed one first, which are ranked two by two."""
 
     values: tuple[Held, ...]
+
+    @property
+    def row(self) -> PublishedValue:
+        """The row of the first value, with the table, group and figure of all."""
+        return self.values[0].row
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, str, str], ...]:
@@ -92,7 +97,7 @@ class ScheduleValidation(Result):
 
     def outcomes(self, table: str = "", figure: str = "") -> Counter[str]:
         """Return how many pairs have each outcome, of a table and a figure alone where they are named."""
-        rows = [(ranking, ranking.values[0].row) for ranking in self.rankings]
+        rows = [(ranking, ranking.row) for ranking in self.rankings]
         chosen = (of for of, row in rows if table in ("", row.table) and figure in ("", row.figure))
         return Counter(outcome for ranking in chosen for _, _, outcome in ranking.pairs)
 
@@ -191,7 +196,7 @@ class ScheduleValidation(Result):
             case = row.table, f"{row.group}, {row.name}", row.figure
             made.append(("value", *case, row.printed, held.shown, held.verdict))
         for ranking in self.rankings:
-            row = ranking.values[0].row
+            row = ranking.row
             for first, second, outcome in ranking.pairs:
                 case = row.table, f"{row.group}, {first} and {second}", row.figure
                 made.append(("pair", *case, None, None, outcome))
@@ -207,15 +212,13 @@ class ScheduleValidation(Result):
     def _ranked(self) -> Iterator[str]:
         """Yield the rankings of each table and figure, in words."""
         yield "Where inputs are missing, or a measurement has parts that no schedule has, order alone can be held."
-        rows = (ranking.values[0].row for ranking in self.rankings)
+        rows = (ranking.row for ranking in self.rankings)
         for table, figure in dict.fromkeys((row.table, row.figure) for row in rows):
             of = self.outcomes(table, figure)
             yield f"{table}, {figure}: {of[SAME]} of {of.total()} as printed, {of[TIE]} tied."
 
-    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return the content of one file, or of every file, each tally in a file of its own."""
-        if names is not None and {*names} != {*self.names}:
-            return super().files(names)
+    def folder_files(self) -> dict[str, bytes]:
+        """Return the content of every file, each tally in a file of its own."""
         contents = (csv_bytes([table.header, *table.rows]) for table in self.tables())
         return dict(zip(self.names, contents, strict=True))
 
@@ -254,7 +257,7 @@ def _value_row(held: Held) -> tuple[str, ...]:
 
 def _ranking_row(ranking: Ranking) -> tuple[str, ...]:
     rows = [held.row for held in ranking.values]
-    first = rows[0]
+    first = ranking.row
     inputs = {key: value for key, value in first.inputs.items() if all(row.inputs.get(key) == value for row in rows)}
     printed = ", ".join(f"{row.name} {row.printed}" for row in rows)
     others = [f"{one} and {other} {outcome}" for one, other, outcome in ranking.pairs if outcome != SAME]

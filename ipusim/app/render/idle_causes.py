@@ -14,7 +14,7 @@ from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lin
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
 from ipusim.app.render.time_bars import write_share
-from ipusim.app.render.titles import title_lines, titles_height, write_titles
+from ipusim.app.render.titles import headed, title_lines, titles_height, write_titles
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
@@ -42,8 +42,7 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
     legend = legend_lines([Entry(look.name, look) for look, _ in parts], figure_in - 2 * _EDGE)
     length = f"{window_cycles:,} cycles, {format_seconds(window_cycles / info.clock_hz).replace('us', 'µs')}"
     words = f"{info.order_and_sync}, time of each IPU, {length}"
-    headline = picture.title or info.title
-    title = title_lines(f"{headline}\n{words}" if headline else f"{info.name}: {words}", figure_in - 2 * _EDGE)
+    title = title_lines(headed(timeline, words, picture.title), figure_in - 2 * _EDGE)
     above, below = titles_height(title) + 2 * _EDGE, _AXIS + LEGEND_LINE * len(legend) + _EDGE
     if picture.height_in is not None:
         bar = (picture.height_in - above - below) / ipus

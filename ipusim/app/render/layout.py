@@ -159,11 +159,14 @@ def stack(
     rows = sum(panel.rows for panel in panels)
     if picture.height_in is not None:
         for _ in range(_ROUNDS):  # the width of names depends on the height of rows
-            row = (picture.height_in - laid_out.fixed) / rows
-            least = laid_out.fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
+            fixed = laid_out.fixed
+            row = (picture.height_in - fixed) / rows
+            least = fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:
                 raise picture.too_low("rows, axes and legend", least)
             laid_out = _laid_out(panels, window, title, bars, picture, row)
+            if laid_out.fixed == fixed:  # the next round would be this one
+                break
         row = (picture.height_in - laid_out.fixed) / rows
     elif bars is not None or len(panels) > 1:
         row = _bounded(row, laid_out.fixed, rows, slide=bars is not None)

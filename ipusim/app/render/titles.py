@@ -56,8 +56,13 @@ def default_title(
             *([shown.name] if shown and shown.name else []),
         )
     )
-    headline = headline or info.title
-    return f"{headline}\n{words}" if headline else f"{info.name}: {words}"
+    return headed(timeline, words, headline)
+
+
+def headed(timeline: Timeline, words: str, headline: str = "") -> str:
+    """Return words below a headline, by default a run's description; without either, one line with the run's name."""
+    headline = headline or timeline.info.title
+    return f"{headline}\n{words}" if headline else f"{timeline.info.name}: {words}"
 
 
 def shorter(title: str, width_in: float) -> str:

@@ -214,12 +214,8 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
     """Return the time on one IPU for the samples of a weight update, and the memory that the IPU lacks."""
-    return f"one IPU takes {format_seconds(seconds)} for as many samples{memory_lack(excess_bytes)}"
-
-
-def memory_lack(excess_bytes: int) -> str:
-    """Return a condition on the memory of an IPU that is too small by so many bytes; empty for 0."""
-    return f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
+    lack = f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
+    return f"one IPU takes {format_seconds(seconds)} for as many samples{lack}"
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:

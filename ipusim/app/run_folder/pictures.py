@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.execution_trace import execution_trace
-from ipusim.app.render.figures import to_pdf, to_png, to_svg
+from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.run_folder.side_by_side import Maker, side_by_side
+from ipusim.app.study.result import picture_bytes
 
-_PICTURES: Final[dict[str, Callable[..., bytes]]] = {".png": to_png, ".svg": to_svg, ".pdf": to_pdf}
+
+def trace_chart(timeline: Timeline, shown: Window, options: Picture = DEFAULT) -> Chart:
+    """Return the execution trace of a window; raises OptionError for a size in which it cannot be read."""
+    title = default_title(timeline, shown, headline=options.title)
+    return execution_trace(timeline, shown.start, shown.end, title=title, picture=options)
 
 
 def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) -> list[Maker]:
     """Return the functions that draw the pictures of a run in a window, and of its memory if known, slowest first."""
 
     def traces() -> dict[str, bytes]:
-        figure = execution_trace(timeline, shown.start, shown.end, title=default_title(timeline, shown))
+        figure = trace_chart(timeline, shown)
         return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
 
     def memory(fit: analysis.Fit) -> dict[str, bytes]:
@@ -44,5 +47,4 @@ def picture(timeline: Timeline, shown: Window, suffix: str, options: Picture = D
 
     Raises OptionError for a size in which it cannot be read.
     """
-    title = default_title(timeline, shown, headline=options.title)
-    return _PICTURES[suffix.lower()](execution_trace(timeline, shown.start, shown.end, title=title, picture=options))
+    return picture_bytes(trace_chart(timeline, shown, options), suffix.lower())

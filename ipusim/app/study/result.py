@@ -58,22 +58,34 @@ class Result:
         Raises:
             MissingPackageError: for Parquet without the package for it.
         """
+        return self.folder_files() if names is None or {*names} == {*self.names} else self.single_files(names)
+
+    def folder_files(self) -> dict[str, bytes]:
+        """Return the content of every file of a folder of results; files of missing charts are left out."""
+        return self.single_files(self.names)
+
+    def single_files(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Return the content of files by their endings: all data, the rows, all text, or the chart of the name.
+
+        A picture with another name than those of the folder has the main chart.
+        """
+        charts = self.charts()
         drawn: dict[str, Chart] = {}
         files = {}
-        for name in self.names if names is None else names:
+        for name in names:
             form = Path(name).suffix.lower()
             if form in _TEXTS:
                 files[name] = self.text(form)
                 continue
-            draw = self.charts()
-            stem = Path(name).stem if name in self.names else next(iter(draw), "")
-            if stem in draw:
-                drawn[stem] = drawn.get(stem) or draw[stem]()
-                files[name] = _picture(drawn[stem], form)
+            stem = Path(name).stem if name in self.names else next(iter(charts), "")
+            if stem in charts:
+                drawn[stem] = drawn.get(stem) or charts[stem]()
+                files[name] = picture_bytes(drawn[stem], form)
         return files
 
 
-def _picture(chart: Chart, form: str) -> bytes:
+def picture_bytes(chart: Chart, form: str) -> bytes:
+    """Return a chart as ``.png``, ``.svg`` or ``.pdf``."""
     from ipusim.app.render import figures  # noqa: PLC0415 - matplotlib is slow to import
 
     return {".png": figures.to_png, ".svg": figures.to_svg, ".pdf": figures.to_pdf}[form](chart)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -74,13 +74,11 @@ class SynthesisResult(Result):
             "comparison": self.compared.data(),
         }
 
-    def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
+    def folder_files(self) -> dict[str, bytes]:
         """Return the files of a synthesis by name; raises OutputError for a request that no scenario asks for.
 
         Where no Order is better than the best named schedule, the scenario runs that.
         """
-        if names is not None and not {*names} <= {*self.names}:
-            return super().files(names)
         synthesis = self.synthesis
         run = synthesis.best.result
         assert run is not None, "of a row that ran"

@@ -7,7 +7,7 @@ weights in the gaps, and a limit of memory. Three choices give eight sets of wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Final
@@ -17,6 +17,8 @@ from ipusim.app.synthesize.tasks import Tasks, Words
 
 _FORWARD, _INPUT, _WEIGHTS = range(3)
 _KINDS: Final = (pipelines.Pass.FORWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT)
+#: Halves of a micro-batch that an IPU holds more behind a pass of each kind.
+_GROWS: Final = (2, -1, -1)
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,7 @@ class _Choices:
     fills: bool
 
 
-def in_turns(
-    tasks: Tasks, count: int, room: Sequence[float], stashed: Sequence[int], rest: Sequence[int]
-) -> Words | None:
+def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
     """Return the best words of ``count`` micro-batches; None for other passes, and where memory lets none go on.
 
     The best ones have the least cost, the longest time from an IPU's first pass to its own last.
@@ -44,16 +44,14 @@ def in_turns(
     Args:
         tasks: the letters.
         count: micro-batches.
-        room: the most that the IPU of each word may hold, in what ``stashed`` and ``rest`` are in.
-        stashed: of each stage and micro-batch from its forward pass to the first half of its backward pass.
-        rest: from there to the end of the half for the weights.
+        most: micro-batches that an IPU may hold, where one counts half from the end of its input half on.
     """
     kinds = {tuple(sorted(tasks.letters[letter] for letter in of)) for of in tasks.of_word}
     if tasks.meeting is not None or kinds != {tuple((kind, word) for kind in _KINDS) for word in range(tasks.words)}:
         return None
     best: tuple[int, Words] | None = None
     for choices in product((True, False), repeat=3):
-        made = _Turns(tasks, count, room, stashed, rest, _Choices(*choices))
+        made = _Turns(tasks, count, most, _Choices(*choices))
         if made.run() and (best is None or made.cost < best[0]):
             best = made.cost, tuple(map(tuple, made.words))
     return None if best is None else best[1]
@@ -62,23 +60,13 @@ def in_turns(
 class _Turns:
     """Words as far as they are made."""
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        count: int,
-        room: Sequence[float],
-        stashed: Sequence[int],
-        rest: Sequence[int],
-        choices: _Choices,
-    ) -> None:
+    def __init__(self, tasks: Tasks, count: int, most: int, choices: _Choices) -> None:
         number_of = {letter: number for number, letter in enumerate(tasks.letters)}
         self._letters = [[number_of[kind, stage] for stage in range(tasks.words)] for kind in _KINDS]
         self._cycles = [[tasks.cycles[letter] for letter in of] for of in self._letters]
         ways = [[tasks.ways[letter] for letter in of] for of in self._letters]
         self._lag = [[0 if way is None else way.lead + way.cycles for way in of] for of in ways]
-        self._grows = list(zip(stashed, (after - of for of, after in zip(stashed, rest, strict=True)), strict=True))
-        self._frees = rest
-        self._count, self._room, self._choices = count, room, choices
+        self._count, self._room, self._choices = count, 2 * most, choices
         self._last = tasks.words - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         #: Of each kind and IPU the ends of its passes.
@@ -106,7 +94,7 @@ class _Turns:
             self._put(_INPUT, ipu)
         for _ in range(1, self._count):
             for ipu in self._going_forward():
-                while self._held[ipu] + self._grows[ipu][_FORWARD] > self._room[ipu]:
+                while self._held[ipu] + _GROWS[_FORWARD] > self._room:
                     if not self._weights_left(ipu):
                         return False
                     self._put(_WEIGHTS, ipu)
@@ -128,12 +116,12 @@ class _Turns:
         comes = self._now[-1] + inputs[-1]
         for ipu in reversed(range(self._last)):
             now, comes = self._now[ipu], comes + self._lag[_INPUT][ipu + 1]
-            held = self._held[ipu] + self._grows[ipu][_FORWARD]
-            while ahead[ipu] + 1 < self._count and held <= self._room[ipu]:
+            held = self._held[ipu] + _GROWS[_FORWARD]
+            while ahead[ipu] + 1 < self._count and held <= self._room:
                 if (now + cycles[ipu] > comes) if self._choices.waits else (now >= comes):
                     break
                 ahead[ipu] += 1
-                now, held = now + cycles[ipu], held + self._grows[ipu][_FORWARD]
+                now, held = now + cycles[ipu], held + _GROWS[_FORWARD]
             comes = max(now, comes) + inputs[ipu]
         for ipu in range(1, self._last + 1):
             # What an IPU has not got yet it cannot run.
@@ -156,8 +144,8 @@ class _Turns:
         comes = self._now[ipu + 1] + of_next
         if self._now[ipu] >= comes:
             return True
-        over = self._held[ipu] + self._grows[ipu][_FORWARD] - self._room[ipu]
-        halves = min(max(0, -int(-over // self._frees[ipu])), self._weights_left(ipu))
+        over = self._held[ipu] + _GROWS[_FORWARD] - self._room
+        halves = min(max(0, over), self._weights_left(ipu))
         if self._now[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= comes:
             return False
         return comes - self._now[ipu] <= max(self._waited) - self._waited[ipu]
@@ -193,5 +181,5 @@ class _Turns:
             self._waited[ipu] += begin - self._now[ipu]
         self._now[ipu] = begin + self._cycles[kind][ipu]
         ends[ipu].append(self._now[ipu])
-        self._held[ipu] += -self._frees[ipu] if kind == _WEIGHTS else self._grows[ipu][kind]
+        self._held[ipu] += _GROWS[kind]
         self.words[ipu].append(self._letters[kind][ipu])

@@ -117,8 +117,10 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     for start in starts.values():
         for words in _greedy(start):
             start.take_order(_order(start, words))
-        apart = _in_turns(start)
-        if apart is not None and start.count == apart.count and limits.micro_batches is None:
+        limited = limits.micro_batches is not None
+        # Without a limit a long program is searched by a part of its micro-batches: all of them would take seconds.
+        apart = _in_turns(start) if limited or start.count == start.job.program.shape.micro_batches else None
+        if apart is not None and not limited:
             start.take(apart.words)
             apart = None
         yield from (of for of in (start, apart) if of is not None and of.words)
@@ -185,9 +187,8 @@ def _in_turns(start: Start) -> Start | None:
     whole = start.job.program.shape.micro_batches
     own = replace(start, count=whole, least=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=())
     caps = [memory.micro_batches] if memory.micro_batches else [tasks.words, 2 * tasks.words, whole]
-    # A micro-batch counts 2 until its input half ends, and then 1, as the authors of the search have it.
-    for most in caps:
-        words = in_turns(tasks, whole, [2 * most] * tasks.words, [2] * tasks.words, [1] * tasks.words)
+    for most in dict.fromkeys(min(cap, whole) for cap in caps):
+        words = in_turns(tasks, whole, most)
         if words is not None:
             own.take(words)
     outcome = evaluate(tasks, own.words) if own.words else None

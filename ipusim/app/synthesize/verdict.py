@@ -22,10 +22,10 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         yield f"Best: {synthesis.named.name}{tied}, {period} per weight update: no better Order was found."
     else:
         comparison = Comparison((synthesis.named, synthesis.made))
-        less = format_figure(-100 * comparison.difference(synthesis.made, synthesis.named))
+        difference = comparison.difference(synthesis.made, synthesis.named)
+        less = format_figure(-100 * difference)
         named = f"the best named schedule that fits, {synthesis.named.name}{tied}"
-        is_faster = comparison.difference(synthesis.made, synthesis.named) < 0
-        gain = f"{less}% less time than {named}" if is_faster else f"no more time than {named}, and a lower cost"
+        gain = f"{less}% less time than {named}" if difference < 0 else f"no more time than {named}, and a lower cost"
         yield f"Best: {synthesis.made.name}, {period} per weight update; {gain}."
     bound = times.seconds(synthesis.bound.cycles)
     name = synthesis.best.schedule

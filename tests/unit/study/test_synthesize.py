@@ -233,7 +233,7 @@ def test_words_made_in_turns_run_and_keep_their_limit_whatever_stages_take(seed)
     job = job_of("zero_bubble_h1", times, count)
     tasks = tasks_of(job)
     for most in sorted({1, ipus, 2 * ipus, count}):
-        words = in_turns(tasks, count, [2 * most] * ipus, [2] * ipus, [1] * ipus)
+        words = in_turns(tasks, count, most)
         memory = memory_of(job, tasks, Limits({}, micro_batches=most))
         assert lower_bound(tasks, count).cycles <= evaluate(tasks, words).makespan
         assert all(memory.fits(*each) for each in enumerate(words))
