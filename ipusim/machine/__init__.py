@@ -1,7 +1,7 @@
 """The simulated machine: the only code that knows SimPy.
 
-As ``machine`` of :mod:`ipusim.api` this room offers what runs beside the road: several hosts in one process and what
-they do together, and the one BLAS thread that gives the same bits on every number of cores.
+As ``machine`` of :mod:`ipusim.api` this room offers parts for direct use: several hosts within a process, collectives
+of hosts, and BLAS on a single thread, which gives the same bits on any number of cores.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""Moves of activations at work: out behind a forward pass, and back before the pass that uses them.
+"""Moves of activations: out after a forward pass, and back before the pass that uses them.
 
-Moves run beside passes. An IPU waits for a move when it needs the room or the activations. In lock-step it waits for
-each move, unless I/O tiles or the merged copy carry the move out.
+Moves run beside passes. An IPU waits for a move when it needs the memory or the activations. In lock-step it waits for
+every move, unless I/O tiles or the merged copy carry the move out.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from ipusim.pricing.costs import Send
 from ipusim.timeline.kinds import STREAMED_KINDS, SpanKind
 from ipusim.timeline.timeline import NONE
 
-#: A move within its IPU: the stage, the micro-batch, the way.
+#: Key of a move within its IPU: stage, micro-batch, direction (a ``Way``).
 _Key = tuple[int, int, int]
-#: What carries moves at a moment: Streaming Memory, or links.
+#: Function that returns the current carrier of moves: Streaming Memory, or links.
 _Carrier = Callable[[], SharedRate | Links]
 
 
 @dataclass(eq=False)
 class _UnderWay:
-    """A move that has been begun.
+    """A move that has begun and not ended.
 
     Attributes:
-        step, start, cause: of its span.
-        before: moves that end before it begins.
-        place: returns the place of the move among the transfers under way.
+        step, start, cause: time-step, first cycle and cause of the move's span.
+        before: moves that must end before this move begins.
+        place: function that returns the move's place among the transfers under way.
         tensor: the move as a tensor on links; None in Streaming Memory.
-        done: the event of its end, for an IPU that waits for it.
+        done: event of the move's end, if an IPU waits for the move.
+        followers: moves that wait for the end of this move.
     """
 
     step: int
@@ -53,7 +54,7 @@ class _UnderWay:
 
 
 class ActivationMoves(Facility):
-    """The moves of one IPU's activations."""
+    """Moves of an IPU's activations."""
 
     def __init__(
         self,
@@ -67,10 +68,10 @@ class ActivationMoves(Facility):
 
         Args:
             context: the run.
-            ipu: that makes and uses the activations.
-            there: the IPU that gets the activations; ``ipu`` for Streaming Memory.
-            after: by stage and micro-batch, the micro-batch that is moved out before this one comes back.
-            carrier: returns what carries a move that begins now; None for the merged copies.
+            ipu: the IPU that makes and uses the activations.
+            there: the IPU that receives the activations; ``ipu`` for Streaming Memory.
+            after: for each (stage, micro-batch), the micro-batch that must move out before this micro-batch comes back.
+            carrier: function that returns the current carrier; None if the merged copies carry the moves.
         """
         self.ipus = (ipu,)
         self.handlers = {Code.MOVE: self._begin, Code.MOVED: self._wait}
@@ -101,7 +102,7 @@ class ActivationMoves(Facility):
         self._what = {key: first + number for number, key in enumerate(keys)}
 
     def _begin(self, _ipu: IpuId, stage: int, micro_batch: int, way: int, step: int, cause: int) -> int:
-        """Begin a move, at once or when others have ended; the IPU goes on behind ``cause``."""
+        """Begin a move, now or after the moves before it; return ``cause``, as the IPU does not wait."""
         key = stage, micro_batch, way
         waits_for: tuple[_Key, ...] = ()
         if way == Way.BACK:
@@ -116,7 +117,7 @@ class ActivationMoves(Facility):
         return cause
 
     def _carry(self, key: _Key, move: _UnderWay) -> None:
-        """Hand a move to what carries it out, from now on."""
+        """Hand a move to the carrier."""
         move.start, send = self._clock.now, self._sends[key[0], key[2]]
         if self._carrier is None:
             return
@@ -138,7 +139,7 @@ class ActivationMoves(Facility):
         self._end(key)
 
     def _end(self, key: _Key) -> int:
-        """End a move: record it, begin those behind it, and wake the IPU that waits for it; returns its span."""
+        """End a move: record the span, begin the followers, wake the waiting IPU; return the span."""
         move, (stage, micro_batch, way) = self._under_way.pop(key), key
         self._move(self._ipu.shard, self._there.shard, stage, micro_batch, way)
         span = self._record(self._what[key], move.step, move.start, self._clock.now, move.cause)
@@ -155,19 +156,19 @@ class ActivationMoves(Facility):
     def _wait(
         self, _ipu: IpuId, stage: int, micro_batch: int, way: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
-        """Wait until a move has ended."""
+        """Return ``cause`` if the move has ended, else the event of its end."""
         key = stage, micro_batch, way
         move = self._under_way.get(key)
         if move is None:
             return cause
-        if self._carrier is None:  # the copy that has carried it ends the time-step before
+        if self._carrier is None:  # the merged copy before this time-step has carried the move
             self._end(key)
             return cause
         move.done = self._clock.event()
         return move.done, self._waits
 
     def _reroute(self, sends: dict[tuple[int, int], Send], dead: frozenset[int], _: object) -> None:
-        """Take other routes from now on, and begin moves over dead links anew."""
+        """Switch to other routes, and restart moves over dead links."""
         self._sends = sends
         for (stage, _, way), move in [*self._under_way.items()]:
             carrier = self._carrier() if self._carrier is not None else None
@@ -175,12 +176,12 @@ class ActivationMoves(Facility):
                 carrier.reroute(move.tensor, sends[stage, way], self._ends)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
-        """Return the move that the IPU waits for; None where it waits for none."""
+        """Return the move that the IPU waits for, or None."""
         waiting = [key for key, move in self._under_way.items() if move.done is not None]
         return Wait("the move of activations {1} of stage {0}".format(*waiting[0])) if waiting else None
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the moves under way, in the order in which they began, and the place of each in what carries it."""
+        """Return the moves under way in order of begin, with places in the carrier."""
         now = self._clock.now
 
         def relative(key: _Key) -> _Key:
@@ -202,18 +203,18 @@ class ActivationMoves(Facility):
 def _own(
     moves: Mapping[tuple[int, int, int, int], Send], ipu: IpuId, stages: Iterable[int]
 ) -> dict[tuple[int, int], Send]:
-    """Return the moves of one IPU by stage and way, in plain numbers."""
+    """Return the moves of one IPU by stage and direction, in plain numbers."""
     return {(stage, int(way)): moves[ipu.replica, ipu.shard, stage, way].plain() for stage in stages for way in Way}
 
 
 def activation_moves(
     context: Context, carrier_of: Callable[[IpuId], _Carrier | None] = lambda _: None
 ) -> Iterator[Facility]:
-    """Yield the moves of each IPU whose activations are moved.
+    """Yield a facility for every IPU whose activations are moved.
 
     Args:
         context: the run.
-        carrier_of: returns the carrier of an IPU's moves; by default the merged copies carry them.
+        carrier_of: function that returns the carrier of an IPU's moves; by default the merged copies carry moves.
     """
     moved, plan = context.program.moved_activations, context.plan
     if moved is None:

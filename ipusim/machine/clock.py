@@ -1,4 +1,4 @@
-"""The machine's time: the one place where it passes, and where processes are begun."""
+"""The machine's clock: the only module that advances time and starts processes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ipusim.machine.speeds import Speeds
 from ipusim.timeline.kinds import SpanKind
 
 Process = Generator[simpy.Event, Any, Any]
-#: A part of one, which returns the last span that it has recorded.
+#: Part of a process; returns the number of the last span recorded.
 Spans = Generator[simpy.Event, Any, int]
 
 
 class Moment(simpy.Event):
-    """The event of a later cycle, whose value is that cycle: SimPy's Timeout without its checks."""
+    """An event in a later cycle, with the cycle as value: SimPy's Timeout without its checks."""
 
     _ok = True
     _value: int
 
     @property
     def cycle(self) -> int:
-        """When it happens."""
+        """Cycle of the event."""
         return self._value
 
 
 class _Process(simpy.Process):
-    """SimPy's process without the handling of failed events: what a process raises ends the run at once."""
+    """SimPy's process without failed events: an exception in a process ends the run at once."""
 
     def __init__(self, clock: Clock, generator: Process) -> None:
         super().__init__(clock, generator)
@@ -49,7 +49,7 @@ class _Process(simpy.Process):
                 target = self._send(event._value)
                 if target.callbacks is not None:
                     break
-                event = target  # which has happened already
+                event = target  # this event has happened already
         except StopIteration as ended:
             self._ok, self._value = True, ended.value
             self.env.schedule(self)
@@ -61,18 +61,17 @@ class _Process(simpy.Process):
 class Clock(simpy.Environment):
     """Simulated time, a whole number of cycles of the tile clock.
 
-    Every duration of the machine goes through it, with the resources and their work. Its answer is when that ends,
-    which is what the Timeline says.
+    Every duration in the machine passes through the clock, with resources and kind of work. The clock answers with the
+    end of the work, under the disturbances of the system.
 
     Attributes:
-        steady: whether everything takes as long as it costs.
-        end: ``end(workers, what, start, cycles)`` returns the cycle in which work ends that begins in cycle ``start``
-            and takes so many cycles at full speed.
-        spend: ``spend(workers, what, cycles)`` returns the event of the end of work that begins now; its value is
-            that cycle.
-        elapse: ``spend`` of cycles in which everything that slows the workers is counted already.
-        at: ``at(cycle)`` returns the event of a cycle to come, an ``end`` that was answered before; its value is that
+        steady: whether work always runs at full speed.
+        end: ``end(workers, what, start, cycles)`` returns the end of work that begins in cycle ``start`` and takes
+            ``cycles`` at full speed.
+        spend: ``spend(workers, what, cycles)`` returns the event of the end of work that begins now; its value is the
             cycle.
+        elapse: like ``spend``, for cycles that already include the workers' slowing.
+        at: ``at(cycle)`` returns the event of a future cycle, for example a result of ``end``; its value is the cycle.
     """
 
     end: Callable[[Workers, What, int, int], int]
@@ -81,13 +80,13 @@ class Clock(simpy.Environment):
     at: Callable[[int], Moment]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
-        """Start at cycle 0; ``speeds`` says how fast work proceeds and how late it begins, by default at full speed."""
+        """Start at cycle 0, with ``speeds`` and delays of resources; by default at full speed."""
         super().__init__()
         self.steady = speeds is None
         self.process = partial(_Process, self)  # type: ignore[method-assign]
         queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
 
-        # Closures, which look up no resource where all are at full speed: they run for each pass of each simulated IPU.
+        # Closures, run for every pass of every simulated IPU, which skip the look-up of resources at full speed.
         def at(cycle: int) -> Moment:
             event = new(Moment)
             event.env, event.callbacks, event._value = clock, [], cycle
@@ -121,7 +120,7 @@ class Clock(simpy.Environment):
         self.end = end
         self.spend = lambda workers, what, cycles: at(self.end(workers, what, self.now, cycles))
 
-    #: The cycle that it is, a whole number as every duration is; by a getter that is no call in Python.
+    #: The current cycle; a getter in C, as a Python property takes the time of a call.
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]
 
     def call_at(self, cycle: int, then: Callable[[simpy.Event], None]) -> simpy.Event:
@@ -131,9 +130,10 @@ class Clock(simpy.Environment):
         return event
 
     def happen(self, event: simpy.Event, value: object) -> None:
-        """Succeed an event with a value, behind all else that is due now; at once, where nothing is.
+        """Succeed an event with a value after every further event of this cycle.
 
-        Its turn would come next in any case: to go by the queue of events takes as long as three calls.
+        If no further event is due, a direct call gives the same order and avoids the event queue, which takes as long
+        as three calls.
         """
         if self._queue and self._queue[0][0] <= self._now:
             event.succeed(value)
@@ -144,28 +144,28 @@ class Clock(simpy.Environment):
             callback(event)
 
     def is_steady(self, workers: Iterable[Resource]) -> bool:
-        """Whether work of all ``workers`` takes as long as it costs, whenever it is done."""
+        """Whether work of all ``workers`` runs at full speed throughout the run."""
         return self.steady or not any(map(self._speeds.touches, workers))
 
     def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
-        """Return a function from a pass's cycles at full speed to those it takes; None where its start matters."""
+        """Return a function from a pass's cycles at full speed to real cycles; None if the start matters."""
         (worker,) = workers
         return self._speeds.foreseen(worker)
 
     def speed(self, worker: Resource, what: What) -> Pace:
-        """Return the speed of work at this moment, and until when it stays so; None for ever."""
+        """Return the speed of work now, and the cycle of the next change or None."""
         return (Fraction(1), None) if self.steady else self._speeds.pace(worker, what, self.now)
 
     def delay(self, workers: Iterable[Resource], what: What, start: int) -> int:
-        """Return the cycles that work of all workers, one after the other, begins later than in cycle ``start``."""
+        """Return the workers' total delay, for work that begins in cycle ``start``."""
         return 0 if self.steady else sum(self._speeds.delay(worker, what, start) for worker in workers)
 
     def until(self, process: simpy.Process) -> int | None:
-        """Return the cycles until a process goes on; None where it waits for something other than a moment."""
+        """Return the cycles until a process resumes; None during a wait without a known end."""
         return process.target.cycle - self.now if isinstance(process.target, Moment) else None
 
     def worked(self, worker: Resource, what: What, start: int, end: int) -> int | Fraction:
-        """Return the cycles of work at full speed that a resource does from one cycle to another."""
+        """Return the cycles of work at full speed that a resource does between two cycles."""
         if self.steady:
             return end - start
         done = Fraction(0)
@@ -177,7 +177,7 @@ class Clock(simpy.Environment):
         return done
 
     def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
-        """Return the whole cycle in which a resource has done its part of work."""
+        """Return the whole cycle in which a resource finishes the work."""
         if not self._speeds.touches(worker, what):
             return start + cycles
         start += self._speeds.delay(worker, what, start)
@@ -185,20 +185,20 @@ class Clock(simpy.Environment):
         while left:
             speed, until = self._speeds.pace(worker, what, start)
             if until is None or left <= speed * (until - start):
-                # In whole numbers: quotients of fractions took a third of a run with jitter.
+                # Whole numbers: quotients of fractions took a third of a run with jitter.
                 return start - (-left.numerator * speed.denominator // (left.denominator * speed.numerator))
             left -= speed * (until - start)
             start = until
         return start
 
     def run_all(self, processes: list[simpy.Process]) -> bool:
-        """Run until all ``processes`` have ended; return False where no event is left before that.
+        """Run until the ``processes`` have ended; return False if the event queue runs empty before.
 
-        Raises what a process raises.
+        Raises the exception of any process.
         """
         everyone: Any = simpy.AllOf(self, processes)
         queue = self._queue
-        # SimPy's own run and step in one: a call for each event was a thirtieth of a run of many IPUs.
+        # SimPy's run and step merged: a call per event took a thirtieth of a run of many IPUs.
         while everyone.callbacks is not None:
             if not queue:
                 return False

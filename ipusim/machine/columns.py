@@ -1,6 +1,6 @@
-"""What an IPU does in one execution, as columns: an object for each instruction would cost as much as running it.
+"""An IPU's instructions during an execution, as columns.
 
-Among its instructions there may be marks, at which the state of the whole machine is noted.
+An object per instruction would cost as much time as the run. Marks among the instructions note the machine's state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ipusim.machine.facility import Context, Facility, IpuId
 from ipusim.pipeline.instructions import NONE, OF_UPDATE, PASSES, Code, any_of
 from ipusim.timeline.kinds import KIND_OF_PASS
 
-#: The code of an instruction that only notes the state; no Plan has it.
+#: Code of a mark, an instruction that only notes the machine's state; no Plan has it.
 MARK: Final = max(Code) + 1
 
 
@@ -24,9 +24,9 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        what, cycles: of each pass, the recorder's description of its span, and its duration; -1 and 0 of others.
-        code, stage, micro_batch, number: the instruction; ``number`` of sends and receives is that of their tensor.
-        step: the time-step of an execution that its spans belong to.
+        what, cycles: description of a pass's span in the recorder, and the pass's duration; -1 and 0 for others.
+        code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
+        step: time-step of the instruction's spans within an execution.
     """
 
     what: list[int]
@@ -39,7 +39,7 @@ class InstructionColumns(NamedTuple):
 
 
 def instruction_columns(context: Context, replica: int) -> dict[int, InstructionColumns]:
-    """Return the instructions of each IPU of a replica, by its number within the replica."""
+    """Return the instructions of every IPU of a replica, by the IPU's number within the replica."""
     plan, costs = context.plan, context.costs
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T
@@ -76,7 +76,7 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
 
 
 def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the time-step of each instruction; those of an IPU begin at each of ``ends``."""
+    """Return the time-step of every instruction; ``ends`` are the first rows of every IPU but the first."""
     plan, last = context.plan, context.steps - 1
     _, code, stage, _, number = plan.instructions.T
     met = np.where(code == Code.MEET, number, 0)
@@ -85,7 +85,7 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     first[ends] = np.diff(before[ends], prepend=0)
     step = before - np.cumsum(first)
     step[any_of(code, OF_UPDATE) & (stage == NONE)] = last
-    # Where results leave behind a meeting, they belong to the time-step before it; so does their sum without an update.
+    # Results that leave after a meeting belong to the time-step before it; likewise their sum without a weight update.
     step[code == Code.OUTFEED] -= plan.sync.meets
     step[code == Code.OUTFEED_TOTAL] -= not plan.shape.training
     return step
@@ -95,7 +95,7 @@ class Marks(Facility):
     """Facility that notes the machine's state when the IPU of the first stage reaches a mark."""
 
     def __init__(self, ipu: IpuId, note: Callable[[int, tuple[int, int]], object]) -> None:
-        """Call ``note`` with the micro-batch of a mark and its pass, all NONE at the beginning of an execution."""
+        """Call ``note`` with the micro-batch and pass of a mark, all NONE at the start of an execution."""
         self.ipus = (ipu,)
         self.handlers = {cast(Code, MARK): self._pass}
         self._note = note
@@ -106,12 +106,12 @@ class Marks(Facility):
 
 
 def marked(columns: InstructionColumns, micro_batches: Container[int], *, in_phases: bool) -> InstructionColumns:
-    """Return instructions with marks at their beginning and before forward passes of the first stage.
+    """Return instructions with marks at their start and before forward passes of the first stage.
 
     Args:
-        columns: of the IPU of the first stage.
-        micro_batches: before whose passes.
-        in_phases: whether there are marks before all of the IPU's passes over them, and not only these.
+        columns: instructions of the IPU of the first stage.
+        micro_batches: micro-batches whose passes get a mark.
+        in_phases: whether all passes of the IPU over these micro-batches get a mark, not only forward passes.
     """
     code, stage, micro_batch = columns.code, columns.stage, columns.micro_batch
     of = zip(code, stage, micro_batch, strict=True)

@@ -1,4 +1,4 @@
-"""The arithmetic that replicas do together: sums of gradients, over hosts too, and all-gathers of variables.
+"""Arithmetic across replicas: sums of gradients, also over hosts, and all-gathers of variables.
 
 Gradients and variables travel in the rounds of a collective.
 """
@@ -39,15 +39,15 @@ def replicas_of(
     averaged: bool = True,
     as_replicas: bool = True,
 ) -> Replicas:
-    """Return the executors of all replicas, in order, with what they do together.
+    """Return the executor of every replica, in order, with the joint arithmetic.
 
-    They average their gradients, put variables together of which each stores a part, and run passes in lock step that
-    call collectives. Where this is one ``host`` of several, these sum gradients up, or average them too, when
-    optimizers have begun their update ``as_replicas`` do, or before.
+    Replicas average gradients, all-gather variables stored in parts, and run passes with collectives in lock step.
+    Several hosts sum up (or average) gradients as well: if hosts act ``as_replicas``, after the optimizers have begun
+    the update, else before.
 
-    Gradients are averaged as Graphcore's CrossReplicaOptimizer has it: one all-reduce for each update, after the
-    gradients of all micro-batches are accumulated, and a division by the number of replicas. The accumulators of one
-    IPU and dtype are one buffer, or several of the program's ``sum_buffer_bytes`` at least.
+    Gradients are averaged like Graphcore's CrossReplicaOptimizer: an all-reduce per weight update, after the
+    accumulation over micro-batches, and a division by the number of replicas. Accumulators of equal IPU and dtype form
+    a single buffer, or several of at least the program's ``sum_buffer_bytes``.
     """
     total = costs.gradient_sum
 
@@ -74,7 +74,7 @@ def replicas_of(
 
     replicas = Replicas(tuple(executors), sum_copies=sum_copies, reduce=reduce, sum_over_hosts=over_hosts)
     if costs.collectives:
-        from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - it needs autograd, which takes a while
+        from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - slow import: needs autograd
 
         replicas = replace(replicas, begin=InLockStep(executors, system, costs).begin)
     if not (program.offload.sharded_state or program.offload.weights):
@@ -86,9 +86,9 @@ def replicas_of(
 def sum_over_copies(
     executors: Sequence[NumpyExecutor], program: PipelineProgram, system: System, algorithm: str
 ) -> None:
-    """Set the accumulators of all copies of a stage to what one copy would have accumulated of all micro-batches.
+    """Set the accumulators of every copy of a stage to the total over all micro-batches.
 
-    That is their sum, or where each has a running mean of its own, as many micro-batches in all copies, the mean.
+    The total is the sum over copies. Running means are averaged, as every copy processes equally many micro-batches.
     """
     copies = len(program.shape.copies) if program.reduction == "RUNNING_MEAN" else 1
     for group in copy_groups(program.shape, system):
@@ -104,9 +104,9 @@ def _sum(
     parts: int,
     buffer_bytes: int | None = None,
 ) -> None:
-    """Set the arrays that each IPU of a ``group`` has to their sum over it, divided by ``parts``, in place.
+    """Replace the arrays of every IPU of a ``group`` by the sum over the group, divided by ``parts``.
 
-    Sums are taken in the order of ``algorithm``, a name of an all-reduce.
+    The order of summation is the order of ``algorithm``, the name of an all-reduce.
     """
     sizes = [(array.size, array.itemsize) for array in arrays_of[0]]
     for numbers in sum_buffers(sizes, buffer_bytes):
@@ -123,9 +123,9 @@ def _sum(
 def sum_over_hosts(
     executors: Sequence[NumpyExecutor], ipus: Iterable[int], host: Host, ready: int, *, averaged: bool
 ) -> int:
-    """Set the accumulators of all replicas to their sum, or mean, over the hosts; return when the last was ``ready``.
+    """Set the accumulators of every replica to the sum or mean over hosts; return the latest ``ready`` cycle.
 
-    Sums are taken in the order of the hosts, so that all have the same bits.
+    The order of summation is the order of hosts, so that every host has the same bits.
     """
     ipus = tuple(ipus)
     gradients = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
@@ -147,16 +147,16 @@ def sum_over_hosts(
 
 
 class Shards:
-    """The parts of all replicas' variables.
+    """Variables stored in parts across replicas.
 
-    Between uses a replica keeps its own part alone: the rest of each array is not a
-    number, so that a pass without its all-gather gives no number either.
+    Between uses a replica keeps a single part. The rest of the array is NaN, so that a pass without an all-gather gives
+    NaN as well.
     """
 
     def __init__(
         self, executors: Sequence[NumpyExecutor], shards: Iterable[int], system: System, offload: Offload
     ) -> None:
-        """Release, in each replica, all but its own part of what ``offload`` spreads over replicas."""
+        """Release the variables sharded over replicas under ``offload``."""
         self._executors = tuple(executors)
         self._shards = tuple(shards)
         self._system = system
@@ -165,7 +165,7 @@ class Shards:
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
-        """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs."""
+        """Gather the weights of ``stage`` on ``shard``, or (None) the arrays for the shard's weight update."""
         stored = [self._arrays(executor, shard, stage) for executor in self._executors]
         for arrays in zip(*stored, strict=True):
             plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm)
@@ -174,16 +174,16 @@ class Shards:
                 array[...] = whole.reshape(array.shape)
 
     def release(self, replica: int, shard: int, stage: int | None) -> None:
-        """Set all but the replica's own part of its arrays to NaN."""
+        """Set a replica's arrays to NaN except the stored part."""
         for array in self._arrays(self._executors[replica], shard, stage):
             own = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
             part = array.flat[own]  # a copy
             array[...] = np.nan
-            array.flat[own] = part  # whatever the order of the array in memory, where reshape may write into a copy
+            array.flat[own] = part  # independent of the memory order, where reshape may write into a copy
 
     @contextmanager
     def all_gathered(self) -> Iterator[None]:
-        """Gather all that is spread over replicas for the block, outside of simulated time."""
+        """Gather every sharded variable for the duration of the block, outside simulated time."""
         for shard in self._shards:
             self.gather(shard, None, "ring")
         try:
@@ -192,18 +192,18 @@ class Shards:
             self._release_all()
 
     def _release_all(self) -> None:
-        """Release all arrays in all replicas."""
+        """Release every array in every replica."""
         for shard in self._shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
 
     def _found_plan(self, shard: int, size: int, itemsize: int, algorithm: str) -> Collective:
-        """Return an all-gather; found once, as to compare routes for a ring takes longer than what it gathers."""
+        """Return an all-gather; cached, as choosing the routes of a ring takes longer than the gather."""
         group = range(shard, self._system.count, self._system.shards)
         return ALGORITHMS["all_gather"][algorithm](self._system, group, size, itemsize)
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
-        """Return a stage's weights that are spread over replicas, or (None) a shard's weights and optimizer state."""
+        """Return the sharded weights of a stage, or (None) the sharded weights and optimizer state of a shard."""
         stages, offload = executor.stages(shard), self._offload
         if stage is not None:
             return list(stages[stage].parameters.values())

@@ -1,4 +1,4 @@
-"""Point-to-point delivery: tensors travel by themselves, and a pass waits for its inputs."""
+"""Point-to-point delivery: tensors travel independently, and a pass waits for its inputs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from ipusim.timeline.kinds import SpanKind
 
 
 def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
-    """Return a number for each tensor that a stage makes for its neighbour, or the last stage for itself."""
+    """Return a number per tensor from a stage to a neighbour, or from the last stage to the same stage."""
     copy = micro_batch % len(shape.copies)
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
 
 class _Way(NamedTuple):
-    """Where the tensors go that a stage makes in a forward or a backward pass.
+    """The way of a stage's tensors from forward or from backward passes.
 
     Attributes:
-        shard, made_in: where they are made, and in which step of a micro-batch's life.
-        is_local: whether they stay on that IPU, which never receives them.
-        send: what sending one takes.
-        at_once: whether that takes no time.
-        ends: the IPUs at both ends.
+        shard, made_in: IPU and step of a micro-batch's life that produce the tensors.
+        is_local: whether the tensors stay on this IPU, without any receive.
+        send: cost of a send.
+        at_once: whether a send takes no time.
+        ends: sending and receiving IPU.
     """
 
     shard: int
@@ -49,7 +49,7 @@ class _Way(NamedTuple):
 
 
 class Delivery(Facility):
-    """The tensors in flight or arrived within one replica, by their numbers."""
+    """Tensors in flight or arrived within a replica, by number."""
 
     def __init__(self, context: Context, links: Links, replica: int) -> None:
         """Prepare for the sends between the stages of a replica."""
@@ -65,14 +65,13 @@ class Delivery(Facility):
         self._hand_on = None if isinstance(executor, NullExecutor) else executor.deliver
         self._shape = shape
         self._first_ipu = context.ipu(replica, 0).number
-        #: Of each way the micro-batches of the tensors that are sent first and last, where tensors pile up.
+        #: First and last micro-batch sent each way, for schedules whose tensors pile up.
         self._sent_ends: dict[int, tuple[int, int]] | None = {} if context.in_phases else None
-        #: By the numbers of tensors: the spans that have brought those that are here, events for IPUs that wait for
-        #: them, and those that are on their way.
+        #: Per tensor number: the span that brought an arrived tensor, the event of a waiting IPU, the tensor in flight.
         self._here: dict[int, int] = {}
         self._waiting: dict[int, simpy.Event] = {}
         self._on_way: dict[int, Tensor] = {}
-        #: For the senders of those on their way that wait for their delivery.
+        #: Events for senders that wait for the delivery of a tensor.
         self._blocking: dict[int, simpy.Event] = {}
         self._ways = self._ways_by(context.costs.sends, replica)
         for later in context.rerouted:
@@ -82,7 +81,7 @@ class Delivery(Facility):
         self._what = self._described(context, replica)
 
     def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
-        """Return the ways of the tensors that each stage's forward and backward passes make, priced by ``sends``."""
+        """Return the ways of tensors from every stage's forward and backward passes, at the cost of ``sends``."""
         shape = self._shape
         return [
             _Way(
@@ -100,7 +99,7 @@ class Delivery(Facility):
         ]
 
     def _reroute(self, ways: list[_Way], dead: frozenset[int], _: object) -> None:
-        """Use other routes from now on, and resend the tensors in flight over dead links."""
+        """Switch routes, and resend tensors in flight over dead links."""
         self._ways = ways
         for tensor, coming in [*self._on_way.items()]:
             if dead.intersection(coming.send.links):
@@ -108,7 +107,7 @@ class Delivery(Facility):
                 self._links.reroute(coming, way.send, way.ends)
 
     def _described(self, context: Context, replica: int) -> list[int]:
-        """Return the description of the way of each tensor that an IPU sends, by its number."""
+        """Return the span description of every sent tensor, by tensor number."""
         table = context.plan.instructions
         ipu, code, stage, micro_batch, number = table[any_of(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._shape)
@@ -131,7 +130,7 @@ class Delivery(Facility):
         return what.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
-        """Hand a tensor to the links, ``cause`` being the pass that has made it."""
+        """Hand a tensor to the links; ``cause`` is the span of the pass that made the tensor."""
         way = self._ways[tensor // self._count]
         if way.at_once:
             self._arrive(tensor, way, cause)
@@ -143,7 +142,7 @@ class Delivery(Facility):
     def _send_blocking(
         self, ipu: IpuId, stage: int, micro_batch: int, tensor: int, step: int, cause: int
     ) -> simpy.Event:
-        """Hand a tensor to the links, and wait until it is delivered; returns the span that has brought it."""
+        """Hand a tensor to the links; return the event of its delivery, whose value is the span."""
         self._send(ipu, stage, micro_batch, tensor, step, cause)
         delivered = self._clock.event()
         if tensor in self._on_way:
@@ -190,20 +189,20 @@ class Delivery(Facility):
     def _receive(
         self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
-        """Receive a tensor, at once or when it has arrived; returns the span that brought it."""
+        """Receive a tensor, at once or on arrival; return the span that brought the tensor."""
         if tensor in self._here:
             del self._here[tensor]
             return cause
         coming = self._on_way.get(tensor)
         if coming is not None and coming.alone and coming.foreseen is not None:
-            event = coming.foreseen  # should it come to share its links, links call the waiting IPUs when it is there
+            event = coming.foreseen  # if another tensor shares the links later, the links call the waiting IPU
             coming.is_awaited = True
         else:
             event = self._waiting[tensor] = self._clock.event()
         return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the tensors that have arrived or are in flight, the waiting IPUs, and the load of the links."""
+        """Return the arrived tensors, the tensors in flight, the waiting IPUs, and the load of the links."""
 
         def relative(tensors: Iterable[int]) -> tuple[tuple[int, int], ...]:
             ways = (divmod(tensor, self._count) for tensor in tensors)
@@ -214,10 +213,11 @@ class Delivery(Facility):
         return here, relative(self._on_way), relative(sorted(self._waiting)), blocking, self._links.state()
 
     def _piles(self, first_micro_batch: int) -> Hashable:
-        """Return the tensors that have arrived: of each way all, or the ends of a pile that has no gap.
+        """Return the arrived tensors per way: a list, or the ends of a pile without gaps.
 
-        The end of a pile is the first or the last tensor that is ever sent that way, or counted from the first
-        micro-batch: what a later phase takes piles up from the first one on, and then runs out to the last one.
+        An end is named "first" or "last" for the first or last tensor ever sent this way, and is else a micro-batch
+        relative to ``first_micro_batch``. A pile for a later phase grows from the first tensor, and is used up to the
+        last.
         """
         assert self._sent_ends is not None
         piles = []
@@ -232,7 +232,7 @@ class Delivery(Facility):
         return tuple(piles)
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return what ``ipu`` waits for here; None where it does not."""
+        """Return the reason why ``ipu`` waits for a tensor, or None."""
         for tensor in self._blocking:
             source, target, made = self._way_of(tensor)
             if source == ipu:
@@ -244,7 +244,7 @@ class Delivery(Facility):
         return None
 
     def _way_of(self, tensor: int) -> tuple[int, int, Op]:
-        """Return the logical IPUs that a tensor comes from and goes to, and the pass that makes it."""
+        """Return the sending and the receiving IPU of a tensor, and the pass that makes it."""
         way, micro_batch = divmod(tensor, self._count)
         copy, source = divmod(way // 2, self._shape.stages)
         kind, target = (Pass.BACKWARD, source - 1) if way % 2 else (Pass.FORWARD, source + 1)
@@ -253,9 +253,9 @@ class Delivery(Facility):
 
 
 def build(context: Context) -> list[Facility]:
-    """Return the Deliveries of replicas, over the links that all of them share; none where IPUs meet instead.
+    """Return the Delivery of every replica, over shared links; empty in lock-step.
 
-    Moves of activations to other IPUs are on the same links, or in the copies where IPUs meet.
+    Moves of activations to other IPUs use the same links; in lock-step the merged copies carry them.
     """
     moved = context.program.moved_activations
     to_ipus = moved is not None and moved.to == "partner"

@@ -1,6 +1,6 @@
-"""How time passes where the System is disturbed: a rule for each kind of disturbance.
+"""Speeds and delays of resources on a disturbed System: a rule per kind of disturbance.
 
-:mod:`ipusim.machine.speeds` makes the speed of each resource of all rules together.
+:mod:`ipusim.machine.speeds` combines the rules into the speed of every resource.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 
-#: The speed of a resource that nothing slows.
+#: Speed of an undisturbed resource.
 FULL: Final = Fraction(1)
 _STILL: Final = Fraction(0)
-#: The parts of the host's work that there is one of for all replicas.
+#: Parts of the host's work shared by the replicas.
 _OF_ALL: Final = {"network": NETWORK, "program": HOST_PROGRAM}
 
 
 class Work(NamedTuple):
-    """What a resource works at.
+    """A piece of work.
 
     Attributes:
-        kind: of the span that it leaves.
-        stage, micro_batch, execution: of a pass, else NONE.
+        kind: kind of the resulting span.
+        stage, micro_batch, execution: identity of a pass, else NONE.
     """
 
     kind: SpanKind
@@ -53,21 +53,21 @@ class Work(NamedTuple):
     execution: int = NONE
 
 
-#: Work by its kind alone, or a pass.
+#: A kind of work, or a particular pass.
 What = SpanKind | Work
-#: The speed of a resource in a cycle (1 is full speed, 0 stands still), and the cycle until which it stays so; None
-#: where it stays for ever, which must be above 0.
+#: Speed of a resource (1 is full speed, 0 a standstill), and the cycle of the next change; None for a speed above 0
+#: that never changes.
 Pace = tuple[Fraction, int | None]
 
 
 class Window(NamedTuple):
-    """A time in which a resource is slower, or begins later.
+    """A period of lower speed, or of delayed begins, of a resource.
 
     Attributes:
-        first: its first cycle.
-        until: the cycle behind its last one; None if it has no end.
-        speed: of the resource within it; 0 stands still.
-        late: the cycles by which a link begins to carry later.
+        first: first cycle.
+        until: first cycle after the period; None without an end.
+        speed: speed during the period; 0 is a standstill.
+        late: delay before a link starts to carry, in cycles.
     """
 
     first: int
@@ -80,16 +80,16 @@ class Rule(NamedTuple):
     """The effect of a disturbance.
 
     Attributes:
-        pace: of a resource at some work, from a cycle on, beside the ``windows``.
-        steady_from: the cycle from which on its pace stays as it is for ever; None where it never does.
-        delay: of work of a resource that begins in a cycle, beside the ``windows``; None where it delays nothing.
-        changes: the cycles in which anything of it changes; empty where they are not known, or there are none.
-        touches: whether it ever slows or delays a resource, at any work; by default any of them.
-        passes: whether passes alone are slowed, and no other work of a resource.
-        factor: how many times as long a resource takes for some work, whenever it begins: a numerator and a
-            denominator, as whole numbers are quicker than fractions; None where that depends on the cycle.
-        windows: of each resource the times in which it is slower or late at all work: a table, as one of many
-            disturbances is looked up by the cycle.
+        pace: speed of a resource for a piece of work from a cycle on, apart from the ``windows``.
+        steady_from: cycle of the last change of speed; None if speeds never settle.
+        delay: delay of work that a resource begins during a cycle, apart from the ``windows``; None without delays.
+        changes: cycles of every change; empty if unknown, or without any.
+        touches: whether the rule ever slows or delays a resource; by default every resource.
+        passes: whether the rule slows passes only.
+        factor: relative duration of a piece of work, whenever the work begins: a numerator and a denominator, as whole
+            numbers are quicker than fractions; None if the duration depends on the cycle.
+        windows: periods of lower speed or delay per resource, for any work: a table, for a quick look-up among many
+            disturbances.
     """
 
     pace: Callable[[Resource, Work, int], Pace]
@@ -104,7 +104,7 @@ class Rule(NamedTuple):
 
 @singledispatch
 def rule(disturbance: Disturbance, system: System) -> Rule | None:  # noqa: ARG001 - most kinds ask it
-    """Return the Rule of a disturbance on a system, by its class; None where it changes nothing."""
+    """Return the Rule of a disturbance, by class; None without any effect."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 
 
@@ -169,14 +169,14 @@ def _stated(disturbance: Stated, system: System) -> Rule | None:  # noqa: ARG001
 
 @rule.register
 def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
-    """Return the rule of a dead cable: no route takes it, and no speed changes but where it dies later."""
+    """Return the rule of a dead cable: routes avoid the cable, and a change only if the cable dies during the run."""
     if not disturbance.later:
         return None
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
 
 
 def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
-    """Return the link directions of a cable, whatever they carry."""
+    """Return the link directions of a cable, across every channel."""
     one, other = (system.ipus[ipu] for ipu in link)
     both = (one, other), (other, one)
     directions = (LinkDirection(*ends, of) for ends in both for of in get_args(Channel))
@@ -184,7 +184,7 @@ def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
 
 
 def _host(system: System, part: HostPart) -> frozenset[Resource]:
-    """Return a part of the host's work, of all replicas, with its ports."""
+    """Return the resources of a part of the host's work, across replicas, with the host ports."""
     if part in _OF_ALL:
         return frozenset(_OF_ALL[part])
     track = HostTrack[part.upper()]
@@ -196,13 +196,13 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
 @rule.register(Pause)
 @rule.register(Skip)
 def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
-    """Return None: pauses stand for losses, and are between executions; skips change no speed."""
+    """Return None: Pause replaces losses and acts between executions, and a Skip leaves speeds alone."""
     return None
 
 
 @rule.register
 def _moved(disturbance: Moved, system: System) -> Rule | None:  # noqa: ARG001
-    """Return the rule of a move: no speed changes by itself; routes, and disturbances of the IPU, do from then on."""
+    """Return the rule of a move: speeds stay, but routes and the IPU's disturbances change."""
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
@@ -221,7 +221,7 @@ def _full(worker: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
 
 
 def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
-    """Return the rule of resources that have another speed from one cycle to another, and links that are late then."""
+    """Return the rule of resources with a different speed, or late links, during a period."""
     known = tuple(cycle for cycle in (first, until) if cycle)
     windows = dict.fromkeys(slow, (Window(first, until, speed, late),))
     steady = first if until is None else until
@@ -229,14 +229,14 @@ def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int 
 
 
 def rules_of(system: System) -> list[Rule]:
-    """Return the rules of all disturbances of a system that change anything, for its logical IPUs."""
+    """Return the rules of a system's effective disturbances, for logical IPUs."""
     rules = [rule_of for disturbance in system.disturbances if (rule_of := rule(disturbance, system)) is not None]
     moves = moves_of(system)
     return [_of_hardware(rule_of, moves) for rule_of in rules] if moves else rules
 
 
 def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
-    """Return the rule of disturbances of physical IPUs, which logical ones change with their moves."""
+    """Translate a rule from physical to logical IPUs, following the moves."""
     if rule.windows:
         windows = _windows_of_hardware(rule.windows, moves)
         return rule._replace(windows=windows, touches=windows.__contains__)
@@ -258,7 +258,7 @@ def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
 def _windows_of_hardware(
     windows: Mapping[Resource, tuple[Window, ...]], moves: Sequence[Moved]
 ) -> dict[Resource, tuple[Window, ...]]:
-    """Return the windows of logical IPUs of those of physical ones: each for as long as it is on that one."""
+    """Translate windows from physical to logical IPUs, for the periods between moves."""
     moved: dict[Resource, tuple[Window, ...]] = {}
     begins: list[int | None] = [0, *sorted({move.from_ for move in moves}), None]
     for worker, of in windows.items():
@@ -274,7 +274,7 @@ def _windows_of_hardware(
 
 
 def _within(windows: Sequence[Window], begin: int, end: int | None) -> Iterator[Window]:
-    """Yield the parts of windows from one cycle to another; None for no end."""
+    """Yield the parts of windows between two cycles; ``end`` None means no end."""
     for window in windows:
         ends = [cycle for cycle in (window.until, end) if cycle is not None]
         first, until = max(window.first, begin), min(ends, default=None)
@@ -283,18 +283,18 @@ def _within(windows: Sequence[Window], begin: int, end: int | None) -> Iterator[
 
 
 def disturbs(system: System) -> bool:
-    """Whether any disturbance of a system changes anything: not one of factor 1, or of no length."""
+    """Whether any disturbance has an effect: not a factor of 1, nor a period without length."""
     return bool(rules_of(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
 
 
 def steady_from(system: System) -> int | None:
-    """Return the cycle from which on the speed of everything stays as it is; None where it never does."""
+    """Return the cycle after which every speed is constant; None if speeds never settle."""
     cycles = [rule_of.steady_from for rule_of in rules_of(system)]
     return None if None in cycles else max((cycle for cycle in cycles if cycle is not None), default=0)
 
 
 def changes(system: System) -> tuple[int, ...]:
-    """Return the cycles in which the speed of anything changes, rising; none where one of them is not known."""
+    """Return the cycles of speed changes in rising order; empty if any change is unknown."""
     rules = rules_of(system)
     if any(rule_of.steady_from is None or rule_of.steady_from != max(rule_of.changes, default=0) for rule_of in rules):
         return ()

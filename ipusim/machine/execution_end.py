@@ -1,6 +1,6 @@
-"""The end of an execution: where IPUs meet before a weight update, the update itself, and where they meet behind it.
+"""The end of an execution: meetings before the weight update, the update, and the final meeting.
 
-A run is one host's. Where the others are simulated too, each tells the others when it has come so far, and with what.
+A run covers a single host. Runs of several hosts exchange their arrival times and gradients.
 """
 
 from __future__ import annotations
@@ -24,55 +24,55 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
 class BeforeUpdate(Meeting):
-    """A meeting of all IPUs of all replicas at one instruction, once in an execution."""
+    """A meeting of every IPU of every replica, at an instruction that occurs once per execution."""
 
     def __init__(self, context: Context, code: Code) -> None:
-        """Prepare for an instruction."""
+        """Prepare the meeting at an instruction."""
         super().__init__(context, context.ipus())
         self.handlers = {code: self._come}
         self._describe, self._steps = context.recorder.describe, context.steps
         self._step = context.steps - 1
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Run the joint work of all IPUs behind the last span of the last one; return the last span."""
+        """Run the joint work after the last arrival's span; return the last span."""
         raise NotImplementedError
 
     def _meet(self, cause: int) -> None:
         self._do_together(self._take_turn(cause))
 
     def _take_turn(self, cause: int) -> Process:
-        """Carry out the work of the meeting, and release all IPUs; a SimPy process."""
+        """Carry out the meeting's work, and release the IPUs; a SimPy process."""
         self._record_waits(self._step)
         span = yield from self._work(self._step, cause)
         self._step += self._steps
         self._release(span)
 
     def _of_all(self, kind: SpanKind, size: int = 0) -> int:
-        """Return the description of spans of all IPUs."""
+        """Return the description of a span across the device."""
         return self._describe(Description(kind, ALL_IPUS, bytes=size, replica=NONE))
 
 
 class GradientSum(BeforeUpdate):
-    """The sum of the gradients of all replicas, or of the copies of each stage, over the IPU-Links."""
+    """The sum of gradients over IPU-Links, across replicas or across copies of stages."""
 
     def __init__(self, context: Context, total: ReplicaCollective, code: Code, reduce: Callable[[], object]) -> None:
-        """Describe the load of each link direction in each round; ``reduce`` is called when it is done."""
+        """Describe the load of every link direction per round; the end of the sum calls ``reduce``."""
         super().__init__(context, code)
         self.what = "the sum over replicas" if code is Code.ALL_REDUCE else "the sum over copies of stages"
         self._cost, self._reduce = total.cost, reduce
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
-        rounds = {id(round_of): round_of for round_of in total.cost.rounds}  # those of a ring are one
+        rounds = {id(round_of): round_of for round_of in total.cost.rounds}  # rounds of a ring are a single object
         described = {of: self._described(round_of, links, context.recorder) for of, round_of in rounds.items()}
         self._rounds = [described[id(round_of)] for round_of in total.cost.rounds]
 
     def _described(
         self, round_of: RoundCost, links: Mapping[LinkDirection, int], recorder: Recorder
     ) -> tuple[RoundCost, list[int]]:
-        """Return a round, and the description of the span of each of its loads.
+        """Return a round, with a span description per load.
 
-        Where nothing disturbs a link, neighbouring loads of one duration begin and end together: one load stands for
-        them, with a description of all of their spans. A ring over 64 IPUs has 64 loads a round, which all are alike.
+        On undisturbed links, neighbouring loads of equal duration begin and end together: a single load represents
+        the group, with a description of the group's spans. A ring over 64 IPUs has 64 equal loads per round.
         """
         alike = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
         loads, whats = [], []
@@ -87,7 +87,7 @@ class GradientSum(BeforeUpdate):
         return replace(round_of, links=tuple(loads)), whats
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Synchronise, and carry out every round; before some all synchronise again."""
+        """Synchronise, and carry out every round; some rounds begin with a further synchronisation."""
         start = self._clock.now
         now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
         for number, (round_of, whats) in enumerate(self._rounds):
@@ -103,21 +103,21 @@ class GradientSum(BeforeUpdate):
 
 
 class ByHost(BeforeUpdate):
-    """A host update of all IPUs: gradients go to the host at once, IPUs wait, and weights come back."""
+    """A host update of the device: gradients go to the host together, IPUs wait, weights come back."""
 
     def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
-        """Prepare for copies that are spans of a kind, and for the host's work on a track."""
+        """Prepare copies of a kind of span, and the host's work on a track."""
         super().__init__(context, code)
         self._kind, self._track, self._together = kind, track, context.together
         self._ports = resources.host_ports(track, context.replicas)
         self._wait = self._of_all(SpanKind.HOST_WAIT)
 
     def _worked(self, size: int) -> int:
-        """Return the description of the host's work on so many bytes."""
+        """Return the description of host work on ``size`` bytes."""
         return self._describe(Description(SpanKind.HOST, link=self._track, bytes=size))
 
     def _copy(self, what: int, cycles: int, step: int, cause: int) -> Spans:
-        """Copy to or from the host as ``what`` describes, if there are bytes; return the last span."""
+        """Copy ``what`` between host and device unless empty; return the last span."""
         if not cycles:
             return cause
         start = self._clock.now
@@ -125,7 +125,7 @@ class ByHost(BeforeUpdate):
         return self._record(what, step, start, end, cause)
 
     def _await(self, work: int, end: int, step: int, cause: int) -> Spans:
-        """Wait until ``end`` for the host's work that ``work`` describes, if there is any; return the last span."""
+        """Wait until ``end`` for the host work described by ``work``; return the last span."""
         start = self._clock.now
         if end == start:
             return cause
@@ -136,10 +136,10 @@ class ByHost(BeforeUpdate):
 
 
 class HostSumming(ByHost):
-    """The sum of the gradients of all hosts, behind that over the replicas of each: over their network, or over links.
+    """The sum of gradients over hosts, after the sum over replicas: via the hosts' network, or via links.
 
-    ``sum_over_hosts`` of the context's arithmetic is called with the cycle in which this host is ready, and returns
-    that in which the last host is.
+    ``sum_over_hosts`` of the context's arithmetic receives the cycle of this host's arrival, and returns the cycle of
+    the last host's arrival.
     """
 
     what = "the sum over hosts"
@@ -152,7 +152,7 @@ class HostSumming(ByHost):
         self._network, self._late = self._worked(cost.bytes), self._worked(0)
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Write, wait for the slowest host, sum up, and read; over links, wait for that host and sum up."""
+        """Write, wait for the slowest host, sum, and read; over links, wait for that host and sum."""
         links = self._cost.over_links
         if links is not None:
             cause = yield from self._await(self._late, self._together.sum_over_hosts(self._clock.now), step, cause)
@@ -166,7 +166,7 @@ class HostSumming(ByHost):
 
 
 class HostUpdating(ByHost):
-    """The weight update of all stages by the host: gradients go there, and new weights come back."""
+    """The weight update on the host: gradients go to the host, and new weights come back."""
 
     what = "the weight update on the host"
 
@@ -178,7 +178,7 @@ class HostUpdating(ByHost):
         self._apply = self._worked(cost.gradients)
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Take the gradients, update, and hand out the weights."""
+        """Copy gradients to the host, update, and copy weights back."""
         cause = yield from self._copy(self._gradients, self._cost.write, step, cause)
         done = self._clock.end(resources.hosts(HostTrack.VARIABLES), SpanKind.HOST, self._clock.now, self._cost.apply)
         cause = yield from self._await(self._apply, done, step, cause)
@@ -187,10 +187,10 @@ class HostUpdating(ByHost):
 
 
 class Variables(Facility):
-    """The variables of all IPUs."""
+    """The variables on the IPUs."""
 
     def __init__(self, context: Context) -> None:
-        """Describe the weight update of each IPU."""
+        """Describe the weight update per IPU."""
         self.ipus = tuple(context.ipus())
         self.handlers = {Code.UPDATE: self._update, Code.RELEASE: self._release}
         self._context = context
@@ -209,12 +209,12 @@ class Variables(Facility):
 
 
 class ExecutionEnd(Meeting):
-    """Where the IPUs of some replicas meet before the next execution begins: executions never overlap."""
+    """The final meeting of an execution, per group of replicas: executions never overlap."""
 
     what = "the end of the execution"
 
     def __init__(self, context: Context, replicas: Sequence[int]) -> None:
-        """Begin the first execution of these replicas."""
+        """Begin the replicas' first execution."""
         super().__init__(context, context.ipus(replicas))
         self.handlers = {Code.END: self._come}
         self._replicas = replicas
@@ -236,7 +236,7 @@ class ExecutionEnd(Meeting):
 
 
 def build(context: Context) -> Iterator[Facility]:
-    """Yield where all IPUs meet before a weight update, what updates, and where they meet as after time-steps."""
+    """Yield the facilities of an execution's end, in order: sums of gradients, weight update, final meeting."""
     costs = context.costs
     if costs.copy_sum is not None:
         yield GradientSum(context, costs.copy_sum, Code.SUM_COPIES, context.together.sum_copies)

@@ -1,4 +1,4 @@
-"""The seam between time and arithmetic: what an IPU process calls when something happens to a tensor."""
+"""Interface between time and arithmetic: calls from IPU processes whenever something happens to a tensor."""
 
 from __future__ import annotations
 
@@ -11,44 +11,46 @@ from ipusim.pipeline.order import Edge
 
 
 class Executor(Protocol):
-    """The arithmetic of one replica, called by the machine's processes at the simulated moment of each event.
+    """The arithmetic of a replica, called from the machine's processes at the simulated time of every event.
 
-    ``ipu`` is the logical IPU within the replica, ``stage`` and ``micro_batch`` count from 0 within one execution.
+    ``ipu`` is a logical IPU within the replica; ``stage`` and ``micro_batch`` count from 0 within an execution.
     """
 
     def begin(self, execution: int) -> None:
         """Begin an execution of the pipeline: accumulators are zero, no tensor is in flight."""
 
     def infeed(self, ipu: int, micro_batch: int) -> None:
-        """Take the next element of the infeed onto ``ipu`` as ``micro_batch``."""
+        """Copy the next element of the infeed onto ``ipu`` as ``micro_batch``."""
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass, of a kind of Pass; raises MissingTensorError if ``ipu`` does not hold what it needs.
+        """Run a pass of a kind of Pass.
 
-        A backward pass runs whole, or in its halves: INPUT_GRADIENT makes what goes back to the stage
-        before, WEIGHT_GRADIENT adds to the accumulators, at any time later within the execution.
+        A backward pass runs whole, or split: INPUT_GRADIENT computes the gradient for the previous stage, and
+        WEIGHT_GRADIENT adds to the accumulators, at any later time within the execution.
+
+        Raises MissingTensorError if ``ipu`` lacks an input.
         """
 
     def copy(self, edges: Sequence[Edge]) -> None:
-        """Move every tensor made since the last copy along these edges, within an IPU or across."""
+        """Move every tensor computed since the last copy along these edges, within or across IPUs."""
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move what ``ipu`` has made in a step of a micro-batch's life to where the next step runs."""
+        """Move the output of a step of a micro-batch's life from ``ipu`` to the next step's IPU."""
 
     def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move what a stage on ``ipu`` keeps of a micro-batch out to IPU ``there``, or back, as ``way`` says.
+        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``there``, or back, per ``way``.
 
-        Streaming Memory beside an IPU counts as ``there``, too.
+        ``there`` may also be Streaming Memory beside an IPU.
         """
 
     def outfeed(self, micro_batch: int) -> None:
         """Hand the results of ``micro_batch`` to the host."""
 
     def outfeed_total(self) -> None:
-        """Hand the sum of an execution's results to the host, where they are accumulated."""
+        """Hand the accumulated results of an execution to the host."""
 
     def update(self, ipu: int) -> None:
-        """Apply the accumulated gradients to the weights of the stages on ``ipu``."""
+        """Apply accumulated gradients to the weights of the stages on ``ipu``."""
 
 
 class NullExecutor:
@@ -62,19 +64,19 @@ class NullExecutor:
 
 @dataclass(frozen=True)
 class Replicas:
-    """The arithmetic of all replicas.
+    """The arithmetic of the replicas.
 
     Attributes:
-        executors: one for each replica, in order.
-        begin: called before a run, which may follow one that has failed.
-        sum_copies: called when the copies of each stage have summed up their gradients, before replicas do.
-        reduce: called when the replicas have summed up their gradients, before each weight update.
-        sum_over_hosts: called behind that with the cycle in which this host is ready, where there are several; sums
-            up over them and returns the cycle in which the last of them is.
-        gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
-            of the algorithm, when the replicas have put together the variables that it needs.
-        release: called with a replica, a place and a stage or None when it needs them no more.
-        all_gathered: returns a block in which all variables are put together, outside of simulated time, for the host.
+        executors: an executor per replica, in order.
+        begin: callback before a run, possibly after a failed run.
+        sum_copies: callback after copies of a stage have summed their gradients, before the sum over replicas.
+        reduce: callback after replicas have summed their gradients, before the weight update.
+        sum_over_hosts: callback after ``reduce`` with this host's arrival cycle, in runs of several hosts; sums over
+            hosts and returns the last host's arrival cycle.
+        gather: callback after an all-gather of variables, with the shard, the stage (None before a weight update) and
+            the algorithm's name.
+        release: callback with replica, shard and stage (or None) after the last use of gathered variables.
+        all_gathered: context manager with every variable gathered for the host, outside simulated time.
     """
 
     executors: tuple[Executor, ...]
@@ -87,7 +89,7 @@ class Replicas:
     all_gathered: Callable[[], AbstractContextManager[object]] = nullcontext
 
     def update(self, ipus: Iterable[int]) -> None:
-        """Update the weights of all stages on these IPUs of each replica."""
+        """Update the weights of every stage on these IPUs, per replica."""
         for executor in self.executors:
             for ipu in ipus:
                 executor.update(ipu)

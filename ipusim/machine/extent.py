@@ -1,4 +1,4 @@
-"""Upper bounds of the spans and cycles of a run before it begins, from the terms of Costs."""
+"""Upper bounds on the spans and cycles of a run before the run begins, from the terms of Costs."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ipusim.pricing.costs import Costs
 from ipusim.pricing.terms import Thing, things
 from ipusim.timeline.host_track import HostTrack
 
-#: Most cycles of a run on all of its tracks together: figures are sums of a Timeline's columns, which have 64 bits.
+#: Most cycles of a run summed over tracks: figures are sums of a Timeline's 64-bit columns.
 MAX_SUM: Final = 2**63 - 1
-#: Spans of a weight update on an IPU: itself, waits before and behind it, a load, a store, an all-gather and its wait.
+#: Spans of a weight update per IPU: the update, waits before and after, a load, a store, an all-gather and a wait.
 _OF_UPDATE = 7
-#: Spans of what IPUs hand over to the host before an update: the way there, the wait, the work, and the way back.
+#: Spans of a host update: the copy to the host, the wait, the work, and the copy back.
 _OF_HANDING_OVER = 4
 
 
 def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int:
-    """Return how many spans ``executions`` executions record at most, on all replicas."""
+    """Return an upper bound on the spans of ``executions`` executions across replicas."""
     places = system.replicas * len(plan.ipus)
     spans = sum(thing.times * thing.spans for thing in _things(plan, system, costs))
-    # In point-to-point a receiver waits, also where nothing is sent.
+    # In point-to-point a receiver waits even for tensors that take no time.
     spans += system.replicas * plan.instructions_of(Code.RECEIVE).total()
     if plan.shape.training:
         spans += places * _OF_UPDATE
@@ -36,29 +36,29 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
         for total in filter(None, (costs.copy_sum, costs.gradient_sum)):
             spans += 1 + sum(len(round_.links) for round_ in total.cost.rounds)
     else:
-        spans += places  # which wait for each other at the end
+        spans += places  # the waits at the final meeting
     if costs.host.call or costs.host.state:
         spans += places
     return executions * spans
 
 
 def most_cycles(plan: Plan, system: System, costs: Costs, executions: int) -> int:
-    """Return how long ``executions`` executions last at most: as if all was done one after the other."""
-    # Where tensors share links, a time is rounded up each time that others begin or end.
+    """Return an upper bound on the cycles of ``executions`` executions: the duration without any overlap."""
+    # Tensors that share links round a time up whenever another tensor begins or ends.
     return executions * sum(thing.times * (sum(thing.cycles) + thing.spans) for thing in _things(plan, system, costs))
 
 
 def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: int) -> int:
-    """Return the cycles that a run lasts at most under the disturbances of its system.
+    """Return an upper bound on the cycles of a run under the system's disturbances.
 
-    All work is slowed as that of the slowest resource is in its slowest window, and each span waits for the delays of
-    all cables. Each loss of an IPU may undo the whole run.
+    The bound slows every piece of work like the slowest resource during its slowest window, and adds the delays of
+    every cable to every span. Every loss of an IPU may undo the whole run.
 
     Args:
         system: the device.
-        cycles: upper bound without disturbances, of all work one after the other.
-        spans: upper bound of the spans of the run.
-        executions: of the pipeline.
+        cycles: upper bound without disturbances or overlap.
+        spans: upper bound on the spans of the run.
+        executions: executions of the pipeline.
 
     Example:
         >>> from fractions import Fraction
@@ -84,7 +84,7 @@ def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: i
 
 
 def tracks_of(system: System, costs: Costs) -> int:
-    """Return the tracks that spans of a run lie on: IPUs, link directions, and what each replica's host does."""
+    """Return the number of tracks of a run: IPUs, link directions, and tracks of every replica's host."""
     return system.count + len(costs.links) + len(HostTrack) * system.replicas
 
 

@@ -1,6 +1,6 @@
-"""Facilities of the machine: handlers of instructions, with the IPUs that wait in them, and those they wait for.
+"""Facilities of the machine: handlers of instructions, and the IPUs waiting inside.
 
-All facilities of a run are built from one context.
+Every facility of a run is built from the same context.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ipusim.timeline.recorder import Description, Recorder
 
 
 class IpuId(NamedTuple):
-    """One IPU that holds a stage.
+    """An IPU that holds a stage.
 
     Attributes:
-        number: its logical number on the device.
-        replica: the replica of the pipeline that it belongs to.
-        shard: its number within the replica.
+        number: logical number on the device.
+        replica: replica of the pipeline.
+        shard: number within the replica.
     """
 
     number: int
@@ -42,53 +42,53 @@ class Wait(NamedTuple):
     """The reason why an IPU waits.
 
     Attributes:
-        text: in words.
-        ipus: the logical IPUs that keep it waiting; none where it is something else.
+        text: reason in words.
+        ipus: logical IPUs that keep the IPU waiting; empty for any different reason.
     """
 
     text: str
     ipus: tuple[int, ...] = ()
 
 
-#: What carries out an instruction: (ipu, stage, micro-batch, number, step, cause) to the span that the IPU goes on
-#: behind. That is there at once, or the value of an event, or what a part of a process returns. With an event comes the
-#: description of the IPU's wait for it, where that is a span.
+#: Function that carries out an instruction: (ipu, stage, micro-batch, number, step, cause) to the IPU's latest span.
+#: The span comes at once, or as the value of an event, or from a generator. An event may come with the description of
+#: the IPU's wait.
 Handler = Callable[[IpuId, int, int, int, int, int], int | simpy.Event | tuple[simpy.Event, int] | Spans]
 
 
 class Facility:
-    """A part of the machine that IPUs meet in their instructions.
+    """A part of the machine that carries out some of the instructions.
 
     Attributes:
-        ipus: whose instructions it carries out.
-        handlers: what carries out each of the instructions that it knows.
+        ipus: IPUs that use the facility.
+        handlers: handler per instruction code.
     """
 
     ipus: tuple[IpuId, ...]
     handlers: Mapping[Code, Handler]
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - by default IPUs wait for time alone
-        """Return what logical IPU ``ipu`` waits for here; None where it does not."""
+        """Return the reason why logical IPU ``ipu`` waits in this facility, or None."""
         return None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - by default nothing but events to come
-        """Return all state its future depends on, with times relative to now and micro-batches to the first one."""
+        """Return the state that determines the future, with times relative to now and relative micro-batches."""
         return ()
 
 
 @dataclass(frozen=True)
 class Context:
-    """A run that is being built.
+    """A run under construction.
 
     Attributes:
-        clock, recorder: the time of the machine, and what it records.
-        plan, program, system, costs: what runs, on what, and what everything takes.
+        clock, recorder: the machine's time and its records.
+        plan, program, system, costs: instructions, stages, device and durations.
         together: the arithmetic.
-        executions: of the pipeline.
-        progress: called with the time-steps behind.
-        rerouted: what copies cost when cables die, in order.
-        in_phases: whether stages run all micro-batches through one kind of pass before the next, so that tensors that
-            a later phase takes pile up in an earlier one.
+        executions: executions of the pipeline.
+        progress: callback with the number of finished time-steps.
+        rerouted: costs of copies after cables die, in order.
+        in_phases: whether stages run every micro-batch through a kind of pass before the next kind, so that tensors
+            for a later phase pile up.
     """
 
     clock: Clock
@@ -110,17 +110,17 @@ class Context:
 
     @property
     def replicas(self) -> range:
-        """The replicas of the pipeline."""
+        """Replicas of the pipeline."""
         return range(self.system.replicas)
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """The replicas that meet after time-steps and executions: all together, or each by itself."""
+        """Groups of replicas that meet after time-steps and executions: a single group, or a group per replica."""
         together = len(self.costs.copies.meetings) == 1
         return [list(self.replicas)] if together else [[replica] for replica in self.replicas]
 
     def ipus(self, replicas: Iterable[int] | None = None) -> list[IpuId]:
-        """Return the IPUs of some replicas that hold a stage, by default of all."""
+        """Return the IPUs of some replicas that hold a stage, by default of every replica."""
         chosen = self.replicas if replicas is None else replicas
         return [self.ipu(replica, shard) for replica in chosen for shard in self.plan.ipus]
 
@@ -137,7 +137,7 @@ class Context:
         return self.together.executors[replica]
 
     def wait(self, end: int, what: int, step: int, cause: int) -> Spans:
-        """Wait until a cycle; return the span of the wait, which ``what`` describes, or without a wait the cause."""
+        """Wait until cycle ``end``; return the span of the wait, or ``cause`` without a wait."""
         start = self.clock.now
         if end == start:
             return cause
@@ -145,7 +145,7 @@ class Context:
         return self.recorder.record(what, step, start, end, cause)
 
     def described(self, kind: SpanKind, ipus: Iterable[IpuId]) -> dict[int, int]:
-        """Return the description of spans of a kind on each of these IPUs, by its number."""
+        """Return a span description of a kind per IPU, by the IPU's number."""
         own = list(ipus)
         first = self.recorder.describe(*(Description(kind, ipu.number, replica=ipu.replica) for ipu in own))
         return {ipu.number: first + at for at, ipu in enumerate(own)}

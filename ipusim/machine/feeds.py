@@ -1,4 +1,4 @@
-"""The two ends of a replica's pipeline at the host: its infeed and its outfeed, also by I/O tiles."""
+"""Infeed and outfeed of a replica's pipeline, also via I/O tiles."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """The infeed and the outfeed of a replica; copies cost something where a stream of the host does."""
+    """A replica's infeed and outfeed; a copy takes time if the host's stream does."""
 
     def __init__(self, context: Context, replica: int, data: SharedRate | None) -> None:
-        """Connect them to the host, which makes the elements of all infeeds at the rate of ``data``."""
+        """Connect the feeds to the host, which produces elements for every infeed at the rate of ``data``."""
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
             Code.INFEED: self._take,
@@ -38,18 +38,18 @@ class Feeds(Facility):
         self._executor = context.executor(replica)
         self._overlapped = context.plan.shape.overlapped_io
         self._streams = tuple(_streams(context, replica, data))
-        #: The copies of the streams that cost anything, by track and IPU.
+        #: Copies of the streams that take time, by track and IPU.
         self._copies = {(stream.track, stream.ipu): stream.transfer for stream in self._streams}
-        #: The copies of each IPU's I/O tiles that are under way.
+        #: Copies under way on I/O tiles, by IPU.
         self._beside: dict[int, simpy.Process] = {}
         self._waits = context.described(SpanKind.SYNC_WAIT, self.ipus)
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return what ``ipu`` waits for here; None where it does not."""
+        """Return the reason why ``ipu`` waits for a feed, or None."""
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - places in buffers, of whatever micro-batch
-        """Return the states of the streams, and the cycles until each copy of I/O tiles goes on."""
+        """Return the states of the streams, and the cycles until every I/O tile copy resumes."""
         beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
         return tuple(stream.state() for stream in self._streams), beside
 
@@ -65,11 +65,11 @@ class Feeds(Facility):
 
     def _hand_out(self, ipu: IpuId, micro_batch: int, step: int, cause: int) -> Spans:
         cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(micro_batch, step, cause)
-        self._executor.outfeed(micro_batch)  # it is with the host when its copy has ended
+        self._executor.outfeed(micro_batch)  # the host has the results after the copy
         return cause
 
     def _due(self, step: int, period: int) -> bool:
-        """Return whether results leave in the execution of a step, as they do in every ``period``-th."""
+        """Return whether results leave during this execution, as every ``period``-th execution does."""
         return (step // self._steps + 1) % period == 0
 
     def _add_results(self, _ipu: IpuId, _stage: int, micro_batch: int, _number: int, _step: int, cause: int) -> int:
@@ -85,7 +85,7 @@ class Feeds(Facility):
         return cause
 
     def _begin_io(self, ipu: IpuId, period: int, taken_in: int, handed_out: int, step: int, cause: int) -> int:
-        """Begin the host copies that an IPU's I/O tiles make during a time-step."""
+        """Begin the host copies on an IPU's I/O tiles during a time-step."""
         if not self._due(step, period):
             handed_out = NONE
         if (taken_in, handed_out) != (NONE, NONE):
@@ -93,7 +93,7 @@ class Feeds(Facility):
         return cause
 
     def _copy_beside(self, ipu: IpuId, handed_out: int, taken_in: int, step: int, cause: int) -> Spans:
-        """Hand out, then take in, as Graphcore's overlapped visitor does; returns the last span. A SimPy process."""
+        """Hand out, then take in, like Graphcore's overlapped visitor; return the last span. A SimPy process."""
         if handed_out != NONE:
             cause = yield from self._hand_out(ipu, handed_out, step, cause)
         if taken_in != NONE:
@@ -101,7 +101,7 @@ class Feeds(Facility):
         return cause
 
     def _end_io(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        """Wait for the I/O tiles if they are behind, and return what the IPU's time-step ended with."""
+        """Wait for late I/O tiles, and return the span that ended the time-step."""
         beside = self._beside.pop(ipu.number, None)
         if beside is None:
             return cause
@@ -113,14 +113,14 @@ class Feeds(Facility):
         return last
 
 
-def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - the copy of an element that costs nothing
+def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - copy of an element without cost
     """Copy at once."""
     yield from ()
     return cause
 
 
 def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterator[HostStream]:
-    """Yield a replica's infeed and outfeed, where the host or the copies cost anything, of each copy of its stages."""
+    """Yield the streams of a replica's infeeds and outfeeds that take time, per copy of the stages."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
     sent = program.outfeed_elements
     kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
@@ -140,12 +140,12 @@ def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterato
         numbers = [NONE] if sent.accumulated else [number for number in sent.micro_batches if number in own]
         if (host.outfeed or host.drain) and numbers:
             elements = context.executions // sent.period * len(numbers)
-            depth = min(program.outfeed.buffer_depth, max(1, elements))  # no more places than ever are taken
+            depth = min(program.outfeed.buffer_depth, max(1, elements))  # no more places than elements
             yield stream(HostTrack.OUTFEED, last, numbers, depth=depth, elements=elements)
 
 
 def _shared_data(context: Context) -> SharedRate | None:
-    """Return the host's rate of samples, in elements; None without a limit, where the host costs nothing as well."""
+    """Return the host's rate of elements; None without a limit, as for hosts without cost."""
     host = context.costs.host
     if not host.data:
         return None
@@ -158,6 +158,6 @@ def _shared_data(context: Context) -> SharedRate | None:
 
 
 def build(context: Context) -> list[Feeds]:
-    """Return the feeds of each replica."""
+    """Return the feeds of every replica."""
     data = _shared_data(context)
     return [Feeds(context, replica, data) for replica in context.replicas]

@@ -1,4 +1,4 @@
-"""The host's side of the feeds: streams that run beside the IPUs, with buffers of a few elements between."""
+"""The host's side of the feeds: streams beside the IPUs, with a buffer of a few elements between."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from ipusim.timeline.timeline import NONE
 
 
 class HostStream:
-    """A buffer of ``depth`` elements between the host and one IPU, served by one host process.
+    """A buffer of ``depth`` elements between the host and an IPU, served by a host process.
 
-    For an infeed the host turns empty places into full ones (it prefetches), for
-    an outfeed full ones into empty ones; the IPU does the reverse, and waits only
-    when the host is behind. A place is handed over with the number of the span
-    that made it ready, so that a wait knows its cause.
+    The host fills empty places of an infeed (prefetching), and empties full places of an outfeed. The IPU does the
+    reverse, and waits only if the host is late. A handed-over place carries the span that made the place ready, as the
+    cause of a later wait.
 
     Attributes:
-        track: what the host does in it.
-        ipu: at which logical IPU it ends.
-        left: elements that the host has not worked through yet. No state tells of them: where states recur, it goes on
-            as before for as long as there are enough.
+        track: track of the host's work.
+        ipu: logical IPU at the end of the stream.
+        left: elements not yet processed on the host. The number is no part of the state: a repeated state continues as
+            before while enough elements are left.
     """
 
     def __init__(
@@ -46,9 +45,9 @@ class HostStream:
     ) -> None:
         """Prepare a stream of ``elements`` elements on the track of an infeed or an outfeed.
 
-        The IPU's copies are ``transfer``, for each of ``micro_batches``. Each replica, and each copy of its stages, has
-        streams of its own, which the host works side by side (assumed). Streams of infeeds with a ``shared`` rate wait
-        for each other there; None for streams that the host works independently.
+        The IPU's copies follow ``transfer``, a copy per entry of ``micro_batches``. Every replica, and every copy of
+        the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with a ``shared``
+        rate wait for each other; without, the host serves every stream independently.
         """
         clock, recorder, host = context.clock, context.recorder, context.costs.host
         self._clock, self._record, self._kind = clock, recorder.record, transfer.kind
@@ -63,7 +62,7 @@ class HostStream:
         beside = transfer.kind.row.track is Track.IO_TILES
         wait = SpanKind.OVERLAPPED_WAIT if beside else SpanKind.HOST_WAIT
         self._wait = recorder.describe(Description(wait, transfer.ipu, replica=replica))
-        # The IPU finds an outfeed's places ready, an infeed's not yet.
+        # An outfeed's places are ready for the IPU at the start, an infeed's are not.
         self._for_ipu: deque[int] = deque([NONE] * depth if is_outfeed else [])
         self._for_host: deque[int] = deque([] if is_outfeed else [NONE] * depth)
         self._places_for_ipu, self._places_for_host = clock.event(), clock.event()
@@ -74,13 +73,13 @@ class HostStream:
             clock.process(self._host())
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return what ``ipu`` waits for here; None where it does not."""
+        """Return the reason why ``ipu`` waits for this stream, or None."""
         return Wait(self._what) if ipu == self.ipu and self._ipu_is_waiting else None
 
     def state(self) -> Hashable:
-        """Return the free and the filled slots, the waiting side, and the host's pending work.
+        """Return the free and filled slots, the waiting side, and the host's pending work.
 
-        That is for how long it is busy, and whether there are elements that it has not begun.
+        Pending work is the remaining busy time, and whether any element is unprocessed.
         """
         busy = max(0, self._busy_until - self._clock.now)
         waits = self._ipu_is_waiting, self._host_is_waiting
@@ -88,9 +87,9 @@ class HostStream:
         return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left), shared
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
-        """Wait for a slot of the buffer if the host is behind, then copy, and pass the slot on; return a span.
+        """Wait for a slot of the buffer if the host is late, copy, pass the slot on; return a span.
 
-        A host that needs no time at all is never behind.
+        A host without cost is never late.
         """
         start = self._clock.now
         if self._host_cycles:

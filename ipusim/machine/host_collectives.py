@@ -1,6 +1,6 @@
-"""Arrays that hosts reduce, gather and broadcast among each other, by Horovod's rules.
+"""Arrays that hosts reduce, gather and broadcast, following Horovod's rules.
 
-Each takes its time over the hosts' network, which a host owes until its next program run.
+Every exchange takes time on the hosts' network, which a host owes until the next program run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipusim.model.layers.layer import Array
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
 
-#: What reduces two arrays, by the name of the operation; the mean is the sum, divided.
+#: Reduction of two arrays, by operation name; the mean is a divided sum.
 _REDUCES: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
     "average": np.add,
     "sum": np.add,
@@ -28,12 +28,13 @@ _REDUCES: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
 
 
 def all_reduce(host: Host | None, name: str, array: Array, operation: str = "average") -> Array:
-    """Return the arrays of all hosts reduced by one of average, sum, min, max and product, of the same dtype.
+    """Reduce the arrays of every host by average, sum, min, max or product, keeping the dtype.
 
-    They are taken in the order of the ranks, so that every host has the same bits. Without a ``host`` there is one.
+    The order of reduction is the order of ranks, so that every host has the same bits. Without a ``host`` the array is
+    the only operand.
 
-    Raises ProgramError for an average of whole numbers, arrays of several shapes or dtypes, and hosts that ask for
-    several operations.
+    Raises ProgramError for an average of whole numbers, arrays of several shapes or dtypes, and hosts with different
+    operations.
     """
     if operation == "average" and array.dtype.kind != "f":
         raise ProgramError(f"{name}: expected floating-point numbers to average, got {array.dtype}; take their sum")
@@ -46,9 +47,9 @@ def all_reduce(host: Host | None, name: str, array: Array, operation: str = "ave
 
 
 def all_gather(host: Host | None, name: str, array: Array) -> Array:
-    """Return the arrays of all hosts one after the other along their first axis, by rank.
+    """Concatenate the arrays of every host along the first axis, by rank.
 
-    Raises ProgramError for numbers without axes, and for arrays whose other axes or dtypes are not the same.
+    Raises ProgramError for numbers without axes, and for arrays with different dtypes or different further axes.
     """
     if not array.ndim:
         raise ProgramError(f"{name}: expected an array with a first axis to gather along, got a single number")
@@ -60,7 +61,7 @@ def all_gather(host: Host | None, name: str, array: Array) -> Array:
 def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
     """Return the array of the host with rank ``root``.
 
-    Raises ProgramError for a rank out of range, several of them, and arrays of several shapes or dtypes.
+    Raises ProgramError for a rank out of range, several ranks, and arrays of several shapes or dtypes.
     """
     count = 1 if host is None else host.count
     if not 0 <= root < count:
@@ -71,7 +72,7 @@ def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
 
 
 def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the named arrays of host 0, which the others have in the same shapes, sent as one message."""
+    """Return the named arrays of host 0, sent as a single message; shapes agree across hosts."""
     flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
     sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
     received, first = {}, 0
@@ -82,7 +83,7 @@ def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[st
 
 
 def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.Law) -> Sequence[Array]:
-    """Return the arrays of all hosts, by rank; raises ProgramError where not all do it the same way."""
+    """Return the arrays of every host, by rank; raises ProgramError if hosts disagree on the operation."""
     if host is None:
         return [array]
     brought = host.exchange(name, (how, array.copy()))
@@ -97,7 +98,7 @@ def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.L
 
 
 def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
-    """Refuse arrays of several dtypes or shapes; without ``whole`` their first axes may differ."""
+    """Refuse arrays of several dtypes or shapes; without ``whole`` the first axes may differ."""
     first = arrays[0]
     for rank, array in enumerate(arrays):
         if array.dtype != first.dtype:

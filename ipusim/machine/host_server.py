@@ -1,4 +1,4 @@
-"""The host server: IPUs call it within a pass, send inputs, wait, and read results."""
+"""The host server: IPUs call the host within a pass, send inputs, wait, and read results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ipusim.timeline.timeline import NONE
 
 
 class HostServer(Facility):
-    """The host of one replica, which serves one call after the other, beside all else that it does (assumed)."""
+    """The host of a replica, which serves calls in order, independent of the host's further work (assumed)."""
 
     def __init__(self, context: Context, replica: int, stages: list[int], track: HostTrack, kind: SpanKind) -> None:
-        """Set the track of the host's work in the Timeline; copies of ``stages`` to and from it are of ``kind``."""
+        """Set the Timeline track of the host's work, and the ``kind`` of the copies of ``stages``."""
         self._clock, self._wait = context.clock, context.wait
         self._record, self._describe = context.recorder.record, context.recorder.describe
         self._replica, self._micro_batches = replica, context.plan.shape.micro_batches
@@ -33,11 +33,11 @@ class HostServer(Facility):
         self._copies: dict[tuple[int, int], int] = {}
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - it serves calls, of whatever micro-batch
-        """Return the cycles for which the host is still busy."""
+        """Return the remaining busy cycles of the host."""
         return max(0, self._busy_until - self._clock.now)
 
     def _copy(self, size: int, cycles: int, of: tuple[int, int], step: int, cause: int) -> Spans:
-        """Copy to or from the host for a stage and a micro-batch; return the last span."""
+        """Copy between host and IPU for a stage and a micro-batch; return the last span."""
         if not cycles:
             return cause
         stage, micro_batch = of
@@ -56,13 +56,13 @@ class HostServer(Facility):
         return ipus[micro_batch % len(ipus)].number
 
     def _call(self, of: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
-        """Wait until the host has worked some cycles on a call; return the span of the wait."""
+        """Wait until the host has worked on a call for ``cycles``; return the span of the work."""
         ready, work = self._serve(cycles, cause)
         yield from self._wait(ready, self._waits[self._ipu(*of)], step, cause)
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:
-        """Let the host work for some cycles, as soon as it is free; returns when that is done, and its span."""
+        """Queue host work of ``cycles``; return the cycle of its end, and the span."""
         start = self._clock.now
         if self._busy_until > start:
             start, cause = self._busy_until, self._last
@@ -74,27 +74,27 @@ class HostServer(Facility):
 
 
 class Tables(HostServer):
-    """The tables of one replica.
+    """The embedding tables of a replica.
 
-    An IPU writes the ids, waits while the host gathers their rows, and reads these. Gradients it writes and goes on;
-    a look-up that comes before the host has applied them waits for that, so that it finds the rows as they then are.
+    An IPU writes ids, waits while the host gathers rows, and reads the rows. Gradients are written without a wait. A
+    look-up before the host has applied these gradients waits, and finds the updated rows.
     """
 
     def __init__(self, context: Context, replica: int) -> None:
-        """Prepare for the look-ups and updates of every stage that has tables."""
+        """Prepare the look-ups and updates of every stage with tables."""
         self._costs = context.costs.tables
         super().__init__(context, replica, list(self._costs), HostTrack.TABLES, SpanKind.HOST_ROWS)
         self.handlers = {Code.LOOK_UP: self._look_up, Code.UPDATE_ROWS: self._update}
 
     def _look_up(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        """Copy the rows that the next forward pass of a stage looks up from the host; return the last span."""
+        """Copy looked-up rows from the host for a stage's next forward pass; return the last span."""
         cost, of = self._costs[stage], (stage, micro_batch)
         cause = yield from self._copy(cost.bytes.ids, cost.ids, of, step, cause)
         cause = yield from self._call(of, cost.gather, step, cause)
         return (yield from self._copy(cost.bytes.rows, cost.rows, of, step, cause))
 
     def _update(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        """Send the gradients of rows to the host, which applies them while the IPU goes on; returns the last span."""
+        """Send gradients of rows to the host, which applies them while the IPU continues; return the last span."""
         cost = self._costs[stage]
         cause = yield from self._copy(cost.bytes.back, cost.gradients, (stage, micro_batch), step, cause)
         self._serve(cost.apply, cause)
@@ -102,20 +102,20 @@ class Tables(HostServer):
 
 
 class HostCompute(HostServer):
-    """Host compute of one replica's passes: its IPUs send inputs, wait, and read results.
+    """Host compute for the passes of a replica: IPUs send inputs, wait, and read results.
 
-    They do so before the pass: its parts are as long in any order.
+    The calls precede the pass, as the order of a pass's parts does not change the duration.
     """
 
     def __init__(self, context: Context, replica: int) -> None:
-        """Prepare for the calls of every (pass, stage)."""
+        """Prepare the calls of every (pass, stage)."""
         self._passes = context.costs.host_calls
         stages = sorted({stage for _, stage in self._passes})
         super().__init__(context, replica, stages, HostTrack.OUTSIDE, SpanKind.OUTSIDE)
         self.handlers = {Code.OUTSIDE: self._compute}
 
     def _compute(self, _ipu: IpuId, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        """Carry out all host calls of a pass, one after the other; returns the last span."""
+        """Carry out the host calls of a pass in order; return the last span."""
         of = stage, micro_batch
         for priced in self._passes[kind, stage]:
             cause = yield from self._copy(priced.call.sent_bytes, priced.send, of, step, cause)
@@ -125,7 +125,7 @@ class HostCompute(HostServer):
 
 
 def build(context: Context) -> Iterator[HostServer]:
-    """Yield the tables of each replica on its host, and what its passes have the host compute; nothing without any."""
+    """Yield the tables and the host compute of every replica that uses either."""
     for replica in context.replicas:
         if context.costs.tables:
             yield Tables(context, replica)

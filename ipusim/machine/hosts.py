@@ -1,6 +1,6 @@
-"""Several simulated hosts in one process: each runs by itself until it needs the others, then the next one does.
+"""Several simulated hosts in a single process: a host runs until an exchange, then the next host runs.
 
-One of them runs at any time, in the order of their ranks, so that a run has the same result every time.
+Hosts run strictly in the order of ranks, so that every run has the same result.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from greenlet import greenlet
 
 T = TypeVar("T")
-#: What a host waits for, and what it brings.
+#: Operation that a host waits in, and the host's contribution.
 _Waits: TypeAlias = tuple[str, Any]
 
 
@@ -29,11 +29,11 @@ class Host:
     """One of several hosts.
 
     Attributes:
-        rank: its number.
-        count: of hosts.
-        exchange: waits until every host has come to what the words name, and returns what each has brought, by rank;
-            raises ProgramStateError where another has come to something else, or has ended.
-        owed: what hosts have done together since its last program run, whose time is not in a Timeline yet.
+        rank: number of the host.
+        count: number of hosts.
+        exchange: function that waits until every host has reached the named operation, and returns the contributions
+            by rank; raises ProgramStateError if another host has reached a different operation, or has ended.
+        owed: exchanges since the last program run, with time missing from every Timeline so far.
     """
 
     rank: int
@@ -42,7 +42,7 @@ class Host:
     owed: list[HostExchange] = field(default_factory=list)
 
     def settle(self) -> tuple[HostExchange, ...]:
-        """Return the exchanges that are owed, and clear them."""
+        """Return the owed exchanges, and clear the list."""
         settled = tuple(self.owed)
         self.owed.clear()
         return settled
@@ -52,29 +52,29 @@ _HOST: Final[ContextVar[Host | None]] = ContextVar("host", default=None)
 
 
 def this_host() -> Host | None:
-    """Return the host that the caller runs on; None where there is but one."""
+    """Return the caller's host; None for a single host."""
     return _HOST.get()
 
 
 def host_count() -> int:
-    """Return how many hosts there are, of which the caller runs on one."""
+    """Return the number of hosts."""
     host = this_host()
     return 1 if host is None else host.count
 
 
 def run_on(host: Host, function: Callable[[], T]) -> T:
-    """Run a function on a host whose exchanges reach other processes, with a copy of the caller's context."""
+    """Run a function on a host that exchanges with further processes, within a copy of the caller's context."""
     context = contextvars.copy_context()
     context.run(_HOST.set, host)
     return context.run(function)
 
 
 def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], None] = lambda _: None) -> list[T]:
-    """Run each function on a host of its own, by rank, and return their results.
+    """Run every function on a separate host, by rank, and return the results.
 
-    Each has a copy of the caller's context; ``turn`` is called with the rank of the host that goes on next. Raises
-    what a function raises, with a note of the hosts that have not ended, and ProgramStateError where one waits for
-    what will not come.
+    Every host gets a copy of the caller's context; ``turn`` is called with the rank of the host about to run. Raises
+    the exception of any function, with a note about hosts that have not ended, and ProgramStateError if a host waits
+    forever.
     """
     from greenlet import getcurrent, greenlet  # noqa: PLC0415 - only runs of several hosts need it
 
@@ -91,7 +91,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     for host in hosts:
         host.gr_context = contextvars.copy_context()
     answers: list[Any] = [(rank,) for rank in range(count)]
-    # One BLAS thread from here on: each host asks for one by itself, but they end in another order than they begin.
+    # A single BLAS thread from now on: hosts set the limit separately, but end in a different order than they begin.
     with one_blas_thread():
         try:
             while True:
@@ -115,10 +115,10 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
 
 @contextmanager
 def _noted(rank: int, waiting: Mapping[int, _Waits], hosts: Sequence[greenlet]) -> Iterator[None]:
-    """Add to an error of a host's own code what the other hosts wait for."""
+    """Add a note about waiting hosts to an error from a host's code."""
     try:
         yield
-    except IpusimError:  # which says all that there is to say
+    except IpusimError:  # the message is complete
         raise
     except (Exception, SystemExit) as error:
         if waiting:
@@ -129,7 +129,7 @@ def _noted(rank: int, waiting: Mapping[int, _Waits], hosts: Sequence[greenlet]) 
 
 
 def _check(waiting: Mapping[int, _Waits], count: int) -> None:
-    """Raise ProgramStateError unless all of ``count`` hosts wait in the same operation."""
+    """Raise ProgramStateError unless ``count`` hosts wait in the same operation."""
     for rank in range(count):
         if rank not in waiting:
             raise ProgramStateError(_without(waiting, rank))
@@ -139,6 +139,6 @@ def _check(waiting: Mapping[int, _Waits], count: int) -> None:
 
 
 def _without(waiting: Mapping[int, _Waits], ended: int) -> str:
-    """Return the message for the first host that waits, for one that has ended."""
+    """Return the message about the first waiting host and an ended host."""
     rank, (operation, _) = next(iter(waiting.items()))
     return f"host {rank} waits for all hosts in {operation}, but host {ended} has ended"

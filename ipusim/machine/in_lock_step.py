@@ -1,7 +1,7 @@
-"""A pass of all replicas in lock step, where its function calls collectives.
+"""Passes with collectives, run across replicas in lock step.
 
-Each replica's pass is a greenlet, of which exactly one runs at a time. It hands over at each collective, and goes on
-when the others are there, with what the collective has made of the arrays of all.
+A replica's pass is a greenlet; a single greenlet runs at a time. The pass yields at every collective, and resumes with
+the collective's result after the last replica has arrived.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ipusim.pricing.costs import Costs, PassCollective
 
 
 class InLockStep:
-    """Runs the passes that call collectives, each in all replicas at once: when the first of them begins it."""
+    """Runs passes that call collectives, in every replica at once: when the first replica begins the pass."""
 
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
-        """Take over the passes with collectives of the executors, which are in the order of the replicas."""
+        """Take over the executors' passes with collectives; executors are in the order of replicas."""
         self._executors, self._system, self._passes = tuple(executors), system, costs.collectives
         self._plans = cache(self._found_plans)
-        #: The passes that have run, with the replicas that have not begun them yet.
+        #: Passes that have run, with the replicas that have not begun the pass yet.
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
         self._failed: BaseException | None = None
         for number, executor in enumerate(executors):
@@ -42,17 +42,17 @@ class InLockStep:
             executor.together = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:
-        """Begin a run: drop the passes and the error of an earlier one."""
+        """Begin a run: drop the passes and the error of an earlier run."""
         self._ahead.clear()
         self._failed = None
 
     def run(self, replica: int, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run a pass of ``replica``, unless it ran when another replica began it.
+        """Run a pass of ``replica``, unless the pass ran when another replica began it.
 
-        Raises what the executors do, and ModelError for replicas that do not call what was seen when the function
-        was tried.
+        Raises the executors' errors, and ModelError for replicas with different collectives than in the trial run of
+        the function.
         """
-        if self._failed is not None:  # the others' processes go on until time does, and would tell of what is missing
+        if self._failed is not None:  # further processes run until time ends, and would report missing tensors
             raise self._failed
         key = ipu, kind, stage, micro_batch
         if key not in self._ahead:
@@ -81,7 +81,7 @@ class InLockStep:
                     answers = list(self._carried_out(expected, ipu, [request[1] for request in requests if request]))
 
     def _carried_out(self, collective: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
-        """Yield the result of a collective in each replica."""
+        """Yield the result of a collective, per replica."""
         call, replicas = collective.call, len(arrays)
         combine: np.ufunc = getattr(np, call.combination)
         plans = self._plans(call, collective.algorithm, ipu)
@@ -90,35 +90,35 @@ class InLockStep:
                 yield made.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(made, plan)
 
     def _found_plans(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
-        """Return the collective of each group of replicas; found once, as a ring is found by comparing routes."""
+        """Return the collective of every group of replicas; cached, as a ring compares routes."""
         system, plan_of = self._system, ALGORITHMS[call.operation][algorithm]
         groups = ([replica * system.shards + ipu for replica in members] for members in call.groups(system.replicas))
         return [plan_of(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
 
 
 class _Turn:
-    """The pass of one replica, which runs when it is its turn."""
+    """The pass of a replica, resumed in turns."""
 
     def __init__(self, run_pass: partial[None]) -> None:
         self._greenlet = greenlet(run_pass, parent=getcurrent())
         self._greenlet.gr_context = copy_context()
 
     def next(self, answer: Array | None) -> tuple[CollectiveCall, Array] | None:
-        """Resume the pass with the result of a collective; return its next call and array, None at its end."""
+        """Resume the pass with a collective's result; return the next call and array, or None at the end."""
         if self._greenlet.dead:
             return None
         request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
         return None if self._greenlet.dead else request
 
     def end(self) -> None:
-        """Abandon the pass unless it has ended."""
+        """Abandon an unfinished pass."""
         if self._greenlet and not self._greenlet.dead:
-            with suppress(Exception):  # the pass tells of it as of any other error
+            with suppress(Exception):  # the pass reports the abandonment like any further error
                 self._greenlet.throw()
 
 
 def _hand_over(call: CollectiveCall, x: Array) -> Array:
-    """Switch to the other replicas, and return the result of the collective."""
+    """Switch to the next replica, and return the result of the collective."""
     parent = getcurrent().parent
     assert parent is not None
     combined: Array = parent.switch((call, x))
@@ -126,7 +126,7 @@ def _hand_over(call: CollectiveCall, x: Array) -> Array:
 
 
 def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | None) -> str:
-    """Return a message where the replicas' calls are not all as expected; else an empty one."""
+    """Return a message about unexpected or differing calls of replicas; empty without a problem."""
     other = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
     if other is not None:
         return (
@@ -146,7 +146,7 @@ def _words(call: CollectiveCall | None) -> str:
 
 
 def _filled_up(array: Array, plan: Collective) -> Array:
-    """Return a reduce-scatter's chunk as long as the longest, with zeros behind; anything else as it is."""
+    """Pad a reduce-scatter's chunk with zeros to the longest chunk; return further results unchanged."""
     if plan.operation != "reduce_scatter" or array.size == plan.chunk:
         return array
     return np.concatenate([array, np.zeros(plan.chunk - array.size, array.dtype)])

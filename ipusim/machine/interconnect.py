@@ -1,4 +1,4 @@
-"""Lock-step: where all IPUs meet after each time-step, and the IPU-Links that carry the merged copy."""
+"""Lock-step: the meeting of the IPUs after every time-step, and the IPU-Links that carry the merged copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 
-#: Looked up once: a member of an enumeration takes as long as a call.
+#: Constants, as the look-up of an enumeration's member takes as long as a call.
 _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
     SpanKind.SYNC,
     SpanKind.PRE_COPY,
@@ -29,12 +29,12 @@ _SYNC, _PRE_COPY, _EXCHANGE, _LINK, _POST_COPY = (
 
 
 class Bundle(NamedTuple):
-    """Link directions that carry for equally long in a copy.
+    """Link directions that carry for equally long during a copy.
 
     Attributes:
-        what: their spans, as the recorder knows them together.
-        cycles: for how long.
-        links: which they are.
+        what: group of the links' spans in the recorder.
+        cycles: duration.
+        links: the link directions.
     """
 
     what: int
@@ -43,19 +43,18 @@ class Bundle(NamedTuple):
 
 
 class Interconnect(Meeting):
-    """The meeting point of a pipeline's IPUs after each time-step, and its IPU-Links.
+    """The meeting point of a pipeline's IPUs after every time-step, and the IPU-Links.
 
-    When the last IPU has arrived they synchronise, their tiles lay out what they send, every
-    link direction carries its share of the bytes, and when the last link has delivered, their tiles
-    put away what they have received, which ends the copy. An IPU that has
-    nothing to do for several time-steps arrives once for all of them, and sleeps.
-    Link directions that carry for equally long end by one event, and are recorded as one.
+    After the last arrival the IPUs synchronise, tiles lay out their data (pre-copy), and every link direction carries
+    its share of the bytes. After the last delivery, tiles put away the received data (post-copy), which ends the copy.
+    An IPU with nothing to do for several time-steps arrives once, and sleeps. Link directions that carry for equally
+    long share an event and a record.
     """
 
     what = "the inter-IPU copy"
 
     def __init__(self, context: Context, replicas: Sequence[int], copies: Sequence[StepCopy]) -> None:
-        """Prepare for the IPUs of some replicas, whose distinct copies behind time-steps are ``copies``."""
+        """Prepare for the IPUs of some replicas; ``copies`` are the distinct copies after time-steps."""
         super().__init__(context, context.ipus(replicas))
         self.handlers = {Code.MEET: self._arrive}
         group = context.groups.index(list(replicas))
@@ -70,7 +69,7 @@ class Interconnect(Meeting):
         self._carrying, self._copying = 0, False
         self._copy, self._at = self._copies[0], 0
         self._time_step, self._step = 0, 0
-        #: The IPUs that are here for further time-steps, as bits, their number, and which wakes after which meeting.
+        #: Sleeping IPUs as bits, their number, and the IPUs that wake after a given meeting.
         self._bits = {ipu: 1 << bit for bit, ipu in enumerate(self._numbers)}
         self._asleep = self._sleepers = 0
         self._falling_asleep: list[int] = []
@@ -88,13 +87,13 @@ class Interconnect(Meeting):
             for copy in copies
         ]
         self._everyone = len(self.ipus)
-        # Nothing else happens during a copy: what is recorded of one may be so at its end, two events less for each.
+        # Nothing else happens during a copy: a record at its end saves two events per copy.
         host = context.costs.host
         self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
         self._bundles = _bundles_of(context, self._copies)
 
     def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
-        """Note that an IPU is here for so many time-steps, its last span being ``cause``; return what it waits for."""
+        """Note the arrival of an IPU for ``times`` time-steps; return the event that wakes the IPU."""
         ipu = of.number
         self._arrived[ipu] = (self._clock.now, cause)
         last = self._meeting + times - 1
@@ -109,20 +108,20 @@ class Interconnect(Meeting):
         return done
 
     def missing(self, ipu: int) -> list[int]:
-        """Return the IPUs that ``ipu`` waits for; none where it has not arrived."""
+        """Return the IPUs that ``ipu`` waits for; empty if ``ipu`` has not arrived."""
         here = {other for other, bit in self._bits.items() if other in self._arrived or self._asleep & bit}
         return [other for other in self._numbers if other not in here] if ipu in here else []
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return what ``ipu`` waits for here; None where it does not."""
+        """Return the reason why ``ipu`` waits in this meeting, or None."""
         if self._carrying:
             return Wait(f"{self.what}, which {self._carrying} of its links have not delivered")
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the IPUs that have arrived, for how many meetings the others sleep, and the copy under way.
+        """Return the arrived IPUs, the remaining meetings of sleeping IPUs, and the copy under way.
 
-        Which copy comes next follows from where the IPUs are in their instructions.
+        The next copy follows from the IPUs' positions in their instructions.
         """
         waking = tuple(
             (meeting - self._meeting, tuple(sorted(ipus))) for meeting, ipus in sorted(self._awake_after.items())
@@ -133,12 +132,12 @@ class Interconnect(Meeting):
         return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
 
     def _which(self) -> int:
-        """Return the number of the next copy, on the routes in use now."""
+        """Return the number of the next copy, on the current routes."""
         now = self._clock.now
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
 
     def _cut_short(self, first_byte: int) -> int | None:
-        """Return when a cable dies that has not carried its share of the copy by then; None where none does."""
+        """Return the cycle in which a cable dies before finishing its share of the copy, or None."""
         now, links = self._clock.now, {share.link for share in self._copy.links}
         dying = next((later for later in self._routes if later.cycle > now and links & later.dead), None)
         if dying is None:
@@ -148,7 +147,7 @@ class Interconnect(Meeting):
         return dying.cycle if last > dying.cycle else None
 
     def _resend(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
-        """Record the part of a copy that was under way as a cable of its route dies, and begin the copy again."""
+        """Record the interrupted part of a copy when a cable dies, and begin the copy again."""
         now = self._clock.now
         cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
         for bundle in self._bundles[self._at] if now > first_byte else ():
@@ -159,10 +158,10 @@ class Interconnect(Meeting):
         self._meet(cause, resent=True)
 
     def _meet(self, cause: int, *, resent: bool = False) -> None:
-        """Begin what follows the last arrival: synchronise if there is anything to copy, else release all at once.
+        """Begin the work after the last arrival: synchronise and copy, or release everyone without a copy.
 
-        The meeting is a chain of event callbacks and no process: every step of it
-        would otherwise cost an event more. It goes round while all IPUs sleep.
+        The meeting is a chain of event callbacks instead of a process, which would cost an event more per step. The
+        loop repeats while every IPU sleeps.
         """
         while True:
             if not resent:
@@ -220,11 +219,11 @@ class Interconnect(Meeting):
         return {}
 
     def _found_waits(self, asleep: int) -> int:
-        """Return the group of the waits of all that sleep, as the recorder knows it."""
+        """Return the recorder's group of the waits of sleeping IPUs."""
         return self._recorder.group([self._wait_of[ipu] for ipu, bit in self._bits.items() if asleep & bit])
 
     def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
-        """Record the sync and pre-copy since ``start``, when the last IPU arrived, and let the links carry the copy."""
+        """Record sync and pre-copy since the last arrival at ``start``, and start the links."""
         self._transfer(laid_out, self._record_lead(start, met, laid_out, cause))
 
     def _record_lead(self, start: int, met: int, laid_out: int, cause: int) -> int:
@@ -245,19 +244,19 @@ class Interconnect(Meeting):
         cause: int,
         event: object,
     ) -> None:
-        """Record, at its end, a copy that one bundle carries whole."""
+        """Record a copy of a single bundle, at the copy's end."""
         cause = self._record_lead(start, met, laid_out, cause)
         self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
     def _transfer(self, since: int, cause: int) -> None:
-        """Wake the link directions that carry the copy, whose exchange began at ``since``; without any, it is done."""
+        """Start the link directions of the copy; the exchange began at ``since``. End a copy without links."""
         if not self._copy.links:
             self._end(cause)
             return
         self._carrying = len(self._copy.links)
         first_byte = self._clock.now
         bundles = self._bundles[self._at]
-        # Behind a bundle that is alone comes nothing but the tiles' part: one event less for each time-step.
+        # Only the post-copy follows a single bundle: a shared event saves an event per time-step.
         after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
             last_byte = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
@@ -265,7 +264,7 @@ class Interconnect(Meeting):
             self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
 
     def _put_away_at(self, start: int) -> int:
-        """Return when the post-copy of what the tiles received by ``start`` ends."""
+        """Return the end of the post-copy of data received by ``start``."""
         return self._clock.end(self._workers, _POST_COPY, start, self._copy.fixed.post_copy_cycles)
 
     def _put_away(self, start: int, cause: int, _: object) -> None:
@@ -273,14 +272,14 @@ class Interconnect(Meeting):
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
     def _end(self, cause: int) -> None:
-        """End the copy: IPUs go on, or the next meeting begins where all of them sleep through the next time-step."""
+        """End the copy: wake the IPUs, or begin the next meeting if everyone sleeps through the next time-step."""
         if (done := self._finish(cause)) is not None:
             self._clock.happen(done, cause)
         elif self._sleepers == self._everyone:
             self._meet(cause)
 
     def _finish(self, cause: int) -> simpy.Event | None:
-        """End a time-step, with the tensors delivered; return the event that wakes IPUs, if any wakes."""
+        """End a time-step and deliver tensors; return the event that wakes IPUs, if any."""
         for executor in self._executors:
             executor.copy(self._copy.edges)
         self._copying = False
@@ -288,7 +287,7 @@ class Interconnect(Meeting):
         self._step += 1
         if self._time_step == len(self._copy_of):
             self._time_step = 0
-            self._step += 1  # the weight update counts as one
+            self._step += 1  # the weight update counts as a time-step
         for ipu in self._awake_after.pop(self._meeting, ()):
             if self._asleep & self._bits[ipu]:
                 self._asleep ^= self._bits[ipu]
@@ -300,7 +299,7 @@ class Interconnect(Meeting):
         return done
 
     def _deliver(self, bundle: Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
-        """End a bundle's share of the merged copy; the exchange ends when the last link has delivered."""
+        """End a bundle's share of the merged copy; the last delivery ends the exchange."""
         self._record(bundle.what, self._step, first_byte, last_byte, cause)
         self._carrying -= len(bundle.links)
         if not self._carrying:
@@ -314,9 +313,9 @@ class Interconnect(Meeting):
 
 
 def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle]]:
-    """Return the bundles of each copy: links that carry in the same copies for as long.
+    """Return the bundles of every copy: links that carry for equally long in the same copies.
 
-    Where one may be slower than another, each link is a bundle of its own.
+    If links may be slower than their neighbours, every link is a separate bundle.
     """
     labels, recorder = [direction.label for direction in context.costs.links], context.recorder
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
@@ -339,6 +338,6 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
 
 
 def build(context: Context) -> list[Interconnect]:
-    """Return where IPUs meet after time-steps: all replicas, or each by itself; nothing in point-to-point."""
+    """Return the meetings after time-steps: a joint meeting, or a meeting per replica; empty in point-to-point."""
     meetings = context.costs.copies.meetings
     return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]

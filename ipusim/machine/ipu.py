@@ -1,4 +1,4 @@
-"""One IPU: a process that carries out a list of instructions, one after the other."""
+"""The process of an IPU, which carries out a list of instructions in order."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, PASSES
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind
 
-#: The kind of the span of each pass.
+#: Kind of span of every pass.
 _KINDS: Final[tuple[SpanKind, ...]] = tuple(KIND_OF_PASS)
 
 
 class Ipu:
-    """The process of one IPU, and where it stands.
+    """The process of an IPU, and its progress.
 
     Attributes:
-        id: which one it is.
-        execution: the execution that it is in.
+        id: the IPU.
+        execution: the current execution.
     """
 
     def __init__(
@@ -37,23 +37,23 @@ class Ipu:
         facilities: Iterable[Facility],
         between: Callable[[IpuId, int, int, int], Spans],
     ) -> None:
-        """Prepare to carry out ``columns`` in every execution: passes by itself, all else by its ``facilities``.
+        """Prepare to carry out ``columns`` in every execution: passes directly, the rest via ``facilities``.
 
-        ``between`` waits before an execution, and behind the last: (ipu, execution, step, cause) to the last span.
+        ``between`` waits before an execution, and after the last: (ipu, execution, step, cause) to the last span.
         """
         self.id = ipu
         self.execution = 0
         self._context, self._columns, self._between = context, columns, between
         self._facilities = facilities = tuple(facilities)
-        #: The handler of each instruction but passes.
+        #: Handler per instruction, apart from passes.
         self._handlers = {int(code): handler for facility in facilities for code, handler in facility.handlers.items()}
         self._left = iter(columns.code)
-        #: How many marks there are before each instruction, and in all; nothing where there are none.
+        #: Number of marks before every instruction, and the total; empty without marks.
         self._marks = [*accumulate((code == MARK for code in columns.code), initial=0)] if MARK in columns.code else []
 
     @property
     def position(self) -> int:
-        """The number of instructions that it has begun in all executions so far, marks apart."""
+        """Number of instructions begun across executions so far, apart from marks."""
         instructions, marks = len(self._columns.code), self._marks
         begun = instructions - length_hint(self._left)
         if not marks:
@@ -101,7 +101,7 @@ class Ipu:
                     event, wait = answer
                     start, coming = now, (yield event)
                     now = clock.now
-                    if now > start:  # else the IPU's own span is the cause, whichever of the two events came first
+                    if now > start:  # else the IPU's own span is the cause, in any order of the two events
                         record(wait, first + step, start, now, cause)
                         cause = coming
                     continue
@@ -111,7 +111,7 @@ class Ipu:
             now = clock.now
 
     def _cycles(self, taken: Callable[[Work, int], int] | None) -> Sequence[int]:
-        """Return the cycles of this execution's instructions: those ``taken``, else those at full speed."""
+        """Return the cycles of this execution's instructions, via ``taken`` or at full speed."""
         columns = self._columns
         if taken is None:
             return columns.cycles
@@ -122,13 +122,13 @@ class Ipu:
         ]
 
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
-        """Spend the time of the current pass, by its stage and micro-batch, as disturbances may depend on them."""
+        """Spend the time of the current pass under disturbances that depend on stage and micro-batch."""
         columns = self._columns
         row = len(columns.code) - length_hint(self._left) - 1
         work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)
         return self._context.clock.spend(workers, work, cycles)
 
     def waits_for(self) -> Wait:
-        """Return what this IPU waits for, where nothing is left to happen."""
+        """Return the reason why this IPU waits, after the event queue ran empty."""
         waits = (facility.waits_for(self.id.number) for facility in self._facilities)
         return next((wait for wait in waits if wait is not None), Wait("an event of its own"))

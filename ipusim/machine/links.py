@@ -1,11 +1,11 @@
-"""IPU-Links that carry tensors one by one: those whose routes meet share the links' bandwidth, max-min fair.
+"""IPU-Links that carry individual tensors: crossing routes share bandwidth, max-min fair.
 
-Between two events every tensor moves at the largest rate that leaves none with less than its fair share of a
-link that it crosses (progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). It has come in
-the first whole cycle in which its last byte has passed. All arithmetic is exact.
+Between events every tensor moves at its max-min fair rate over the links that it crosses (progressive filling;
+Bertsekas and Gallager, Data Networks, section 6.5.2). A tensor arrives in the first whole cycle after its last byte.
+Arithmetic is exact.
 
-Nearly all tensors have their links to themselves. Whether one has is known when it is handed over, as whatever
-else will be on its links then has been handed over before or will notice; so it costs one event, and no fractions.
+Nearly every tensor has exclusive use of its links. Exclusive use is known at handover: the end of every earlier tensor
+is known, and a later tensor ends the exclusive use at handover. Exclusive use costs a single event, and no fractions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description, Recorder
 from ipusim.timeline.timeline import NONE
 
-#: Looked up once: a member of an enumeration takes as long as a call.
+#: Constants, as the look-up of an enumeration's member takes as long as a call.
 _SEND, _LINK = SpanKind.SEND, SpanKind.LINK
 
 
@@ -37,18 +37,18 @@ class Tensor:
     """A tensor in flight.
 
     Attributes:
-        number: by which its receiver knows it.
-        send: its links and its size.
-        step, cause: of the spans of its way and of its links.
-        handed_over: when it was.
-        then: called with it and the cycle in which it has come.
-        begin, end: when its first byte leaves, and when its last one comes if nothing changes.
-        alone: whether it has all of its links to itself from begin to end.
-        is_awaited: whether its receiver waits for what was foreseen.
-        foreseen: the event of its end; one that was foreseen before is void.
-        waiting: what was to be called behind an end that is void, and is so behind the true one.
-        flow: the tensors of its route that move beside others; None before it begins, and while it is alone.
-        target: bytes that each tensor of its flow has been served when all of this one have passed.
+        number: the receiver's number for the tensor.
+        send: links and size.
+        step, cause: time-step and cause of the spans of the tensor and of its links.
+        handed_over: cycle of the handover.
+        then: callback with the tensor and the cycle of arrival.
+        begin, end: cycle of the first byte's departure, and cycle of the last byte's arrival if nothing changes.
+        alone: whether the tensor has exclusive use of its links from begin to end.
+        is_awaited: whether the receiver waits for the foreseen end.
+        foreseen: event of the foreseen end; an earlier event is void.
+        waiting: callbacks of void events, due after the true end.
+        flow: flow of the tensor's route; None before the begin, and during exclusive use.
+        target: bytes served to every tensor of the flow by the end of this tensor.
     """
 
     number: int
@@ -69,15 +69,15 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """The tensors that move along one route beside others, at one rate: the least target ends first.
+    """Tensors that share a route at equal rates; the tensor with the least target ends first.
 
     Attributes:
-        links: of the route.
-        tensors: a heap of targets with their tensors, each with a running number.
-        served: bytes of each tensor that have passed up to ``since``, moving at ``rate`` bytes per cycle from then on.
-        most: the largest target.
-        next_end: the event of the end of the tensor with the least target.
-        foreseen: a tensor whose end was foreseen when it had the links to itself, and is so until rates change.
+        links: links of the route.
+        tensors: heap of (target, running number, tensor).
+        served: bytes per tensor passed until ``since``; from then on tensors move at ``rate`` bytes per cycle.
+        most: largest target.
+        next_end: event of the end of the tensor with the least target.
+        foreseen: tensor whose end was foreseen during exclusive use, and stays valid until rates change.
     """
 
     links: tuple[int, ...]
@@ -90,44 +90,44 @@ class Flow:
     foreseen: Tensor | None = None
 
     def served_by(self, now: int) -> Fraction:
-        """Return the bytes of each tensor that have passed by a cycle."""
+        """Return the bytes per tensor passed by a cycle."""
         return self.served + self.rate * (now - self.since)
 
 
-#: What is called with a tensor and the cycle in which it has come.
+#: Callback with an arrived tensor and the cycle of arrival.
 Then = Callable[[Tensor, int], None]
 
 
 class Links:
-    """All link directions of a device at work for sends."""
+    """The link directions of a device, used for sends."""
 
     def __init__(self, clock: Clock, recorder: Recorder, rates: Sequence[Fraction], labels: Sequence[str]) -> None:
-        """Begin idle; ``rates`` are the bytes per cycle of each link direction, by its number; ``labels`` name them."""
+        """Begin idle, with ``rates`` in bytes per cycle by link number, and the ``labels`` of links."""
         self._clock = clock
         self._recorder = recorder
         self._record = recorder.record
         self._rates, self._workers = tuple(rates), resources.links(labels)
-        #: Of each link whether it is as fast as ever for the whole run.
+        #: Whether a link runs at full speed throughout the run, per link.
         self._steady = [clock.is_steady([worker]) for worker in self._workers]
-        #: Of each link the tensors that are alone on it, the tensors that share it, and the flows that move on it.
+        #: Per link: tensors with exclusive use, sharing tensors, and moving flows.
         self._alone: list[list[Tensor]] = [[] for _ in rates]
         self._sharing: list[dict[Tensor, None]] = [{} for _ in rates]
         self._moving: list[dict[Flow, None]] = [{} for _ in rates]
         self._flows: dict[tuple[int, ...], Flow] = {}
         self._number = count()
-        #: Of each link with something moving: since when, and the step, cause and bytes of its span.
+        #: Per busy link: first cycle, and the step, cause and bytes of the span.
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
     def reroute(self, tensor: Tensor, send: Send, ends: Workers) -> None:
-        """Take a tensor off its route, of which a link is dead, and carry it along another one from the beginning."""
+        """Move a tensor from a route with a dead link to a new route, from the beginning."""
         self._void(tensor)
         self._take_off(tensor)
         tensor.send, tensor.alone = send, False
         self.carry(tensor, ends)
 
     def carry(self, tensor: Tensor, ends: Workers) -> None:
-        """Carry a tensor along its route from now on; ``ends`` are the IPUs that send and receive it."""
+        """Carry a tensor along its route from now on; ``ends`` are the sending and the receiving IPU."""
         clock, send, now = self._clock, tensor.send, self._clock.now
         begin = tensor.begin = clock.end(ends, _SEND, now, send.lead_cycles)
         if not send.links:
@@ -137,7 +137,7 @@ class Links:
         if not steady:
             begin = tensor.begin = begin + clock.delay([self._workers[link] for link in send.links], _LINK, begin)
         end = tensor.end = clock.end((), _LINK, begin, send.cycles)
-        # Whether links stay as fast as they are is not known where anything touches them: rates are found anew then.
+        # A disturbed link may change speed at an unknown time: its rates are computed anew at every change.
         alone = steady or not send.cycles
         for link in send.links:
             if self._sharing[link]:
@@ -159,7 +159,7 @@ class Links:
                     self._watch(other)
 
     def state(self) -> tuple[tuple[tuple[int, Fraction], ...], ...]:
-        """Of each link the cycles until each tensor begins, and the bytes that are left of it."""
+        """Return per link the tensors' cycles until the begin, and their remaining bytes."""
         now = self._clock.now
         return tuple(
             tuple((max(0, tensor.begin - now), self._left(tensor, now)) for tensor in self._tensors(link))
@@ -167,16 +167,16 @@ class Links:
         )
 
     def places(self, tensor: Tensor) -> tuple[int, ...]:
-        """Return the place of a tensor in the state of each link of its route."""
+        """Return the position of a tensor within the state of every link of its route."""
         return tuple([*self._tensors(link)].index(tensor) for link in tensor.send.links)
 
     def _tensors(self, link: int) -> Iterator[Tensor]:
-        """Yield the tensors that are handed over for a link."""
+        """Yield the tensors handed over for a link."""
         yield from self._alone[link]
         yield from self._sharing[link]
 
     def _left(self, tensor: Tensor, now: int) -> Fraction:
-        """Return the bytes of a tensor that have not passed."""
+        """Return the remaining bytes of a tensor."""
         if now <= tensor.begin:
             return Fraction(tensor.send.bytes)
         if tensor.alone:
@@ -185,7 +185,7 @@ class Links:
         return Fraction(tensor.send.bytes) if tensor.flow is None else _left_in(tensor.flow, tensor.target, now)
 
     def _watch(self, tensor: Tensor) -> None:
-        """Let a tensor share its links with others, from now on or from when it begins."""
+        """Let a tensor share its links, from now on or from its begin."""
         now = self._clock.now
         moves = tensor.alone and tensor.begin <= now
         left = self._left(tensor, now) if moves else Fraction(tensor.send.bytes)
@@ -202,18 +202,18 @@ class Links:
         flow.rate, flow.foreseen = min(self._rates[link] for link in tensor.send.links), tensor
 
     def _void(self, tensor: Tensor) -> None:
-        """Drop the event of a tensor's arrival, and keep the callbacks of the IPUs that wait for it."""
+        """Drop the event of a tensor's arrival, and keep the callbacks of waiting IPUs."""
         event, tensor.foreseen = tensor.foreseen, None
         if event is not None and event.callbacks is not None:
             tensor.waiting = (*tensor.waiting, *event.callbacks[1:])
             del event.callbacks[1:]
 
     def _begin(self, tensor: Tensor) -> None:
-        if tensor.begin == self._clock.now and tensor.flow is None:  # else it takes another route, which begins later
+        if tensor.begin == self._clock.now and tensor.flow is None:  # else a new route, with a later begin
             self._share(self._enter(tensor, Fraction(tensor.send.bytes)))
 
     def _enter(self, tensor: Tensor, left: Fraction) -> Flow:
-        """Let a tensor move in the flow of its route, where so many bytes of it are left; return that."""
+        """Let a tensor with ``left`` remaining bytes enter the flow of its route; return the flow."""
         links, now = tensor.send.links, self._clock.now
         flow = self._flows.get(links)
         if flow is None:
@@ -248,12 +248,12 @@ class Links:
             self._arrive(flow.tensors[0][2])
 
     def _arrive(self, tensor: Tensor) -> None:
-        """Let a tensor that shares its links come."""
+        """Let a tensor on shared links arrive."""
         self._take_off(tensor)
         tensor.then(tensor, self._clock.now)
 
     def _take_off(self, tensor: Tensor) -> None:
-        """Take a tensor off its links, and let those beside it move on faster."""
+        """Take a tensor off its links, and raise the rates of its neighbours."""
         now, flow = self._clock.now, tensor.flow
         for link in tensor.send.links:
             if tensor.alone:
@@ -284,14 +284,14 @@ class Links:
                 shared.update(self._share(beside))
 
     def _carried(self, link: int, size: int) -> int:
-        """Return the description of a link that carries so many bytes."""
+        """Return the description of a link's span over ``size`` bytes."""
         known = self._what[link]
         if size not in known:
             known[size] = self._recorder.describe(Description(SpanKind.LINK, link=link, bytes=size, replica=NONE))
         return known[size]
 
     def _share(self, flow: Flow) -> list[Flow]:
-        """Set new rates of ``flow`` and of all that share links with it, directly or by way of others; return these."""
+        """Set new rates of ``flow`` and of every flow connected by shared links; return these flows."""
         now = self._clock.now
         together = self._together(flow)
         for sharer in together:
@@ -306,7 +306,7 @@ class Links:
                 sharer.next_end = self._clock.call_at(now + math.ceil(left / rate), partial(self._end_next, sharer))
                 last_end = now + math.ceil(_left_in(sharer, sharer.most, now) / rate)
             for other in [other for link in sharer.links for other in self._alone[link]]:
-                # It was to begin when a tensor has come, which comes later now.
+                # Its exclusive use began after another tensor's arrival, which is later now.
                 if other.alone and now < other.begin and not (rate and last_end <= other.begin):
                     self._watch(other)
         if not self._clock.steady:
@@ -314,13 +314,13 @@ class Links:
         return together
 
     def _share_anew(self, flow: Flow, links: Iterable[int]) -> None:
-        """Schedule a new sharing of ``links``, one of which carries ``flow``, at the next change of a speed."""
+        """Schedule a new sharing of ``links``, including those of ``flow``, at the next change of speed."""
         changes = [until for link in links if (until := self._speed(link)[1]) is not None]
         if changes:
             self._clock.call_at(min(changes), partial(self._changed, flow, flow.since))
 
     def _changed(self, flow: Flow, shared: int, _: object) -> None:
-        """Share anew, unless ``flow`` has ended, or has another rate since the cycle in which it ``shared``."""
+        """Share anew, unless ``flow`` has ended, or has changed its rate since cycle ``shared``."""
         if flow.since == shared and flow.tensors:
             self._share(flow)
 
@@ -339,7 +339,7 @@ class Links:
         return queue
 
     def _fair(self, flows: Sequence[Flow]) -> dict[Flow, Fraction]:
-        """Return the max-min fair rates: the links that give least to each tensor are filled first."""
+        """Return the max-min fair rates: the links with the least rate per tensor are filled first."""
         waiting = dict.fromkeys(flows)
         free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
         rates: dict[Flow, Fraction] = {}
@@ -356,5 +356,5 @@ class Links:
 
 
 def _left_in(flow: Flow, target: Fraction, now: int) -> Fraction:
-    """Return the bytes that have not passed of a tensor with a target."""
+    """Return the remaining bytes of a tensor with a target."""
     return max(Fraction(0), target - flow.served_by(now))

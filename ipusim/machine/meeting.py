@@ -1,4 +1,4 @@
-"""Meetings of IPUs: the last to arrive begins the joint work, and all go on at its end."""
+"""Meetings of IPUs: the last arrival begins the joint work, and its end releases everyone."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ipusim.timeline.kinds import SpanKind
 
 
 class Meeting(Facility):
-    """A place where IPUs meet. A kind of meeting is a subclass with ``_meet``, which in the end calls ``_release``.
+    """A meeting of IPUs. Subclasses implement ``_meet``, which finally calls ``_release``.
 
     Attributes:
-        what: what IPUs wait for here, in words.
+        what: name of the meeting, for messages about waiting IPUs.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Meeting(Facility):
         self._wait_of = context.described(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
-        """Note that ``ipu`` is here, its last span being ``cause``; return what it waits for, whose value is a span."""
+        """Note the arrival of ``ipu`` after span ``cause``; return the event of its release, with a span as value."""
         done = self._done
         self._arrived[ipu] = (self._clock.now, cause)
         if len(self._arrived) == len(self.ipus):
@@ -47,34 +47,34 @@ class Meeting(Facility):
         return self.arrive(ipu.number, cause)
 
     def missing(self, ipu: int) -> list[int]:
-        """Return the IPUs that ``ipu``, which has arrived, waits for; none where it has not arrived."""
+        """Return the IPUs that ``ipu`` waits for; empty if ``ipu`` has not arrived."""
         return [other for other in self._numbers if other not in self._arrived] if ipu in self._arrived else []
 
     def waits_for(self, ipu: int) -> Wait | None:
-        """Return what ``ipu`` waits for here; None where it does not."""
+        """Return the reason why ``ipu`` waits in this meeting, or None."""
         late = self.missing(ipu)
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - nothing here is a micro-batch's
-        """Return the IPUs that wait, for how long already, and whether their collective work has begun.
+        """Return the waiting IPUs, their waiting times, and whether joint work has begun.
 
-        How far that is, the events to come say.
+        Scheduled events hold the progress of the joint work.
         """
         now = self._clock.now
         waiting = tuple(sorted((ipu, now - since) for ipu, (since, _) in self._arrived.items()))
         return waiting, self._busy
 
     def _meet(self, cause: int) -> None:
-        """Run the joint work once all have arrived, ``cause`` being the last arrival's last span."""
+        """Run the joint work after every arrival; ``cause`` is the last arrival's last span."""
         raise NotImplementedError
 
     def _do_together(self, process: Process) -> None:
-        """Begin the collective work."""
+        """Begin the joint work."""
         self._busy = True
         self._clock.process(process)
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        """Record the waits of earlier arrivals, open the next meeting, and return the span of each IPU."""
+        """Record the waits of earlier arrivals, open the next meeting; return the span of every IPU."""
         now = self._clock.now
         spans = {}
         for ipu in self._numbers:
@@ -85,15 +85,15 @@ class Meeting(Facility):
         return spans
 
     def _release(self, value: object) -> None:
-        """Release all IPUs."""
+        """Release the IPUs."""
         done, self._done = self._done, self._clock.event()
         self._busy = False
         done.succeed(value)
 
 
 def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
-    """Yield the load of each link direction in a round that begins in ``start``, with its first and its last cycle."""
-    if clock.steady:  # at once: rings over many IPUs have a hundred thousand of these
+    """Yield every link direction's load in a round that begins in ``start``, with first and last cycle."""
+    if clock.steady:  # the fast path: rings over many IPUs have a hundred thousand loads
         first_byte = start + round_cost.latency_cycles
         yield from ((load, first_byte, first_byte + load.cycles) for load in round_cost.links)
         return
@@ -104,7 +104,7 @@ def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int)
 
 
 def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
-    """Return when a collective ends whose IPUs, the ``workers``, begin it now: each round ends with its last link."""
+    """Return the end of a collective that ``workers`` begin now: a round ends with its last link."""
     now = clock.end(workers, what, clock.now, cost.lead_cycles)
     for round_of in cost.rounds:
         hops = clock.end(workers, what, now, round_of.latency_cycles)

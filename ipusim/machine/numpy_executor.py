@@ -1,8 +1,8 @@
-"""Real arithmetic inside the simulated machine: each IPU's tensors, and the passes that consume and make them.
+"""Real arithmetic in the simulated machine: tensors on IPUs, and passes that consume and produce tensors.
 
-A tensor is on one IPU only. What a pass makes waits in its IPU's outbox until the copy that ends the time-step moves
-it; what a pass needs must lie on its own IPU when it starts. So an order that is wrong, or a stage on a wrong IPU,
-stops the run because a tensor is missing.
+A tensor is on a single IPU. Outputs of a pass wait in the IPU's outbox until the copy at the end of the time-step;
+inputs must be on the IPU at the start of the pass. A wrong order, or a stage on a wrong IPU, therefore stops the run
+with a missing tensor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ipusim.pipeline.moves import Way
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.shape import PlanShape
 
-#: What the last forward hands to its own backward: that it has run.
+#: Payload from the last forward pass to its backward pass: a token without a tensor.
 _NOTHING: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
 _BY_ITSELF: Final = nullcontext()
@@ -39,15 +39,15 @@ class NumpyExecutor(PlacedVariables):
     """Executes a workload's stages on the IPUs of a plan.
 
     Attributes:
-        results: what the host received, in order: of each element what ``outfeed`` sends of the last stage's
-            results, such as the loss in training.
-        not_finite: what made the first value that is not finite in the first micro-batch's forward passes; empty
-            where all are finite.
-        executions: that earlier runs have carried out; the elements of the feed and its draws go on from there.
-        acting: the block in which passes run that may ask for their replica; None for layers and the only replica.
+        results: elements received on the host, in order: the results of the last stage that ``outfeed`` sends, such as
+            the loss during training.
+        not_finite: origin of the first non-finite value in forward passes of the first micro-batch; empty if every
+            value is finite.
+        executions: executions of earlier runs; the feed and random draws continue after these.
+        acting: context manager for functions that may ask for the replica; None for layers, or for a single replica.
         copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
-        together: runs each (pass, stage) that calls collectives, for all replicas; it calls :meth:`run_alone`.
+        together: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class NumpyExecutor(PlacedVariables):
         before: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
         received: Callable[[], object] = lambda: None,
     ) -> None:
-        """Place the stages' initial parameters on their IPUs; every replica begins with the same.
+        """Place the initial parameters of the stages on IPUs; every replica begins with equal parameters.
 
-        Raises ModelError for variables that no optimizer trains where there are two copies of each stage.
+        Feed elements are dealt to the ``replicas`` in turn, from replica 0. ``before`` is called at the beginning of
+        every execution, with its number, and ``received`` after every new entry of ``results``.
 
-        The elements of the feed go round the ``replicas``, replica 0 first. ``before`` is called at the beginning of
-        each execution, with its number, and ``received`` when there is one more of the ``results``.
+        Raises ModelError for variables without an optimizer under a schedule with two copies of every stage.
         """
         super().__init__(shape.copies, workload.optimizer)
         self._shape = shape
@@ -73,7 +73,7 @@ class NumpyExecutor(PlacedVariables):
         self._recomputes = [
             shape.recomputes(stage) and not workload.stages[stage].recomputes_itself for stage in range(shape.stages)
         ]
-        # Looked up once: these are asked for in every pass.
+        # Looked up once, as every pass reads these.
         self._steps = [(shape.position_of[stage], shape.step_of(Pass.BACKWARD, stage)) for stage in range(shape.stages)]
         self._stores = [stage.stores for stage in workload.stages]
         self._fetches = [stage.fetches for stage in workload.stages]
@@ -107,7 +107,7 @@ class NumpyExecutor(PlacedVariables):
             )
 
     def begin(self, execution: int) -> None:
-        """Clear what the previous execution has left."""
+        """Clear the tensors of the previous execution."""
         self._before(execution)
         self._execution = execution
         self._outputs.clear()
@@ -116,14 +116,14 @@ class NumpyExecutor(PlacedVariables):
                 stage.clear()
 
     def infeed(self, ipu: int, micro_batch: int) -> None:
-        """Take the next element of the feed onto ``ipu``."""
+        """Copy the next element of the feed onto ``ipu``."""
         x, labels = self._workload.feed.element(self._element(micro_batch))
         self._memories[ipu].arrived[0, micro_batch] = Payload(x, labels)
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass on ``ipu``, in all replicas at once where it calls collectives.
+        """Run a pass on ``ipu``, or in every replica at once for a pass with collectives.
 
-        Raises MissingTensorError if a tensor that it needs is not there, ModelError if its layers fail.
+        Raises MissingTensorError for a missing input, ModelError if a layer fails.
         """
         together = self.together.get((kind, stage))
         if together is None:
@@ -132,7 +132,7 @@ class NumpyExecutor(PlacedVariables):
             together(self._replica, ipu, kind, stage, micro_batch)
 
     def run_alone(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run one pass in this replica; raises what :meth:`run` does."""
+        """Run a pass in this replica; raises the errors of :meth:`run`."""
         memory = self._memories[ipu]
         if stage not in memory.stages:
             raise MissingTensorError(
@@ -144,23 +144,23 @@ class NumpyExecutor(PlacedVariables):
                 self._passes[kind](ipu, memory, stage, micro_batch)
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # a user's own function may do anything on its thousandth call
+        except BaseException as error:  # a user's function may raise anything, even on the thousandth call
             raise self.failed(kind, stage, micro_batch, error) from error
 
     def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
-        """Return the ModelError of an error in a pass, with the pass, its stage and the line."""
+        """Return the ModelError of a failed pass, with the pass, the stage and the line."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
         return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {line}{message_of(error)}")
 
     def outfeed(self, micro_batch: int) -> None:
-        """Hand the last stage's results of ``micro_batch`` to the host, or add them up."""
+        """Hand the last stage's results of ``micro_batch`` to the host, or accumulate the results."""
         self._results.add(self._outputs.pop(micro_batch), micro_batch)
 
     def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move what a stage keeps of a micro-batch out to where its IPU's activations go, or back.
+        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``there``, or back.
 
-        Raises MissingTensorError if it is not where it should come from.
+        Raises MissingTensorError if the source lacks the activations.
         """
         memory, away, index = self._memories[ipu], self._memories[there].away, (stage, micro_batch)
         kept: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
@@ -200,12 +200,12 @@ class NumpyExecutor(PlacedVariables):
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
     def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None) -> None:
-        """Note the layer that made the first value that is not finite, in the first micro-batch."""
+        """Note the layer that made the first non-finite value of the first micro-batch."""
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
             alone = Replica(self._replica, count=self._replicas)
-            with Surrounded(replica=alone, untrained=seen):  # it runs again, by itself
+            with Surrounded(replica=alone, untrained=seen):  # a second run, outside lock step
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
@@ -242,7 +242,7 @@ class NumpyExecutor(PlacedVariables):
         home.accumulated += 1
 
     def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
-        """Return the arguments of a backward pass, or of its first half: the saved values, and the gradient."""
+        """Return the saved values and the arriving gradient of a backward pass, or of its first half."""
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
@@ -258,34 +258,34 @@ class NumpyExecutor(PlacedVariables):
         return saved, arriving
 
     def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
-        """Put the gradient of a stage's input where the copy takes it from, and what stays on the IPU beside it."""
+        """Put the gradient of a stage's input into the outbox, and values for other stages of the IPU aside."""
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._fetches[stage]:
             gradient = memory.put(self._fetches[stage], micro_batch, gradient, backward=True)
         memory.outbox[step, micro_batch] = Payload(gradient)
 
     def _fetched(self, ipu: int, kind: Pass, index: tuple[int, int], tensor: Any, names: Sequence[str]) -> Any:
-        """Return ``tensor`` with the values, or backward their gradients, that wait on ``ipu`` for this pass."""
+        """Return ``tensor`` with the values (backward: gradients) that wait on ``ipu`` for this pass."""
         try:
             return self._memories[ipu].take(names, index[1], tensor, kind != Pass.FORWARD)
         except KeyError as error:
             raise self._missing(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
-        """Return the seed of a micro-batch's random draws, its position in the feed; none in inference."""
+        """Return the seed of a micro-batch's random draws and its position in the feed; None in inference."""
         return (self._workload.seed, self._element(micro_batch)) if self._shape.training else None
 
     def _element(self, micro_batch: int) -> int:
-        """Return the place in the feed of a micro-batch of the current execution."""
+        """Return the position in the feed of a micro-batch of the current execution."""
         execution = self.executions + self._execution
         return (execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
     def _missing(self, ipu: int, kind: Pass, index: tuple[int, int], what: str) -> MissingTensorError:
-        """Return the error of an operation that finds a tensor missing in ``ipu``'s memory."""
+        """Return the error for a tensor missing from ``ipu``'s memory."""
         op = Op(kind, *index)
         return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there")
 
 
 def _refuse(call: CollectiveCall, _: Array) -> Array:
-    """Refuse a collective in a pass that has none; raises ModelError."""
+    """Refuse a collective in a pass without collectives; raises ModelError."""
     raise ModelError(f"it calls {call}, but it called none when it was tried: call the same collectives in every call")

@@ -1,4 +1,4 @@
-"""One thread for arithmetic: the same bits on any number of cores, and no spinning over small matrices."""
+"""A single BLAS thread: equal bits on any number of cores, and no spinning over small matrices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from threadpoolctl import get_cached_controller
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Return a block in which every BLAS that is loaded has one thread.
+    """Return a context manager that limits every loaded BLAS to a single thread.
 
-    Which are loaded is looked up anew when modules have been imported since: to look takes milliseconds, as long as a
+    The list of loaded libraries is renewed only after further imports: the search takes milliseconds, as long as a
     small run.
     """
     limit: AbstractContextManager[object] = get_cached_controller().limit(limits=1, user_api="blas")

@@ -1,4 +1,4 @@
-"""The variables of one replica, on the IPUs where they lie, and what an optimizer does with their gradients."""
+"""The variables of a replica on their IPUs, and the optimizer's updates."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ipusim.model.learning.optimizers import JointOptimizer, Optimizer, State, U
 
 
 class PlacedVariables:
-    """Parameters, accumulators and the optimizer's state of every stage, by the IPU of its replica.
+    """Parameters, accumulators and optimizer state of every stage, by IPU within the replica.
 
-    Weights are updated stage by stage, or by an optimizer that looks at all stages at once.
+    Weights are updated per stage, or by a joint optimizer across stages.
 
     Attributes:
-        untrained: the variables that no optimizer trains as they are now, by name; each replica has its own.
+        untrained: current values of variables without an optimizer, by name; replicas have separate values.
     """
 
     def __init__(self, copies: Sequence[Sequence[int]], optimizer: Optimizer | None) -> None:
-        """Allocate the memory of each stage on its IPU, in each copy of the pipeline."""
+        """Allocate the memory of every stage on its IPU, for every copy of the pipeline."""
         self._copies = copies
         self._mapping = copies[0]
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(self._mapping))}
@@ -33,31 +33,31 @@ class PlacedVariables:
         self.untrained: dict[str, Array] = {}
 
     def weights(self) -> dict[str, Array]:
-        """Return the parameters of all stages in one, keyed ``layer/W``, as they are now."""
+        """Return the current parameters across stages, keyed ``layer/W``."""
         parameters_of_stages = (self._memories[ipu].stages[stage].parameters for stage, ipu in enumerate(self._mapping))
         return {name: array for parameters in parameters_of_stages for name, array in parameters.items()}
 
     def slots(self) -> list[State]:
-        """Return the optimizer's state of each stage."""
+        """Return the optimizer state per stage."""
         return [self._memories[ipu].stages[stage].state for stage, ipu in enumerate(self._mapping)]
 
     def stages(self, ipu: int) -> dict[int, StageMemory]:
-        """Return the memory of each stage on ``ipu``."""
+        """Return the memory of every stage on ``ipu``."""
         return self._memories[ipu].stages
 
     def accumulators(self, ipu: int) -> list[Array]:
-        """Return the gradient accumulators of the stages on ``ipu``, in the order of the stages."""
+        """Return the gradient accumulators of the stages on ``ipu``, in stage order."""
         stages = self._memories[ipu].stages
         return [stages[stage].accumulators[name] for stage in sorted(stages) for name in stages[stage].own]
 
     def begin_update(self) -> None:
-        """Let the optimizer see this replica's gradients before they are averaged over replicas."""
+        """Show this replica's gradients to the optimizer before the average over replicas."""
         if self._joint is not None:
             with Surrounded(untrained=Untrained(self.untrained)):
                 self._rest = self._joint.begin(self._all_stages(), True)
 
     def update(self, ipu: int) -> None:
-        """Apply the accumulated gradients of every stage on ``ipu``; of all stages at once when the last IPU comes."""
+        """Apply accumulated gradients of every stage on ``ipu``; a joint optimizer waits for the last IPU."""
         if self._joint is not None:
             self._updated.add(ipu)
             if len(self._updated) == len(self._memories):
@@ -72,7 +72,7 @@ class PlacedVariables:
                 self._optimizer.apply(stage.own, stage.accumulators, stage.state)
 
     def _copy_to_others(self) -> None:
-        """Copy the variables of each stage's first copy, which a joint update has changed, to its other copies."""
+        """Copy jointly updated variables from the first copy of every stage to further copies."""
         for mapping in self._copies[1:]:
             for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
                 copy, source = (self._memories[at].stages[stage] for at in (ipu, first))

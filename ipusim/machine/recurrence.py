@@ -1,13 +1,13 @@
-"""Whether a run repeats itself: the machine's whole state, relative to now, at marks within an execution.
+"""Whether a run repeats itself: the machine's complete state, relative to now, at marks within an execution.
 
-Three facts make a jump over repeats exact. The machine is deterministic; a state holds everything that its future
-depends on, times relative to now and micro-batches relative to the mark's; and what each IPU still has to do is the
-same list from both marks on, further by so many micro-batches (a schedule's period says that). So where two marks have
-equal states, what happened between them happens again as often as the list repeats.
+Three facts make a jump over repeats exact. The machine is deterministic. A state holds everything that determines the
+future, with times relative to now and micro-batches relative to the mark. The remaining instructions of every IPU are
+equal from either mark on, shifted by a number of micro-batches (from the schedule's period). Between marks with equal
+states, therefore, the same spans happen again for as long as the instructions repeat.
 
-A rule that goes by the number of an execution is part of the state as well: the execution's place in its step, for
-rules that recur from step to step (:func:`executions_in_a_row`). Rules without such a period, such as jitter and
-exchanges between hosts before some of the steps, forbid the jump (``ipusim/runs/time_alone.py``).
+Rules that depend on the number of an execution extend the state by the execution's place in its step, if they recur
+per step (:func:`executions_in_a_row`). Rules without a period, such as jitter and exchanges between hosts before some
+steps, forbid the jump (``ipusim/runs/time_alone.py``).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ipusim.pricing.costs import Costs
 
 
 class Mark(NamedTuple):
-    """The state of a run at one moment.
+    """The state of a run at a moment.
 
     Attributes:
-        execution: that the first stage's IPU is in.
-        micro_batch: over which it begins a pass; NONE at the beginning of an execution.
-        phase: the kind and the stage of that pass.
-        cycle: when.
-        positions: of each IPU, the instruction that comes next, counted over all executions.
-        state: of everything else, relative to now and to the micro-batch; with the place of the execution in its step
-            where any rule depends on that.
+        execution: current execution of the first stage's IPU.
+        micro_batch: micro-batch of the pass about to begin; NONE at the beginning of an execution.
+        phase: kind and stage of that pass.
+        cycle: cycle of the mark.
+        positions: next instruction per IPU, counted across executions.
+        state: the remaining state, relative to now and to the micro-batch; with the execution's place in its step if
+            any rule depends on the place.
     """
 
     execution: int
@@ -47,13 +47,13 @@ class Mark(NamedTuple):
     state: Hashable
 
 
-#: Who is called when a disturbance begins or ends, for tensors that are on their way now. Whoever jumps over what
-#: repeats itself before that makes sure that they have come by then.
+#: Callbacks at the begin or end of a disturbance, for tensors in flight. A jump over repeats before such an event
+#: ensures the earlier arrival of these tensors.
 _RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute", "ActivationMoves._reroute"})
 
 
 def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
-    """Return the scheduled events in order: each one's cycles from now, and its callbacks.
+    """Return the scheduled events in order: cycles from now, and callbacks.
 
     Args:
         clock: the time of the machine.
@@ -71,13 +71,13 @@ def executions_in_a_row(program: PipelineProgram, costs: Costs, executions: int)
     """Return the number of executions after which a run may repeat itself.
 
     Args:
-        program: of the run.
-        costs: of its Plan.
-        executions: of the pipeline in the whole run.
+        program: program of the run.
+        costs: costs of the Plan.
+        executions: executions of the pipeline in the whole run.
 
     Returns:
         The executions of a step if the run has several steps and a rule depends on an execution's place in its step:
-        the host takes time behind each step, or results leave at the end of a step alone. Else 1.
+        the host takes time after every step, or results leave only at the end of a step. Else 1.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -99,7 +99,7 @@ def size_of(state: Hashable) -> int:
 
 
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
-    """Return the name of an event's callback: an IPU by its number, anything else by its function."""
+    """Return the name of an event's callback: the number of an IPU, or the name of a function."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, simpy.Process):
         generator = owner._generator
@@ -109,13 +109,13 @@ def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, i
 
 
 def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Iterator[tuple[Mark, Mark]]:
-    """Yield where a run repeats itself, the last place first and the shortest period there first.
+    """Yield pairs of marks around a period of a run: latest first, then shortest first.
 
-    These are two marks with the same state, which a third one follows as the second follows the first.
+    A pair has equal states, and a third mark with that state follows at the same distance.
 
     Args:
-        marks: in the order of time, equally far apart.
-        alike: whether what IPUs do between two marks is what they do, as far on, behind the second one.
+        marks: equidistant marks in order of time.
+        alike: whether the IPUs' instructions between two marks recur, shifted, after the second mark.
     """
     seen: dict[Hashable, list[int]] = {}
     for number, mark in enumerate(marks):
@@ -132,12 +132,12 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
 
 
 def _are_even(one: Mark, two: Mark, three: Mark) -> bool:
-    """Whether each IPU has done as much from the first mark to the second as from there to the third."""
+    """Whether every IPU carries out equally many instructions from mark to mark."""
     return all(b - a == c - b for a, b, c in zip(one.positions, two.positions, three.positions, strict=True))
 
 
 class Lists:
-    """The instructions of all IPUs in an execution, which tell whether it repeats."""
+    """The IPUs' instructions of an execution, searched for repeats."""
 
     def __init__(self, plan: Plan, replicas: int) -> None:
         """Take the instructions of a Plan."""
@@ -152,8 +152,8 @@ class Lists:
         self._bounds = bounds * replicas
 
     def alike(self, first: Mark, second: Mark) -> bool:
-        """Whether each IPU's instructions behind the second mark are those between the two marks."""
-        if second.execution > first.execution:  # whole executions, whose instructions are the same
+        """Whether every IPU's instructions after the second mark equal those between the marks."""
+        if second.execution > first.execution:  # whole executions have equal instructions
             moved = second.execution - first.execution
             through = zip(first.positions, second.positions, self._of, strict=True)
             return all(b - a == moved * len(own) for a, b, own in through)
@@ -163,7 +163,7 @@ class Lists:
             behind = 2 * end - begin
             if a // len(own) != b // len(own) or begin < least or behind > most:
                 return False
-            if begin == end:  # an IPU of another replica that has done all of its fewer micro-batches, being faster
+            if begin == end:  # a faster IPU of another replica, finished with its fewer micro-batches
                 return False
             if not _repeats(own[begin:end], own[end:behind], more):
                 return False
@@ -171,13 +171,13 @@ class Lists:
 
 
 def _bounds(own: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, int]:
-    """Return the first of an IPU's instructions behind pass ``first - 1``, and that of pass ``last``."""
+    """Return the first instruction after pass ``first - 1``, and the instruction of pass ``last``."""
     passes = np.flatnonzero(own[:, 0] < PASSES)
     return int(passes[first - 1]) + 1 if first else 0, int(passes[last]) if last < len(passes) else len(own)
 
 
 def _repeats(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64], more: int) -> bool:
-    """Whether instructions are the same, so many micro-batches further on."""
+    """Whether instructions are equal, shifted by ``more`` micro-batches."""
     code, stage, micro_batch, number = one.T
     moved = np.where(micro_batch == NONE, NONE, micro_batch + more)
     numbers = np.where((code == Code.BEGIN_IO) & (number != NONE), number + more, number)

@@ -1,4 +1,4 @@
-"""A run that repeats itself, simulated in part: a shorter run, and which of its spans happen how often."""
+"""A repetitive run, simulated in part: a shorter run, and the repeats of spans."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ipusim.timeline.kinds import PASSES, of_kinds
 from ipusim.timeline.repeats import Repeat, block_between, phases, with_copies
 from ipusim.timeline.timeline import Timeline, TimelineInfo
 
-#: Places in an execution, and among executions, at which a period is looked for, the last ones first.
+#: Number of positions, within and across executions, searched for a period; latest first.
 _TRIED = 64
 
 
 @dataclass(frozen=True)
 class ShortRun:
-    """A run of few micro-batches and executions, and where it repeats itself.
+    """A run of few micro-batches and executions, and its repeats.
 
     Attributes:
-        timeline: of what was simulated.
-        inner: blocks of one copy, one in each execution, or in each phase of it, where any were looked for.
-        outer: one of whole executions; None where none was looked for.
-        within: whether each execution repeats itself, or need not.
-        across: whether executions do, or need not.
+        timeline: the simulated run.
+        inner: blocks of a single copy, a block per execution or per phase; empty if none were searched.
+        outer: block of whole executions; None if none was searched.
+        within: whether every execution repeats itself, or need not.
+        across: whether executions repeat each other, or need not.
     """
 
     timeline: Timeline
@@ -41,21 +41,21 @@ class ShortRun:
 
     @property
     def micro_batches(self) -> int:
-        """The least common multiple of the periods, of which the micro-batches left out are a multiple."""
+        """Least common multiple of the periods; the omitted micro-batches are a multiple of this number."""
         return math.lcm(*(block.length for block in self.inner))
 
     def time_steps(self, left_out: int) -> int:
-        """Return how many time-steps of an execution so many micro-batches take that are left out."""
+        """Return the time-steps of an execution taken by ``left_out`` omitted micro-batches."""
         execution = self.timeline.execution
         first = [block for block in self.inner if execution[block.first : block.last].max() == 0]
         return sum(left_out // block.length * block.time_steps for block in first)
 
     def executions_over(self, left_out: int) -> int:
-        """Return how many of the executions left out exceed whole blocks."""
+        """Return the omitted executions beyond whole blocks."""
         return left_out % self.outer.executions if self.outer is not None else 0
 
     def stretched(self, info: TimelineInfo) -> Timeline:
-        """Return the longer run that ``info`` is of, in which blocks of this one happen several times."""
+        """Return the longer run of ``info``, with repeated blocks of this run."""
         short, left_out = self.timeline.info, info.count - self.timeline.info.count
         inner = self.inner if left_out else ()
         once = self.timeline.folded(self._with_copies(inner))
@@ -76,7 +76,7 @@ class ShortRun:
         return once.contiguous().stretched(info, repeats)
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
-        """Return the blocks of executions with their copies that are rows, as many micro-batches of each execution."""
+        """Return the blocks with their copies already in the rows, for equally many micro-batches per execution."""
         blocks = [with_copies(self.timeline.columns, block) for block in inner]
         folded = min(((block.times - 1) * block.length for block in blocks), default=0)
         folded -= folded % self.micro_batches
@@ -91,14 +91,17 @@ def short_run(
     within: bool,
     across: int,
 ) -> ShortRun:
-    """Return where a run repeats itself, or that it does not in each execution, or from execution to execution.
+    """Find the repeats of a run, within executions and across executions.
 
     Args:
-        timeline: of the run.
-        marks: that were noted in it.
-        plan: of the run.
-        within: whether each execution has to repeat itself.
-        across: of how many executions those consist that have to repeat themselves; 0 for none.
+        timeline: timeline of the run.
+        marks: marks noted during the run.
+        plan: plan of the run.
+        within: whether repeats within every execution are required.
+        across: length of the required period in executions; 0 for none.
+
+    Returns:
+        The run with its repeats, or with ``within`` or ``across`` False if the required repeats are missing.
     """
     lists = Lists(plan, timeline.info.replicas)
     columns = timeline.columns
@@ -127,10 +130,10 @@ def short_run(
 
 
 def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
-    """Whether each stage's passes of a kind repeat in one of several blocks, and none waits for what another one makes.
+    """Whether every stage's passes of a kind repeat in a single block, independent of further blocks.
 
-    It is then all the same how many tensors pile up from block to block: a longer run has them as much earlier. Where
-    IPUs meet after each time-step, they wait for no tensors.
+    The number of piled-up tensors between blocks then does not matter: in a longer run, tensors only arrive earlier.
+    In lock-step, passes wait for time-steps instead of tensors, so that blocks are always independent.
     """
     phase = phases(columns)
     passes = of_kinds(columns["kind"], PASSES)
@@ -152,7 +155,7 @@ def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat
 def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
-    """Yield blocks of one copy whose spans are those of the next period, too, of the first periods that there are."""
+    """Yield blocks of a single copy whose spans recur in the next period, from the first few periods."""
     for one, two in islice(periods(marks, alike), _TRIED):
         begin, end = one.cycle, two.cycle
         further = {"micro_batches": two.micro_batch - one.micro_batch, "executions": two.execution - one.execution}
@@ -163,16 +166,16 @@ def _blocks(
 
 
 def _reaches_back(columns: Mapping[str, npt.NDArray[np.int64]], block: Repeat) -> bool:
-    """Whether a row behind a block has its cause further back than a copy before it, as where tensors travel for long.
+    """Whether a row after a block has a cause before the block's previous copy, for example a slow tensor.
 
-    Which row of the block that is in a longer run nothing says; a block of several periods reaches as far.
+    The matching row in a longer run would be unknown; a block of several periods reaches far enough.
     """
     cause = columns["cause"][block.last :]
     return bool(((cause != NONE) & (cause < 2 * block.first - block.last)).any())
 
 
 def _time_steps(columns: Mapping[str, npt.NDArray[np.int64]], begin: int, end: int) -> Iterator[int]:
-    """Yield by how many time-steps the spans from cycle ``end`` on are further on than those from ``begin`` on."""
+    """Yield the difference in time-steps between spans from cycle ``end`` on and spans from ``begin`` on."""
     first, last = np.searchsorted(columns["start"], [begin, end]).tolist()
     step = columns["time_step"]
     numbered = np.flatnonzero(step[first:last] != NONE)

@@ -1,6 +1,6 @@
-"""Where replicas meet in the middle of an execution: all-gathers of variables, and collectives that passes call.
+"""Meetings of replicas within an execution: all-gathers of variables, and collectives called by passes.
 
-A collective is done before the pass that calls it: the parts of a pass are as long in any order.
+A collective precedes the calling pass, as the order of a pass's parts does not change the duration.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ipusim.timeline.recorder import Description
 
 
 class Part(NamedTuple):
-    """One of the collectives that an instruction stands for, one after the other.
+    """A single collective of an instruction; an instruction runs several in order.
 
     Attributes:
-        cost: of it.
-        what: the description of the first replica's span; those of the others follow.
-        done: called when it ends.
+        cost: cost of the collective.
+        what: description of the first replica's span; descriptions of further replicas follow.
+        done: callback at the end.
     """
 
     cost: CollectiveCost
@@ -34,10 +34,10 @@ class Part(NamedTuple):
 
 
 class ReplicaMeeting(Meeting):
-    """Where the IPUs of one shard meet, those of the same stages in all replicas, for collectives that are spans."""
+    """Meeting of a shard's IPUs across replicas, for collectives recorded as spans."""
 
     def __init__(self, context: Context, shard: int, code: Code, kind: SpanKind) -> None:
-        """Prepare for an instruction whose collectives are spans of a kind."""
+        """Prepare the meeting at an instruction, with collectives of a kind of span."""
         super().__init__(context, [context.ipu(replica, shard) for replica in context.replicas])
         self.handlers = {code: self._join}
         self._kind = kind
@@ -45,26 +45,26 @@ class ReplicaMeeting(Meeting):
         self._step = 0
 
     def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:
-        """Return the collectives of an instruction by its stage, micro-batch and number."""
+        """Return the collectives of an instruction by stage, micro-batch and number."""
         raise NotImplementedError
 
     def _part(self, collective: ReplicaCollective, done: Callable[[], object] = lambda: None, **fields: int) -> Part:
-        """Return a collective with the descriptions of its spans, which have more ``fields``."""
+        """Return a collective with its span descriptions, with additional ``fields``."""
         size, describe = collective.bytes, self._context.recorder.describe
         spans = (Description(self._kind, ipu.number, bytes=size, replica=ipu.replica, **fields) for ipu in self.ipus)
         return Part(collective.cost, describe(*spans), done)
 
     def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
-        """Register the arrival of ``ipu`` and wait for the end of the joint work; return the span behind it."""
+        """Register the arrival of ``ipu`` and wait for the joint work; return the span at its end."""
         self._parts, self._step = self._parts_of(stage, micro_batch, number), step
         spans = yield self.arrive(ipu.number, cause)
         return spans[ipu.number]
 
-    def _meet(self, cause: int) -> None:  # noqa: ARG002 - each IPU's own span is behind its part
+    def _meet(self, cause: int) -> None:  # noqa: ARG002 - every IPU's last span comes from its arrival
         self._do_together(self._carry_out(self._parts, self._step))
 
     def _carry_out(self, parts: Sequence[Part], step: int) -> Process:
-        """Synchronise and carry out every round of each collective, and release the IPUs; a SimPy process."""
+        """Synchronise, carry out every round of every collective, and release the IPUs; a SimPy process."""
         spans = {ipu: before for ipu, (_, before) in self._arrived.items()}
         spans |= self._record_waits(step)
         for part in parts:
@@ -77,12 +77,12 @@ class ReplicaMeeting(Meeting):
 
 
 class WeightGather(ReplicaMeeting):
-    """The all-gathers of one shard: of the weights of a stage, or (NONE) of what the weight update needs."""
+    """All-gathers of a shard: the weights of a stage, or (NONE) variables for the weight update."""
 
     what = "the all-gather"
 
     def __init__(self, context: Context, shard: int, gathers: Mapping[int, ReplicaCollective]) -> None:
-        """Describe the all-gather of each stage."""
+        """Describe the all-gather per stage."""
         super().__init__(context, shard, Code.GATHER, SpanKind.ALL_GATHER)
         self._gathers: dict[int, list[Part]] = {}
         for stage, gather in gathers.items():
@@ -94,7 +94,7 @@ class WeightGather(ReplicaMeeting):
 
 
 class CalledCollectives(ReplicaMeeting):
-    """The collectives that passes of one shard call."""
+    """The collectives called by a shard's passes."""
 
     what = "a collective of its stage"
 
@@ -105,14 +105,14 @@ class CalledCollectives(ReplicaMeeting):
 
     def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:
         key = number, stage, micro_batch
-        if key not in self._called:  # described once: every execution has them again
+        if key not in self._called:  # described once, as every execution repeats the calls
             calls = self._context.costs.collectives[number, stage]
             self._called[key] = [self._part(call, stage=stage, micro_batch=micro_batch) for call in calls]
         return self._called[key]
 
 
 def build(context: Context) -> Iterator[ReplicaMeeting]:
-    """Yield where the replicas put variables together of which each stores a part, and where they join collectives."""
+    """Yield the meetings of replicas: for all-gathers of sharded variables, and for called collectives."""
     shape, costs = context.plan.shape, context.costs
     for shard in context.plan.ipus:
         mine = [stage for stage, at in shape.homes if at == shard]

@@ -1,4 +1,4 @@
-"""Costs of copies between IPUs, by cycle, where cables die in the middle of a run or an IPU is replaced."""
+"""Costs of copies between IPUs after a cable dies or an IPU is replaced, by cycle."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Rerouted:
     """The routes from a cycle on.
 
     Attributes:
-        cycle: in which a cable dies, or from which on an IPU is another one.
-        dead: the numbers of its link directions, which carry nothing any more.
-        system: the device as it is then.
-        meetings, sends, moves: merged copies, sends and moves of activations, as Costs have them.
+        cycle: cycle in which a cable dies or an IPU is replaced.
+        dead: numbers of the dead cable's link directions.
+        system: the device after the change.
+        meetings, sends, moves: merged copies, sends and moves of activations, like in Costs.
     """
 
     cycle: int
@@ -36,7 +36,7 @@ class Rerouted:
 
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
-    """Return costs whose links are all that ever carry anything, and what changes as routes do, in order."""
+    """Return costs over every link ever in use, and the changes of routes in order."""
     changing = [
         change
         for change in system.disturbances
@@ -64,7 +64,7 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
 
 
 def _met(cycle: int, system: System) -> int:
-    """Return when a run meets a cycle that goes on as if it were later."""
+    """Return the cycle in which a run with skips reaches the original ``cycle``."""
     for skip in system.disturbances:
         if isinstance(skip, Skip) and skip.at <= cycle - skip.cycles:
             cycle -= skip.cycles

@@ -1,4 +1,4 @@
-"""The resources that do a piece of work together, by kind and name."""
+"""Resources that share a piece of work, by kind and name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.timeline.host_track import HostTrack
 
-#: Resources that do a piece of work together: it ends when the slowest of them has done it.
+#: Resources that share a piece of work; the slowest resource determines the end.
 Workers = tuple[Resource, ...]
-#: The network between hosts.
+#: Network between hosts.
 NETWORK: Final[Workers] = (Resource("network"),)
-#: The host's program, between two session runs.
+#: The host's program, between session runs.
 HOST_PROGRAM: Final[Workers] = (Resource("host program"),)
 
 
@@ -23,24 +23,24 @@ def ipus(numbers: Iterable[int]) -> Workers:
     return tuple(Resource("IPU", number) for number in numbers)
 
 
-@lru_cache(maxsize=4096)  # asked for of every link in every round
+@lru_cache(maxsize=4096)  # called for every link in every round
 def link(direction: LinkDirection) -> Workers:
-    """Return one link direction."""
+    """Return a link direction."""
     return links([direction.label])
 
 
 def links(labels: Iterable[str]) -> Workers:
-    """Return link directions by their labels, such as ``0→1 rung``."""
+    """Return link directions by label, such as ``0→1 rung``."""
     return tuple(Resource("link", label) for label in labels)
 
 
 def host_ports(track: HostTrack, replicas: Iterable[int]) -> Workers:
-    """Return the way between the IPUs of each of ``replicas`` and the host."""
+    """Return the connections between the host and the IPUs of ``replicas``."""
     return tuple(Resource("host port", replica, track) for replica in replicas)
 
 
 def hosts(track: HostTrack, replicas: Iterable[int] = (0,)) -> Workers:
-    """Return the host's resource on a track for each of ``replicas``; a joint one is the first replica's."""
+    """Return the host's resources on a track per replica; a joint resource belongs to replica 0."""
     return tuple(Resource("host", replica, track) for replica in replicas)
 
 

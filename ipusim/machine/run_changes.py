@@ -1,6 +1,6 @@
-"""Internal disturbances of a simulation: pauses and moves after losses, stated lengths of passes, skips, watching.
+"""Internal disturbances: pauses and moves after losses, stated pass lengths, skips, watching.
 
-No scenario names these; :mod:`ipusim.machine.disturbances` has the rule of each.
+Scenarios cannot name these disturbances. :mod:`ipusim.machine.disturbances` has their rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipusim.timeline.kinds import SpanKind
 
 
 class RunChange:
-    """A change of a run that the simulator makes itself: no scenario can name it, so that it has no problems."""
+    """A change made by the simulator itself, unavailable to scenarios and therefore without problems."""
 
     kind: ClassVar[str] = "change of a run"
 
@@ -28,7 +28,7 @@ class RunChange:
 
 @dataclass(frozen=True)
 class Watched(RunChange):
-    """Nothing: all is as fast as ever, and simulated as if disturbances might slow it, so that states can be compared.
+    """No change of speed, but simulation as if disturbances were active, for comparable states.
 
     Attributes:
         others: the disturbances.
@@ -39,12 +39,12 @@ class Watched(RunChange):
 
 @dataclass(frozen=True)
 class Pause(RunChange):
-    """All IPUs stand before an execution: what losses of IPUs come to once it is known when they meet the run.
+    """A pause of every IPU before an execution: the effect of lost IPUs, at known cycles.
 
     Attributes:
-        execution: before which they stand.
-        spans: the kind of each span and its cycles.
-        under_way: the execution in which an IPU was lost, which is that of the span of lost work.
+        execution: execution after the pause.
+        spans: kind and cycles of every span.
+        under_way: execution in which an IPU was lost, for the span of lost work.
     """
 
     execution: int
@@ -54,15 +54,15 @@ class Pause(RunChange):
 
 @dataclass(frozen=True)
 class Moved(RunChange):
-    """The move of a logical IPU to another physical one: that of a logical IPU without a stage, a spare one.
+    """The move of a logical IPU to the physical IPU of a spare, a logical IPU without a stage.
 
-    The logical IPU keeps its number, and with it all rows and tracks, as where a partition of a machine has a physical
-    IPU replaced; the two change their physical IPUs.
+    The logical IPU keeps its number, rows and tracks, as after the replacement of a physical IPU in a partition. The
+    two logical IPUs swap their physical IPUs.
 
     Attributes:
-        ipu: the logical IPU that is lost.
-        spare: the one without a stage.
-        from_: the cycle from which on it is so, in which nothing is under way.
+        ipu: logical IPU that is lost.
+        spare: logical IPU without a stage.
+        from_: cycle of the move, with nothing under way.
     """
 
     ipu: int
@@ -72,11 +72,11 @@ class Moved(RunChange):
 
 @dataclass(frozen=True)
 class Stated(RunChange):
-    """Passes of stated lengths, as a real run was measured to have.
+    """Stated pass lengths, for example measured in a real run.
 
     Attributes:
-        factors: how many times as long as priced each pass takes, by kind of span, stage and micro-batch: a numerator
-            and a denominator.
+        factors: length of a pass relative to its cost, by kind of span, stage and micro-batch: a numerator and a
+            denominator.
     """
 
     factors: Mapping[tuple[SpanKind, int, int], tuple[int, int]]
@@ -84,11 +84,11 @@ class Stated(RunChange):
 
 @dataclass(frozen=True)
 class Skip(RunChange):
-    """A run goes on as if it were later: copies of what repeats itself are left out of it.
+    """A jump forward in time, over omitted copies of a repeated block.
 
     Attributes:
-        at: the cycle from which on it is later, counted without what is left out before.
-        cycles: by how many cycles more.
+        at: cycle of the jump, not counting earlier omitted cycles.
+        cycles: length of the jump.
     """
 
     at: int
@@ -96,14 +96,15 @@ class Skip(RunChange):
 
 
 def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int | None]]:
-    """Return the losses of IPUs in order, with the logical IPU whose physical one takes the place of the lost one.
-
-    That is None without ``spare``, where every IPU has a stage or was lost itself, and for several replicas or hosts,
-    whose collectives keep their routes.
+    """Return the losses of IPUs in order, with the spare logical IPU that replaces every lost IPU.
 
     Args:
-        system: that loses them.
-        mapping: the logical IPU of each stage.
+        system: system with losses.
+        mapping: logical IPU of every stage.
+
+    Returns:
+        Pairs of loss and spare. The spare is None without ``spare``, without a free IPU (every IPU has a stage or is
+        lost itself), and for several replicas or hosts, whose collectives keep their routes.
     """
     losses = sorted((loss for loss in system.disturbances if isinstance(loss, Lost)), key=lambda loss: loss.lost)
     alone = system.replicas == 1 and system.hosts == 1
@@ -122,14 +123,14 @@ def moves_of(system: System) -> list[Moved]:
 
 
 def swapped(system: System, move: Moved) -> System:
-    """Return a system in which two logical IPUs have changed their physical ones."""
+    """Return a system in which two logical IPUs have swapped their physical IPUs."""
     ipus = list(system.ipus)
     ipus[move.ipu], ipus[move.spare] = ipus[move.spare], ipus[move.ipu]
     return replace(system, ipus=tuple(ipus))
 
 
 def moved_to(ipu: int, moves: Sequence[Moved], cycle: int) -> int:
-    """Return the logical IPU on whose physical IPU of the beginning a logical IPU is in a cycle."""
+    """Return the logical IPU that started on the physical IPU used by ``ipu`` in a cycle."""
     for move in reversed([move for move in moves if move.from_ <= cycle]):
         ipu = {move.ipu: move.spare, move.spare: move.ipu}.get(ipu, ipu)
     return ipu

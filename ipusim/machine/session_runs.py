@@ -1,4 +1,4 @@
-"""Host work between executions while IPUs wait: the program's own, means of losses, variables."""
+"""Host work between executions while IPUs wait: the host program, means of losses, variables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ipusim.timeline.timeline import NONE
 
 
 class SessionRuns:
-    """The time behind executions and session runs: the host's own, then all collectives of hosts."""
+    """The time between executions and session runs: the host program, then collectives of hosts."""
 
     def __init__(self, context: Context, exchanges: Mapping[int, Sequence[HostExchange]]) -> None:
-        """Take what hosts do together before each execution, by its number."""
+        """Take the host exchanges before every execution, by the execution's number."""
         self._context, self._clock, self._recorder = context, context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
@@ -34,7 +34,7 @@ class SessionRuns:
         self._steps = context.steps
         kinds = {kind for pause in pauses for kind, _ in pause.spans}
         self._standing = {kind: context.described(kind, context.ipus()) for kind in sorted(kinds)}
-        #: When an IPU has been replaced, and the description of its restart.
+        #: Description of the restart of a replaced IPU, by cycle and IPU.
         self._replaced = {
             (move.from_, ipu.number): context.described(SpanKind.SPARE, [ipu])[ipu.number]
             for move in moves_of(context.system)
@@ -43,9 +43,9 @@ class SessionRuns:
         }
 
     def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
-        """Wait before ``execution`` where a session run begins with it, or IPUs pause; returns the last span.
+        """Wait before ``execution`` for a new session run or a pause; return the last span.
 
-        What is behind the last of all executions counts as before one more.
+        The end of the last execution counts as the begin of a further one.
         """
         cause = yield from self._between_runs(ipu, execution, step, cause)
         pause = self._pauses.get(execution)
@@ -60,7 +60,7 @@ class SessionRuns:
         return cause
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
-        """Wait for what the host does behind the execution before, and before the first of a session run."""
+        """Wait for host work after the previous execution, and before the first execution of a session run."""
         wait, what = self._context.wait, self._waits[ipu.number]
         behind = self._host.behind(execution, self._executions) if execution else 0
         if behind:
@@ -71,9 +71,9 @@ class SessionRuns:
         return (yield from wait(self._exchanged(execution, cause), what, step, cause))
 
     def _exchanged(self, execution: int, cause: int) -> int:
-        """Return the end of the host's exchanges before an execution, where they begin now.
+        """Return the end of the host's exchanges before an execution, if they begin now.
 
-        They are recorded once for all IPUs.
+        The exchanges are recorded once, not per IPU.
         """
         now, first = self._clock.now, execution not in self._recorded
         self._recorded.add(execution)
@@ -87,5 +87,5 @@ class SessionRuns:
 
 
 def _track(exchange: HostExchange) -> HostTrack:
-    """Return the row of the host's work that an exchange is shown in."""
+    """Return the track of an exchange within the host's work."""
     return HostTrack.VARIABLES if exchange.law in (laws.FILL, laws.WEIGHTS_IN) else HostTrack.NETWORK

@@ -1,4 +1,4 @@
-"""One resource that serves several transfers at once, each at a rate that depends on their number."""
+"""A resource that serves parallel transfers, at a rate per number of transfers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class _Transfer:
 
 
 class SharedRate:
-    """A resource whose transfers advance side by side, all of them equally fast.
+    """A resource whose transfers advance in parallel, at equal rates.
 
-    Between two events every transfer advances by its share, exactly. The transfer with the least amount left ends in
-    the first whole cycle in which all of its amount has passed. Transfers that end in the same cycle end in the order
-    of their begin.
+    Between events every transfer advances by its share, exactly. The transfer with the least amount left ends in the
+    first whole cycle after the passage of its amount. Transfers with equal end cycles end in order of their begin.
     """
 
     def __init__(self, clock: Clock, workers: Workers, kind: SpanKind, share: Callable[[int], Fraction]) -> None:
@@ -35,9 +34,9 @@ class SharedRate:
 
         Args:
             clock: the time of the machine.
-            workers: the resource, alone in a tuple.
-            kind: kind of the work, which decides on the disturbances that slow it.
-            share: function from the number of transfers to the amount of each that passes in a cycle.
+            workers: the resource, as a tuple of length 1.
+            kind: kind of the work, which selects the disturbances that slow the resource.
+            share: function from the number of transfers to the amount per transfer and cycle.
         """
         (self._worker,) = self._workers = workers
         self._clock, self._kind, self._share = clock, kind, share
@@ -58,25 +57,25 @@ class SharedRate:
         return self._active[-1].done
 
     def state(self, own: simpy.Event | None = None) -> Hashable:
-        """Return the amounts left of all transfers in the order of their begin, and the place of one among them.
+        """Return the remaining amounts of transfers in order of begin, and the place of a given transfer.
 
         Args:
-            own: the event of the end of a transfer.
+            own: event of the end of a transfer.
 
         Returns:
-            The place of ``own``, -1 without such a transfer in progress, and the amounts.
+            The place of ``own``, -1 if no such transfer is in progress, and the amounts.
         """
         moved = self._moved()
         place = next((place for place, transfer in enumerate(self._active) if transfer.done is own), -1)
         return place, tuple(transfer.left - moved for transfer in self._active)
 
     def _moved(self) -> Fraction:
-        """Return the amount of each transfer that has passed since all were advanced."""
+        """Return the amount per transfer passed since the last advance."""
         worked = self._clock.worked(self._worker, self._kind, self._since, self._clock.now)
         return self._share(max(len(self._active), 1)) * worked
 
     def _serve(self) -> Process:
-        """Let the transfers end one after the other until none is left; a SimPy process."""
+        """End transfers in turn until no transfer is left; a SimPy process."""
         while self._active:
             self._changed = self._clock.event()
             least = min(transfer.left for transfer in self._active)
@@ -86,7 +85,7 @@ class SharedRate:
         self._serving = False
 
     def _advance(self) -> None:
-        """Advance every transfer to the current cycle, and end those with no amount left."""
+        """Advance every transfer to the current cycle, and end finished transfers."""
         if self._active:
             moved = self._moved()
             for transfer in self._active:

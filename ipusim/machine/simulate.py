@@ -38,14 +38,14 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import Timeline
 
-#: Called with the time-steps behind and the time-steps in all.
+#: Callback with the number of finished time-steps and the total number of time-steps.
 Progress = Callable[[int, int], None]
-#: Values in the states that are noted of a run: at least, and for each of its spans. Of those that repeat themselves
-#: it was up to 3 for each span, measured, and one takes a fifth of the time of a span.
+#: Limits on the size of noted states: a minimum, and values per span. Repeating runs had up to 3 values per span
+#: (measured); noting a value takes a fifth of a span's time.
 _NOTED: Final = 20_000
 _NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
-#: What builds the facilities of a machine; a deadlock is told of the first of them that an IPU waits in.
+#: Builders of the machine's facilities; a deadlock message names the first facility in which an IPU waits.
 FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
     replica_meeting.build,
     streaming_memory.build,
@@ -71,24 +71,24 @@ def simulate(
     in_phases: bool = False,
     note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
 ) -> Timeline:
-    """Execute ``plan``, in which everything takes what ``costs`` say, and return its Timeline.
+    """Execute ``plan`` with the durations of ``costs``, and return the Timeline.
 
     Args:
-        plan: what each IPU does.
-        program: the stages, and what travels between them and the host.
+        plan: instructions per IPU.
+        program: stages, and the data exchanged between stages and with the host.
         system: the device.
-        costs: of the plan on it.
-        executor: does the arithmetic, of several replicas as :class:`Replicas`; none: time only.
-        executions: of the pipeline, by default the program's repeat count.
-        progress: is told how far the run is.
-        between: what hosts do together before an execution, by its number.
-        marked: micro-batches before whose forward passes in the first stage the state of the machine is noted, as at
-            the beginning of each execution; None for no states.
-        in_phases: whether it is noted before all passes over them of the first stage's IPU.
-        note: is called with each state.
+        costs: costs of the plan on the device.
+        executor: arithmetic, as :class:`Replicas` for several replicas; None simulates time only.
+        executions: executions of the pipeline, by default the program's repeat count.
+        progress: callback about the progress of the run.
+        between: host exchanges before an execution, by the execution's number.
+        marked: micro-batches whose forward passes in the first stage, like every begin of an execution, are preceded
+            by a note of the machine's state; None for no notes.
+        in_phases: whether every pass over these micro-batches on the first stage's IPU is preceded by a note.
+        note: callback with every noted state.
 
-    Raises MissingTensorError when an operation starts where a tensor is not, and
-    DeadlockError when processes wait for what will never happen.
+    Raises MissingTensorError if an operation starts without an input tensor, and DeadlockError if processes wait
+    forever.
     """
     executions = program.repeat_count if executions is None else executions
     steps = executions * (plan.emitted + 1)
@@ -111,7 +111,7 @@ def simulate(
 
 
 class Machine:
-    """The processes of a run, and the facilities that they meet.
+    """The processes of a run, and its facilities.
 
     Attributes:
         ipus: the processes of the IPUs.
@@ -124,7 +124,7 @@ class Machine:
         marked: Container[int] | None = None,
         note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
     ) -> None:
-        """Build the processes of :func:`simulate`; nothing happens yet."""
+        """Build the processes of :func:`simulate`, without running them."""
         context.together.begin()
         self._clock, self._recorder = context.clock, context.recorder
         self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
@@ -151,7 +151,7 @@ class Machine:
         self._first_ipu = next(ipu for ipu in self.ipus if ipu.id == first)
 
     def run(self) -> None:
-        """Run until all executions have ended; raises DeadlockError where they never do."""
+        """Run until every execution has ended; raises DeadlockError if IPUs wait forever."""
         running = self._running = [self._clock.process(ipu.run()) for ipu in self.ipus]
         if self._clock.run_all(running):
             return
@@ -165,19 +165,19 @@ class Machine:
         raise DeadlockError("\n".join([_DEADLOCK, *lines]))
 
     def state(self, first_micro_batch: int = 0) -> Hashable:
-        """Return the machine's whole state relative to now, but for the arithmetic.
+        """Return the machine's complete state relative to now, apart from the arithmetic.
 
-        Micro-batches are counted from the first one, times from now, executions from the beginning of a step if any
-        rule depends on that. Equal states go on equally for as long as streams have elements, and up to the last
-        execution: the only one in which results of a run of one step leave under the outfeed's mode LAST.
+        Micro-batches count from the first, times from now, and executions from the begin of a step if any rule depends
+        on the place in the step. Equal states have equal futures while streams have elements, up to the last
+        execution: in a run of a single step, only the last execution hands out results under the outfeed mode LAST.
         """
         place_in_step = self._first_ipu.execution % self._in_a_row
         return place_in_step, tuple(facility.state(first_micro_batch) for facility in self._facilities)
 
     def _note(self, micro_batch: int, phase: tuple[int, int]) -> None:
-        """Note the state as the IPU of the first stage is about to begin a pass over a micro-batch, or an execution.
+        """Note the state when the first stage's IPU is about to begin a pass over a micro-batch, or an execution.
 
-        Where tensors pile up, states become larger and larger: no more are noted then than the run itself takes.
+        States grow with piled-up tensors. Notes stop before they take longer than the run.
         """
         if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self._recorder):
             return
@@ -190,7 +190,7 @@ class Machine:
 
 
 def _replicas(executor: Executor | Replicas | None, system: System) -> Replicas:
-    """Return an executor for each replica."""
+    """Return an executor per replica."""
     if isinstance(executor, Replicas):
         replicas = executor
     elif executor is None:

@@ -1,4 +1,4 @@
-"""The speed of each resource under all disturbances of a system together, and its delays."""
+"""Speed and delays of every resource under a system's combined disturbances."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ipusim.timeline.kinds import SpanKind
 
 
 class Stretch(NamedTuple):
-    """A stretch of time in which the windows of a resource are the same.
+    """A period with constant windows on a resource.
 
     Attributes:
-        speed: product of their speeds.
-        late: sum of their delays, in cycles.
-        until: the cycle in which the next stretch begins; None if this is the last one.
+        speed: product of the windows' speeds.
+        late: sum of the windows' delays, in cycles.
+        until: begin of the next stretch; None for the last stretch.
     """
 
     speed: Fraction
@@ -32,13 +32,13 @@ class Stretch(NamedTuple):
 
 
 class Course:
-    """The speed and the delay of one resource over time, by its windows.
+    """Speed and delay of a resource over time, from its windows.
 
-    A look-up takes the logarithm of the number of windows, as a run looks up each of its passes.
+    A look-up takes logarithmic time in the number of windows, as a run looks up every pass.
     """
 
     def __init__(self, windows: Iterable[Window]) -> None:
-        """Multiply speeds up from window to window, each of which may overlap with any others."""
+        """Multiply the speeds of overlapping windows."""
         changes = defaultdict[int, list[tuple[Fraction, int, int]]](list)
         changes[0] = []
         for window in windows:
@@ -59,34 +59,34 @@ class Course:
 
     @property
     def least_speed(self) -> Fraction:
-        """The least speed at which anything goes on."""
+        """Least speed apart from standstills."""
         return min((stretch.speed for stretch in self._stretches if stretch.speed), default=FULL)
 
     @property
     def standing_cycles(self) -> int:
-        """The cycles in which the resource stands still."""
+        """Number of cycles of standstill."""
         stretches = zip(self._begins, self._stretches, strict=True)
         return sum((until or begin) - begin for begin, (speed, _, until) in stretches if not speed)
 
     @property
     def most_late(self) -> int:
-        """The most cycles by which anything begins later."""
+        """Largest delay, in cycles."""
         return max(stretch.late for stretch in self._stretches)
 
     def at(self, cycle: int) -> Stretch:
-        """Return the stretch that a cycle is in."""
+        """Return the stretch around a cycle."""
         return self._stretches[bisect_right(self._begins, cycle) - 1]
 
 
 class Speeds:
-    """How fast work goes on, and how late it begins, under all disturbances of a system.
+    """Speeds and delays of work under a system's combined disturbances.
 
     Attributes:
-        courses: of the resources that windows slow or delay.
+        courses: courses of the resources with windows.
     """
 
     def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
-        """Take the rules of all disturbances, and the skips, which leave cycles out."""
+        """Take the rules of the disturbances, and the skips, which omit cycles."""
         windows = defaultdict[Resource, list[Window]](list)
         for rule_of in rules:
             for worker, of in rule_of.windows.items():
@@ -97,11 +97,11 @@ class Speeds:
         self._touching = cache(self._found_touching)
 
     def touches(self, worker: Resource, what: What | None = None) -> bool:
-        """Whether anything slows or delays a resource at any time; else it is always at full speed.
+        """Whether any rule ever slows or delays a resource; else the resource always runs at full speed.
 
         Args:
             worker: the resource.
-            what: it works at; None for anything.
+            what: kind of work; None for any work.
         """
         return worker in self.courses or bool(self._rules_of(worker, what))
 
@@ -114,7 +114,7 @@ class Speeds:
         return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
 
     def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
-        """Return the pace of a resource at some work, from a cycle on."""
+        """Return the pace of a resource for a piece of work, from a cycle on."""
         if not self.touches(worker, what):
             return FULL, None
         more = self._more(cycle) if self._skips else 0
@@ -131,7 +131,7 @@ class Speeds:
         return Stretch(FULL, 0, None) if course is None else course.at(cycle)
 
     def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
-        """Return a function from work and its cycles at full speed to those it takes; None where its start matters."""
+        """Return a function from work and its cycles at full speed to real cycles; None if the start matters."""
         factors = [rule_of.factor for rule_of in self._rules_of(worker, None)]
         if None in factors or worker in self.courses:
             return None
@@ -146,7 +146,7 @@ class Speeds:
         return taken
 
     def delay(self, worker: Resource, what: What, cycle: int) -> int:
-        """Return the cycles by which a resource begins some work later than it could, from a cycle on."""
+        """Return the delay before a resource begins a piece of work, in cycles."""
         rules = self._rules_of(worker, what) if self._late else []
         delays = [rule_of.delay for rule_of in rules if rule_of.delay is not None]
         if not delays and worker not in self.courses:
@@ -156,11 +156,11 @@ class Speeds:
         return by_window + sum(late(worker, work, later) for late in delays)
 
     def _more(self, cycle: int) -> int:
-        """Return how many cycles have been left out before a cycle."""
+        """Return the number of cycles omitted before a cycle."""
         return sum(skip.cycles for skip in self._skips if skip.at <= cycle)
 
 
 def speeds_of(system: System) -> Speeds | None:
-    """Return how fast work goes on under all disturbances of a system; None where everything is at full speed."""
+    """Return the speeds under a system's combined disturbances; None without any effect."""
     rules = rules_of(system)
     return Speeds(rules, [skip for skip in system.disturbances if isinstance(skip, Skip)]) if rules else None

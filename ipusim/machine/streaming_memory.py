@@ -1,4 +1,4 @@
-"""Streaming Memory at work: transfers of several IPUs at once share the bandwidth of their machine's DRAM."""
+"""Streaming Memory: parallel transfers of several IPUs share the DRAM bandwidth of their machine."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from ipusim.pipeline.instructions import NONE, Code
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
-#: Bytes before and after each (pass, stage).
+#: Bytes before and after every (pass, stage).
 Passes = Mapping[tuple[int, int], Stream]
 
 
 class RemoteMemory(SharedRate):
-    """The Streaming Memory of one machine, as the IPUs that share it meet it."""
+    """The Streaming Memory of a machine, shared by its IPUs."""
 
     def __init__(self, clock: Clock, spec: StreamingMemory, clock_hz: int, machine: int = 0) -> None:
-        """Begin idle, as the memory of that machine."""
+        """Begin idle, as the memory of ``machine``."""
         super().__init__(
             clock, streaming_memory(machine), SpanKind.REMOTE_LOAD, lambda transfers: spec.share(transfers) / clock_hz
         )
 
 
 class RemotePort(Facility):
-    """One IPU's end of its Streaming Memory."""
+    """An IPU's connection to Streaming Memory."""
 
     def __init__(
         self, context: Context, memories: Mapping[int, RemoteMemory], ipu: IpuId, passes: Passes, update: Stream
     ) -> None:
-        """Describe the transfers of ``ipu``: before and after each (pass, stage), and those of its weight update.
+        """Describe the transfers of ``ipu``: before and after every (pass, stage), and during the weight update.
 
-        It uses the last one of ``memories``, which are by the cycle from which on it does.
+        ``memories`` has the memory in use from every cycle on; the latest entry applies.
         """
         self.ipus = (ipu,)
         self.handlers = {Code.LOAD: partial(self._move, 0), Code.STORE: partial(self._move, 1)}
@@ -59,15 +59,15 @@ class RemotePort(Facility):
         return _at(self._clock, self._memories)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
-        """Return the transfer that the IPU waits for; None where it waits for none."""
+        """Return the transfer that the IPU waits for, or None."""
         return Wait(self._under_way) if self._under_way else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - bytes, of whatever micro-batch
-        """Return what is under way for the IPU, and all transfers of its machine's memory."""
+        """Return the IPU's transfer under way, and the transfers of the machine's memory."""
         return self._under_way, self._memory.state()
 
     def _move(self, store: int, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        """Load or store what an instruction says; returns the span of that, or without any bytes the ``cause``."""
+        """Load or store the bytes of an instruction; return the span, or ``cause`` without bytes."""
         size = (self._update if stage == NONE else self._passes[kind, stage])[store]
         if not size:
             return cause
@@ -108,6 +108,6 @@ def build(context: Context) -> Iterator[Facility]:
 
 
 def _at(clock: Clock, memories: Mapping[int, RemoteMemory]) -> RemoteMemory:
-    """Return the memory that is used now, of those by the cycle from which on they are."""
+    """Return the memory in use now, from memories keyed by first cycle."""
     now = clock.now
     return memories[max(cycle for cycle in memories if cycle <= now)]

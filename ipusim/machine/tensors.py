@@ -1,6 +1,6 @@
-"""Tensors between passes: on their IPUs, on their way to the next step of a micro-batch's life, and to the host.
+"""Tensors between passes: on IPUs, between steps of a micro-batch's life, and on the way to the host.
 
-They come in pieces from concurrent stages to the next one, and as gradients back to the one before.
+Concurrent stages send their outputs in pieces to the next stage, and receive its gradient in pieces.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ipusim.pipeline.shape import PlanShape
 
 
 class Payload(NamedTuple):
-    """The tensors that travel from one step to the next: activations and labels forward, a gradient backward."""
+    """Tensors between consecutive steps: activations and labels forward, a gradient backward."""
 
     tensor: Any  # an array, or None from the last forward to its backward
     labels: Array | None = None
 
 
-#: Parts of a stage's input from concurrent stages, in the order of these; None until they have arrived.
+#: Parts of a stage's input from concurrent stages, in stage order; None before arrival.
 Pieces = list[Payload | None]
 
 
 def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
-    """Return outputs side by side along their last axis, and their widths.
+    """Concatenate outputs of concurrent stages along the last axis; return the result and the widths.
 
-    Of stages with several outputs each, all outputs in order, and the number of each stage's.
+    Stages with several outputs contribute tuples; a width is then the number of a stage's outputs.
     """
     tensors, labels = [payload.tensor for payload in pieces], pieces[0].labels
     if isinstance(tensors[0], tuple):
@@ -43,10 +43,10 @@ def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
 
 
 def summed(pieces: Sequence[Payload]) -> Payload:
-    """Return the sum of gradients, in the order of the stages."""
+    """Return the sum of gradients, in stage order."""
     total = pieces[0].tensor
     for payload in pieces[1:]:
-        if isinstance(total, tuple):  # None for inputs that have no gradient
+        if isinstance(total, tuple):  # entries are None for inputs without a gradient
             total = tuple(
                 a if b is None else b if a is None else a + b for a, b in zip(total, payload.tensor, strict=True)
             )
@@ -56,7 +56,7 @@ def summed(pieces: Sequence[Payload]) -> Payload:
 
 
 def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
-    """Cut a gradient into what belongs to each of the concurrent stages, by the widths of their outputs."""
+    """Cut a gradient into the parts of concurrent stages, by the widths of their outputs."""
     if isinstance(payload.tensor, tuple):
         ends = np.cumsum(widths)
         return [Payload(payload.tensor[end - width : end]) for end, width in zip(ends, widths, strict=True)]
@@ -66,18 +66,19 @@ def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
 
 @dataclass
 class IpuMemory:
-    """The tensors on one IPU, by their uses.
+    """The tensors on an IPU, by use.
 
     Attributes:
-        stages: the stages that live here.
+        stages: stages on the IPU.
         arrived: inputs by (step, micro-batch), delivered by a copy or the infeed.
-        inputs: stage inputs kept for recomputation, by (stage, micro-batch), with untrained variables as they were.
-        saved: what a forward keeps for its backward, by (stage, micro-batch).
-        rests: what the first half of a backward keeps for the second, by (stage, micro-batch).
-        outbox: outputs by (step, micro-batch) that wait for the next copy.
-        away: what stages of an IPU keep here, by (IPU, stage, micro-batch): moved out to this IPU, or to the memory
-            beside it.
-        waiting: values and, with True, gradients by (name, micro-batch) that a later pass on this IPU takes.
+        inputs: stage inputs saved for recomputation, with the untrained variables of that time, by (stage,
+            micro-batch).
+        saved: tensors saved from a forward pass for its backward pass, by (stage, micro-batch).
+        rests: tensors saved from the first half of a backward pass for the second, by (stage, micro-batch).
+        outbox: outputs by (step, micro-batch), waiting for the next copy.
+        away: activations moved out to this IPU, or to the memory beside this IPU, by (IPU, stage, micro-batch).
+        waiting: values for a later pass on this IPU by (False, name, micro-batch), or gradients by (True, name,
+            micro-batch).
     """
 
     stages: dict[int, StageMemory] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class IpuMemory:
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
     def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
-        """Store the last outputs of a pass under ``names``, and return the other outputs."""
+        """Store the last outputs of a pass under ``names``, and return the preceding outputs."""
         if not names:
             return made
         for name, array in zip(names, made[-len(names) :], strict=True):
@@ -99,7 +100,7 @@ class IpuMemory:
         return rest[0] if len(rest) == 1 else rest
 
     def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
-        """Return ``tensor`` with what waits under ``names`` behind it; raises KeyError where it does not."""
+        """Return ``tensor`` followed by the values stored under ``names``; raises KeyError if any is missing."""
         if not names:
             return tensor
         fetched = [self.waiting.pop((backward, name, micro_batch)) for name in names]
@@ -107,12 +108,12 @@ class IpuMemory:
 
 
 class Transfers:
-    """The tensors that are between two passes of a replica."""
+    """Transfers of tensors between the passes of a replica."""
 
     def __init__(self, shape: PlanShape, memories: Mapping[int, IpuMemory]) -> None:
-        """Move tensors between the memories of IPUs, by their numbers within the replica."""
+        """Move tensors between the memories of IPUs, keyed by number within the replica."""
         self._memories, self._positions, self._concurrent = memories, shape.positions, bool(shape.sizes)
-        #: Of each copy of the pipeline the IPUs of each step of a micro-batch's life: several for concurrent stages.
+        #: Per copy of the pipeline, the IPUs of every step of a micro-batch's life: several for concurrent stages.
         self._ipus_of_step = [
             [[mapping[stage] for stage in shape.stages_of_step(step)] for step in range(shape.steps)]
             for mapping in shape.copies
@@ -123,7 +124,7 @@ class Transfers:
 
     def copy(self, edges: Sequence[Edge]) -> None:
         """Move every output along its edge to the IPU of the next step."""
-        if edges is not self._edges:  # the same few tuples come again after every time-step
+        if edges is not self._edges:  # the same few tuples recur after every time-step
             self._edges, self._next_step = edges, dict(edges)
         for ipu, memory in self._memories.items():
             for (step, micro_batch), payload in memory.outbox.items():
@@ -137,16 +138,16 @@ class Transfers:
             memory.outbox.clear()
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move one output to the IPU of the next step; steps of several IPUs move by :meth:`copy` alone."""
+        """Move an output to the IPU of the next step; steps on several IPUs need :meth:`copy`."""
         payload = self._memories[ipu].outbox.pop((step, micro_batch))
         self._memory_of(step + 1, micro_batch).arrived[step + 1, micro_batch] = payload
 
     def _memory_of(self, step: int, micro_batch: int) -> IpuMemory:
-        """Return the memory of the one IPU of a step."""
+        """Return the memory of the only IPU of a step."""
         return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
     def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
-        """Copy what ``ipu`` made in ``step`` to the IPUs of the step ``target``, to concurrent stages each its part."""
+        """Copy an output of ``step`` from ``ipu`` to the IPUs of step ``target``, or its parts to concurrent stages."""
         sources, targets = self._ipus_of_step[0][step], self._ipus_of_step[0][target]
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
@@ -161,9 +162,9 @@ class Transfers:
             pieces[sources.index(ipu)] = part
 
     def take(self, memory: IpuMemory, step: int, micro_batch: int) -> Payload | None:
-        """Return and remove what has arrived for a step; None unless all of its pieces have.
+        """Remove and return the input of a step; None unless every piece has arrived.
 
-        What the last stage hands its own backward pass needs no copy where that follows in the same time-step.
+        The last stage's backward pass needs no copy if it follows the forward pass within the same time-step.
         """
         arrived = memory.arrived.pop((step, micro_batch), None)
         if arrived is None and step == self._positions and not self._concurrent:
@@ -175,27 +176,27 @@ class Transfers:
             return None
         if step >= self._positions:
             return summed(pieces)
-        # The gradient goes back to the concurrent stages, whose backward is as far from the end as they from the start.
+        # The gradient returns to the concurrent stages, whose backward step mirrors their forward step.
         whole, self._widths[2 * self._positions - step] = concatenated(pieces)
         return whole
 
 
 class Results:
-    """The elements of an outfeed; those of several copies of the last stage come by turns.
+    """The elements of an outfeed; several copies of the last stage take turns.
 
     Attributes:
-        elements: those that the host has received, in order.
+        elements: elements received on the host, in order.
     """
 
     def __init__(self, outfeed: Outfeed, received: Callable[[], object], copies: int = 1) -> None:
-        """Call ``received`` when there is one more; the last stage has so many copies."""
+        """Call ``received`` after every new element; ``copies`` counts the copies of the last stage."""
         self._queues: list[deque[tuple[Array, ...]]] = [deque() for _ in range(copies)]
         self._outfeed, self._received = outfeed, received
         self._total: tuple[Array, ...] | None = None
         self.elements: list[tuple[Array, ...]] = []
 
     def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
-        """Hand the last stage's results of a micro-batch to the host, or add them up."""
+        """Hand the last stage's results of a micro-batch to the host, or accumulate the results."""
         element = tuple(results[index] for index in self._outfeed.sent)
         if not self._outfeed.accumulate:
             self._queues[micro_batch % len(self._queues)].append(element)

@@ -16,7 +16,7 @@ from ipusim.timeline.timeline import TimelineInfo, layers_text
 def timeline_info_of(
     plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
 ) -> TimelineInfo:
-    """Return the TimelineInfo of a run of so many executions, whose link directions have the numbers of ``links``."""
+    """Return the TimelineInfo of a run of ``executions`` executions, with link numbers from ``links``."""
     at_end = reduce(swapped, moves_of(system), system).ipus
     layers = tuple(layers_text(profile.layers) for profile in program.stages)
     return TimelineInfo(
