@@ -1,7 +1,7 @@
-"""Timelines: integer columns of spans, recorded by the machine and read by everything else.
+"""Timelines: integer columns of spans, recorded by the machine and read by analyses, pictures and files.
 
-As ``timelines`` of :mod:`ipusim.api` this room offers the table of kinds of spans, and what columns and
-tracks of a Timeline mean.
+As ``timelines`` of :mod:`ipusim.api` this room offers the table of span kinds, and the meaning of a Timeline's columns
+and tracks.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Expanding a Timeline's blocks into rows: all copies, those in a window, or the first and last of each block.
+"""Expansion of a Timeline's blocks into rows: every copy, copies within a window, or both ends of every block.
 
-Tables of spans, as moved rows are of, have a column for each field of :class:`Span`.
+Tables of spans have a column per field of :class:`Span`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy.typing as npt
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import NONE, Span
 
-#: Copies of a block that a span reaches over, at most: what an IPU or a link does comes one after the other.
+#: Upper bound on the copies of a block that a span overlaps; spans of an IPU or a link follow each other.
 _MOST_AT_ENDS: Final = 16
-#: The columns to which cycles, micro-batches, time-steps and executions are added.
+#: Columns shifted by cycles, micro-batches, time-steps and executions.
 _MOVED: Final = (("start", "end"), ("micro_batch",), ("time_step",), ("execution",))
 
 
 class Copies(NamedTuple):
-    """Spans of blocks written out: columns of one length, in the order of the Timeline written out.
+    """Expanded spans of blocks: columns of equal length, in the order of the expanded Timeline.
 
     Attributes:
-        row: of the Timeline with blocks.
-        position: of the span among all spans, written out.
-        cycles, micro_batches, time_steps, executions: what its copy adds to the numbers of ``row``.
-        causes: what its copy adds to the position of the row's cause.
+        row: row in the Timeline with blocks.
+        position: number of the span in the expanded Timeline.
+        cycles, micro_batches, time_steps, executions: amounts to add to the numbers of ``row``.
+        causes: amount to add to the position of the row's cause.
     """
 
     row: Column
@@ -41,12 +41,12 @@ class Copies(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Copies of a block that are left out behind one that is written out.
+    """Copies of a block omitted after a copy that is expanded.
 
     Attributes:
-        block: the block that they are together, with that copy: its rows are those written out.
-        position: of the copy's first span among all spans, written out.
-        spans: of one copy, written out.
+        block: the expanded copy together with the omitted copies; its rows are the expanded copy's.
+        position: number of the copy's first span in the expanded Timeline.
+        spans: spans per copy, expanded.
     """
 
     block: Repeat
@@ -55,47 +55,49 @@ class Gap(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """Copies of a block, rising.
+    """Chosen copies of a block, in rising order.
 
     Attributes:
-        number: of each, from 0.
-        times: how many copies each stands for: itself, and those behind it up to the next one.
+        number: numbers of the chosen copies, from 0.
+        times: multiplicity of every chosen copy: 1, plus the copies before the next chosen copy.
     """
 
     number: Column
     times: Column
 
 
-#: Chooses copies of a block that begins later than the Timeline's rows say: by cycles, micro-batches, time-steps,
-#: executions and spans.
+#: Function that chooses copies of a block, given the shift of the block: cycles, micro-batches, time-steps, executions
+#: and spans.
 Choice = Callable[[Repeat, Column], Chosen]
 
 
 def every_copy(repeat: Repeat, added: Column) -> Chosen:
-    """Choose all copies of a block."""
+    """Choose every copy of a block."""
     del added
     return Chosen(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
 
 
 def at_ends(repeat: Repeat, longest: int) -> set[int]:
-    """Return the first copies of a block, as many as a span touches, as many last ones, and the one before these.
+    """Return the copies near both ends of a block that may differ from copies in the middle.
+
+    Near the begin these are as many copies as a span overlaps, near the end as many copies and a further one.
 
     Args:
         repeat: the block.
-        longest: cycles of its longest span.
+        longest: longest span of the block, in cycles.
     """
     least = min(max(1, -(-longest // repeat.cycles) if repeat.cycles else 1), _MOST_AT_ENDS)
     return {*range(least), *range(repeat.times - least - 1, repeat.times)}
 
 
 def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tuple[int, int]) -> range:
-    """Return the copies of a block that have a span in a window of cycles.
+    """Return the copies of a block with a span inside a window of cycles.
 
     Args:
         repeat: the block.
-        added: by how many cycles it begins later than the rows say.
-        start, end: of each row, in cycles.
-        window: from which cycle on, and up to which.
+        added: delay of the block relative to the rows, in cycles.
+        start, end: first and last cycle of every row.
+        window: first cycle, and end.
     """
     if not repeat.cycles:
         return range(repeat.times)
@@ -106,7 +108,7 @@ def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tup
 
 
 def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
-    """Return a function that chooses copies with a span in a window of cycles, of rows from ``start`` to ``end``."""
+    """Return a Choice of copies with a span inside a window of cycles, given the rows' ``start`` and ``end``."""
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
         number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
@@ -116,7 +118,7 @@ def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
 
 
 def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
-    """Return a function that chooses the copies with a span from one number up to another, of all written out."""
+    """Return a Choice of copies that contain expanded spans numbered ``first`` to ``last``."""
     positions = blocks.positions()
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
@@ -129,16 +131,16 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
 
 
 def some_copies(times: int, chosen: Iterable[int]) -> Chosen:
-    """Return the ``chosen`` of so many copies, and of each stretch of others the first one."""
+    """Choose the ``chosen`` copies out of ``times``, and the first copy of every stretch between."""
     inside = {number for number in chosen if 0 <= number < times}
-    begins = {0, *inside, *(number + 1 for number in inside)}  # of each chosen one, and of what lies behind it
+    begins = {0, *inside, *(number + 1 for number in inside)}  # the chosen copies and their successors
     number = np.array(sorted(begin for begin in begins if begin < times), dtype=np.int64)
     return Chosen(number, np.diff(number, append=times))
 
 
 @dataclass
 class _Writer:
-    """Writes the chosen copies of blocks, and notes where some are left out."""
+    """Expands the chosen copies of blocks, and notes gaps."""
 
     blocks: Blocks
     choose: Choice
@@ -148,13 +150,13 @@ class _Writer:
     def walk(
         self, first: int, last: int, inside: Sequence[Repeat], added: Column, position: int
     ) -> Iterator[tuple[Column, ...]]:
-        """Yield parts of the columns of :class:`Copies` for rows ``first`` to ``last``, with the blocks ``inside``.
+        """Yield parts of the columns of :class:`Copies` for rows ``first`` to ``last``.
 
         Args:
-            first, last: of the Timeline with blocks.
-            inside: blocks of these rows that are in no other block of them.
-            added: by how much the numbers of this copy of the rows are larger.
-            position: of the first row among all spans, written out.
+            first, last: rows of the Timeline with blocks.
+            inside: outermost blocks within these rows.
+            added: amounts to add to the numbers of the rows.
+            position: number of the first row in the expanded Timeline.
         """
         at = first
         for repeat in inside:
@@ -184,15 +186,15 @@ class _Writer:
                 self.gaps.insert(gap, Gap(block, position + number * size, size))
 
     def _part(self, rows: Column, position: int, added: Column) -> tuple[Column, ...]:
-        """Return rows that follow each other from a position on as parts of the columns of :class:`Copies`."""
+        """Return consecutive rows from a position on, as parts of the columns of :class:`Copies`."""
         self.rows += len(rows)
         return rows, position + np.arange(len(rows)), *(np.full(len(rows), number) for number in added.tolist())
 
 
 def written_out(blocks: Blocks, choose: Choice) -> tuple[Copies, tuple[Gap, ...]]:
-    """Return the spans of the chosen copies of blocks, and all rows outside of blocks; and where copies are left out.
+    """Expand the chosen copies of blocks, and the rows outside; return the spans and the gaps.
 
-    The gaps are sorted as blocks are: by their first row, outer ones before inner ones.
+    The gaps are sorted like blocks: by first row, outer before inner.
     """
     writer = _Writer(blocks, choose, [])
     parts = list(writer.walk(0, blocks.rows, blocks.outermost, np.zeros(5, dtype=np.int64), 0))
@@ -201,11 +203,13 @@ def written_out(blocks: Blocks, choose: Choice) -> tuple[Copies, tuple[Gap, ...]
 
 
 def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
-    """Return the rows of causes where copies are left out: behind a gap, of what was just before.
+    """Convert causes from expanded positions to rows, if copies are omitted.
+
+    After a gap, causes shift to the copy before the gap.
 
     Args:
-        cause: position of each row's cause among all spans, written out; negative where there is none.
-        gaps: of the rows, as :func:`written_out` returns them.
+        cause: position of every row's cause in the expanded Timeline; negative without a cause.
+        gaps: gaps between the rows, from :func:`written_out`.
     """
     row, rows = np.arange(len(cause)), cause.copy()
     for gap in sorted(gaps, key=lambda gap: (-gap.block.last, gap.block.first)):
@@ -215,12 +219,12 @@ def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
 
 
 def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int) -> Column:
-    """Return a table with cycles, micro-batches, time-steps and executions added to its numbers.
+    """Return a table with cycles, micro-batches, time-steps and executions added.
 
     Args:
-        table: of spans, shape (rows, fields).
-        added: to each row, shape (rows,) each.
-        sign: 1, or -1 to take them away.
+        table: spans, shape (rows, fields).
+        added: amounts per row, each of shape (rows,).
+        sign: 1 to add, or -1 to subtract.
     """
     result = table.copy(order="F")
     for names, more in zip(_MOVED, added, strict=True):
@@ -231,12 +235,12 @@ def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int
 
 
 def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Column]:
-    """Return a table of copies of rows, and the position of the cause of each among all spans.
+    """Return the table of expanded rows, and the position of every cause in the expanded Timeline.
 
     Args:
-        table: of spans, shape (rows, fields).
-        blocks: of the table.
-        copies: of its rows.
+        table: spans, shape (rows, fields).
+        blocks: blocks of the table.
+        copies: expanded copies of the rows.
     """
     added = copies.cycles, copies.micro_batches, copies.time_steps, copies.executions
     cause = blocks.causes(table[:, Span._fields.index("cause")])[copies.row]
@@ -245,13 +249,13 @@ def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Colu
 
 
 def alone(table: Column, blocks: Blocks, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Column:
-    """Return a table of chosen copies of rows, without the causes that are not among them.
+    """Return the table of some expanded rows, without causes outside these rows.
 
     Args:
-        table: of spans, shape (rows, fields).
-        blocks: of the table.
-        copies: of its rows.
-        chosen: which of them.
+        table: spans, shape (rows, fields).
+        blocks: blocks of the table.
+        copies: expanded copies of the rows.
+        chosen: mask over ``copies``.
     """
     result, cause = written(table, blocks, Copies(*(column[chosen] for column in copies)))
     position = copies.position[chosen]

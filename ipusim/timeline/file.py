@@ -1,4 +1,4 @@
-"""Reading and writing a Timeline's file, with checks of an untrusted one."""
+"""Reading and writing a Timeline's file, with checks of untrusted files."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from ipusim.timeline.kinds import IPU_KINDS, SpanKind, of_kinds
 from ipusim.timeline.repeats import Blocks, Column, Repeat
 from ipusim.timeline.span import ALL_IPUS, NONE, Span
 
-#: Latest cycle that a run may reach, and most bytes of a copy; what no count of a run, or its clock in Hz, exceeds;
-#: most IPUs, stages, links or letters of a name: bounds on what a file may say.
+#: Bounds on the contents of a file: the latest cycle and most bytes of a copy; any count of a run, or its clock in Hz;
+#: IPUs, stages, links, or letters of a name.
 _LATEST: Final = 2**62
 _MOST: Final = 2**53
 _LONGEST: Final = 4096
-#: Most spans of a run: one of more would take more memory than a run may.
+#: Most spans of a run; more spans would exceed the memory available to a run.
 MOST_SPANS: Final = 5_000_000
-#: Most bytes of the text that a file has of what its columns refer to; and of all arrays in it, unpacked.
+#: Most bytes of the info text, and of the unpacked arrays together.
 _MOST_INFO_BYTES: Final = 1 << 23
 _MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
-#: The array of a file that holds the blocks of a run which repeats itself; and most blocks of one.
+#: Name of the array of blocks, and most blocks of a run.
 _REPEATS: Final = "repeats"
 _MOST_BLOCKS: Final = 4096
-#: Characters of a wrong value that a message shows.
+#: Characters of a wrong value shown in a message.
 _SHOWN: Final = 60
 
-#: What a Timeline is made of: its info, its columns as one table, its blocks.
+#: Parts of a Timeline: info, columns as a table, blocks.
 Parts = tuple[TimelineInfo, Column, tuple[Repeat, ...]]
 
 
 def write_timeline(
     file: Path | BinaryIO, info: TimelineInfo, table: npt.NDArray[np.int64], repeats: Sequence[Repeat]
 ) -> None:
-    """Write a Timeline as an npz archive; equal ones of one title give equal bytes."""
-    # Of runs in which no IPU is replaced, which are nearly all, the file says nothing of that.
+    """Write a Timeline as an npz archive; equal Timelines of equal title give equal bytes."""
+    # The file omits the IPUs at the end unless an IPU was replaced, which is rare.
     known = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
     header = np.frombuffer(json.dumps(known, ensure_ascii=False).encode(), dtype=np.uint8)
     columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, at]) for at, name in enumerate(Span._fields)}
@@ -58,9 +58,9 @@ def write_timeline(
 
 
 def read_timeline(file: Path | BinaryIO) -> Parts:
-    """Return the parts of a Timeline, as :func:`write_timeline` wrote them.
+    """Return the parts of a Timeline written by :func:`write_timeline`.
 
-    Raises TimelineError for a file that is no Timeline, OSError for one that cannot be read.
+    Raises TimelineError for a file of another kind, OSError for an unreadable file.
     """
     try:
         with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
@@ -89,7 +89,7 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
         "ipu": len(info.ipus),
         "stage": len(info.stages),
         "micro_batch": info.count,
-        "time_step": info.time_steps + 1,  # the weight update has the number behind the last
+        "time_step": info.time_steps + 1,  # the weight update follows the last time-step
         "execution": info.executions,
         "link": max(len(info.links), len(HostTrack)),
         "bytes": _LATEST,
@@ -118,7 +118,7 @@ def _check_ranges(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 def _check_copies(
     info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat], ends: dict[str, int]
 ) -> None:
-    """Refuse blocks whose copies overlap what follows, or point outside of the run; raises FileError."""
+    """Refuse blocks whose copies overlap later rows, or point outside the run; raises FileError."""
     check_apart(columns["start"], repeats)
     latest = {name: columns[name].copy() for name in ends}
     before_first = False
@@ -137,14 +137,14 @@ def _check_copies(
 
 
 def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
-    """Refuse blocks whose copies begin before those before them, or end behind what follows; raises FileError.
+    """Refuse blocks whose copies overlap each other or later rows; raises FileError.
 
     Args:
-        start: of each row, in cycles, rising.
-        repeats: blocks of rows, outer ones first.
+        start: begin of every row, in cycles, rising.
+        repeats: blocks of rows, outer before inner.
     """
     last_copies = start.copy()
-    for repeat in reversed(repeats):  # inner ones first, so that the last row of a copy is in the last copies within
+    for repeat in reversed(repeats):  # inner blocks first, to know the last row of an outer copy
         rows, more = slice(repeat.first, repeat.last), (repeat.times - 1) * repeat.cycles
         last = int(last_copies[rows].max())
         if int(start[repeat.first]) + repeat.cycles < last:
@@ -155,9 +155,9 @@ def check_apart(start: Column, repeats: Sequence[Repeat]) -> None:
 
 
 def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Sequence[Repeat]) -> None:
-    """Refuse rows behind a block whose numbers are smaller than those that it takes up; raises FileError.
+    """Refuse rows after a block with numbers that the block's copies use; raises FileError.
 
-    What is left of the run without further copies has to be a run too, of no more executions than rows.
+    The run without further copies must be a valid run, with at most as many executions as rows.
     """
     added = Blocks(repeats, len(columns["start"])).added(columns)
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
@@ -170,7 +170,7 @@ def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
-    """Return the columns as one table; raises FileError unless they are whole numbers of one length."""
+    """Return the columns as a table; raises FileError unless they are whole numbers of equal length."""
     shape = arrays["start"].shape
     for name in Span._fields:
         if arrays[name].dtype != np.int64 or arrays[name].shape != shape or len(shape) != 1:
@@ -179,7 +179,7 @@ def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
 
 
 def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
-    """Return the TimelineInfo of a JSON text; raises FileError for other JSON, and for a run that cannot be."""
+    """Return the TimelineInfo of a JSON text; raises FileError for wrong keys and impossible runs."""
     if text.nbytes > _MOST_INFO_BYTES:
         raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
     try:
@@ -210,9 +210,9 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
 
 
 def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
-    """Return the blocks that a file's array says of a Timeline of so many rows.
+    """Return the blocks of a file's array, for a Timeline of ``rows`` rows.
 
-    Raises FileError for blocks that overlap without being nested, are out of order, or reach out of the run.
+    Raises FileError for blocks that overlap without nesting, are out of order, or exceed the run.
     """
     if array.dtype != np.int64 or array.ndim != 2 or array.shape[1] != len(Repeat._fields):
         raise FileError(f"blocks of {array.dtype} and shape {array.shape}")
@@ -239,7 +239,7 @@ def read_repeats(array: npt.NDArray[Any], rows: int) -> tuple[Repeat, ...]:
 
 
 def _sizes(repeat: Repeat) -> tuple[int, ...]:
-    """Return the cycles, micro-batches, time-steps and executions of a copy of a block."""
+    """Return the cycles, micro-batches, time-steps and executions of a block's copy."""
     return repeat.cycles, repeat.length, repeat.time_steps, repeat.executions
 
 
@@ -251,7 +251,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value.isprintable() and len(value) <= _LONGEST
 
 
-#: Whether a value, as JSON has it, is one of a field of that type.
+#: Check of a JSON value per type of field.
 _FITS: Final[dict[Any, Callable[[Any], bool]]] = {
     int: lambda value: _is_count(value) and value > 0,
     str: _is_text,

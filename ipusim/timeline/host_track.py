@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class HostTrack(IntEnum):
-    """A kind of the host's work. A new one takes the next number, as saved Timelines hold the numbers."""
+    """A kind of host work. Saved Timelines hold the numbers: a new track takes the next number."""
 
     INFEED = 0
     OUTFEED = 1
@@ -14,13 +14,13 @@ class HostTrack(IntEnum):
     NETWORK = 3
     VARIABLES = 4
     OUTSIDE = 5
-    #: The feeds of the second copies of stages.
+    #: Feeds of the second copies of stages.
     SECOND_INFEED = 6
     SECOND_OUTFEED = 7
 
     @property
     def word(self) -> str:
-        """Its name in trace files."""
+        """Name in trace files."""
         return self.name.lower()
 
     def of_copy(self, copy: int) -> HostTrack:
@@ -29,10 +29,10 @@ class HostTrack(IntEnum):
 
     @property
     def always(self) -> bool:
-        """Whether trace files show it also where it is idle."""
+        """Whether trace files show the track even if idle."""
         return self in (HostTrack.INFEED, HostTrack.OUTFEED)
 
     @property
     def of_all_replicas(self) -> bool:
-        """Whether there is one for all replicas, which a Timeline has with the first, and not one for each."""
+        """Whether replicas share the track, which a Timeline then lists with replica 0."""
         return self in (HostTrack.NETWORK, HostTrack.VARIABLES)

@@ -1,4 +1,4 @@
-"""The objects that a Timeline's columns refer to: device, pipeline, and the names of stages, layers and links."""
+"""The objects behind a Timeline's columns: device, pipeline, and the names of stages, layers and links."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from typing import Final
 from ipusim.pipeline.ops import name_of
 from ipusim.pipeline.plan import Sync, order_and_sync
 
-#: Characters of the names of a stage's layers that are all told.
+#: Longest text of a stage's layers that is shown in full, in characters.
 _LAYERS_TEXT: Final = 400
 
 
 @dataclass(frozen=True)
 class TimelineInfo:
-    """The objects that a Timeline's columns refer to.
+    """The objects behind a Timeline's columns.
 
     Attributes:
-        name: of the program.
+        name: name of the program.
         system: name of the system, such as ``c2_server``.
         clock_hz: tile clock, cycles per second.
-        ipus: physical number of each logical IPU of the device.
+        ipus: physical number of every logical IPU of the device.
         selection_order: ZIGZAG, SNAKE or HOOF, as used.
         schedule: name of the schedule.
         training: whether the pipeline trains.
         stages: stage names.
-        mapping: logical IPU of each stage in replica 0; in replica r, r x shards further on.
-        count: gradient accumulation count; times the segments of a micro-batch, where it is in segments.
+        mapping: logical IPU of every stage in replica 0; replica r adds r x shards.
+        count: gradient accumulation count, times the segments per micro-batch.
         overlap: overlap length V, the slots of a full time-step.
-        time_steps: emitted time-steps of one execution; 1 in point-to-point, where its pipeline is numbered as one.
+        time_steps: emitted time-steps of an execution; 1 in point-to-point, with the pipeline as a single time-step.
         executions: executions of the pipeline in the run.
-        executions_per_step: the repeat count.
-        micro_batch_size: samples in a micro-batch.
-        links: name of each link direction that carries traffic, such as ``0→1 rung``.
+        executions_per_step: repeat count.
+        micro_batch_size: samples per micro-batch.
+        links: name of every link direction with traffic, such as ``0→1 rung``.
         replicas: replicas of the pipeline, each on equally many consecutive logical IPUs.
-        positions: the place in the pipeline of each stage; concurrent ones share theirs. Empty: each its own.
-        mirrored: whether each stage is there twice, the second time on the IPU of its mirror image in ``mapping``.
-        segments: parts of a micro-batch along its sequence, which are numbered as micro-batches are.
-        hosts: hosts that run the same, each on a device of its own.
-        title: what the run is of, in a few words; empty where no one says it. It is for people to read: infos that
-            differ in it alone are equal.
-        sync: how IPUs wait for each other; files that do not say it are of lock-step.
-        ipus_at_end: physical number of each logical IPU at the end of the run; empty where it is as at the beginning.
-        layers: names of the layers of each stage, in one text; empty where stages have none.
+        positions: position of every stage in the pipeline, shared by concurrent stages; empty if every stage has its
+            number as position.
+        mirrored: whether every stage exists twice, the second time on the IPU of the mirrored stage in ``mapping``.
+        segments: parts of a micro-batch along the sequence, numbered like micro-batches.
+        hosts: hosts with identical runs, each on a separate device.
+        title: short description of the run for readers, possibly empty; comparisons ignore the title.
+        sync: mode of synchronisation between IPUs; lock-step for files without this entry.
+        ipus_at_end: physical number of every logical IPU at the end of the run; empty if unchanged.
+        layers: names of every stage's layers, as a single text; empty for stages without layers.
     """
 
     name: str
@@ -74,19 +74,19 @@ class TimelineInfo:
 
     @property
     def order_and_sync(self) -> str:
-        """The schedule with its sync mode, as titles have them: ``1f1b in point-to-point``."""
+        """Schedule with sync mode, as in titles: ``1f1b in point-to-point``."""
         return order_and_sync(self.schedule, self.sync)
 
     @property
     def micro_batches(self) -> int:
-        """The number of whole micro-batches of one execution."""
+        """Number of whole micro-batches of an execution."""
         return self.count // self.segments
 
     def name_of(self, micro_batch: int) -> str:
-        """Return the number of a micro-batch, or of its segment: ``3``, or ``1-0`` for the first segment of the second.
+        """Return the number of a micro-batch or segment: ``3``, or ``1-0``, the first segment of micro-batch 1.
 
         Args:
-            micro_batch: as the Timeline's column numbers it.
+            micro_batch: number in the Timeline's column.
         """
         return name_of(micro_batch, self.segments)
 
@@ -97,30 +97,30 @@ class TimelineInfo:
 
     @property
     def position_of(self) -> tuple[int, ...]:
-        """The position of each stage in the pipeline."""
+        """Position of every stage in the pipeline."""
         return self.positions or tuple(range(len(self.stages)))
 
     @property
     def layers_of(self) -> tuple[str, ...]:
-        """The names of each stage's layers, in one text; an empty one where it has none."""
+        """Names of every stage's layers, as a text; empty for a stage without layers."""
         return self.layers or ("",) * len(self.stages)
 
     @property
     def shards(self) -> int:
-        """The number of IPUs of one replica."""
+        """Number of IPUs per replica."""
         return len(self.ipus) // self.replicas
 
     @property
     def ipu_rows(self) -> range:
-        """The logical IPUs from the top row down, as every picture, page, trace file and table lists them.
+        """Logical IPUs from the top row down, in every picture, page, trace file and table.
 
-        By number, which is replica by replica; the physical IPU that each is on orders nothing.
+        The order is by number, replica by replica, independent of physical IPUs.
         """
         return range(len(self.ipus))
 
     @property
     def stages_of_ipu(self) -> dict[int, tuple[int, ...]]:
-        """The stages on each logical IPU that holds any, of all replicas, in rising order."""
+        """Stages per logical IPU with any stage, across replicas, in rising order."""
         stages_of: dict[int, tuple[int, ...]] = {}
         for replica in range(self.replicas):
             for stage, ipu in enumerate(self.mapping):
@@ -131,7 +131,7 @@ class TimelineInfo:
 
 
 def layers_text(names: Sequence[str]) -> str:
-    """Return names of layers as one text; of very many the first ones, the last, and how many there are."""
+    """Join names of layers to a text; long lists keep the first names, the last name and the number of layers."""
     text = ", ".join(names)
     if len(text) <= _LAYERS_TEXT:
         return text
@@ -140,7 +140,7 @@ def layers_text(names: Sequence[str]) -> str:
 
 
 def ends_text(layers: str) -> str:
-    """Return the first and the last of the layers that a text as :func:`layers_text` returns it names.
+    """Return the first and the last layer named in a text from :func:`layers_text`.
 
     >>> ends_text("flatten, dense256, dense128, dense64"), ends_text("flatten"), ends_text("")
     ('flatten to dense64', 'flatten', '')

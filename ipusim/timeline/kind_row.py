@@ -1,4 +1,4 @@
-"""The properties of a kind of spans: a row of the table in :mod:`ipusim.timeline.kinds`."""
+"""Properties of a span kind: a row of the table in :mod:`ipusim.timeline.kinds`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.timeline.time_parts import Idle
 
 
 class Track(Enum):
-    """Where spans lie: on an IPU, beside one (its I/O tiles, its sends), on a link direction, on a host's queue."""
+    """Track of spans: an IPU, beside an IPU (I/O tiles, sends), a link direction, a host's queue."""
 
     IPU = "IPU"
     IO_TILES = "I/O tiles"
@@ -22,14 +22,14 @@ class Track(Enum):
 
     @property
     def of_ipu(self) -> bool:
-        """Whether spans of the kind occupy an IPU; others run ahead of the pipeline and behind it."""
+        """Whether spans of the kind occupy an IPU; further kinds run ahead of or behind the pipeline."""
         return self in (Track.IPU, Track.IO_TILES)
 
 
 class Part(Enum):
-    """The part of an execution that ends with a span: its pipeline, its weight update, or neither: a wait ends none.
+    """Part of an execution that ends with a span: pipeline or weight update; a wait ends neither.
 
-    What is between two session runs is no part of either's executions.
+    The time between session runs belongs to no execution.
     """
 
     PIPELINE = "pipeline"
@@ -40,16 +40,16 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Use:
-    """The use that an IPU's cycles are counted as; kinds may share one.
+    """Category of an IPU's cycles, possibly shared between kinds.
 
     Attributes:
-        name: in ``summary.json``, with ``_cycles`` behind it.
-        column: in the table of IPUs; empty without a column of its own.
-        rank: of that column, from the left; those of one rank stand in the order of their kinds' numbers.
-        always: whether the column is there where no IPU has any such cycles: in sync modes in which IPUs meet after
-            each time-step ("meets"), in the others ("alone"), in all of them, or in none.
-        computes: whether that is a stage's own arithmetic.
-        idle: why the IPU is idle meanwhile; None where it computes, and for waits, which are what they wait for.
+        name: prefix of the ``_cycles`` key in ``summary.json``.
+        column: heading in the table of IPUs; empty without a separate column.
+        rank: rank of the column from the left; equal ranks keep the order of the kinds' numbers.
+        always: sync modes that show the column even without any such cycles: modes with a meeting after every time-step
+            ("meets"), further modes ("alone"), both or neither.
+        computes: whether the cycles are a stage's arithmetic.
+        idle: cause of the IPU's idleness; None for arithmetic, and for waits, which are attributed later.
     """
 
     name: str
@@ -65,20 +65,19 @@ class Row:
     """The properties of a kind.
 
     Attributes:
-        number: of the kind, which saved Timelines hold.
-        doc: what happens in such a span.
-        name: of its slices in trace files. Perfetto colours a slice by its name without digits: those of passes
-            have hues far from each other and from what stands beside them on a track; ``F1.3`` and
-            ``B1.3`` by themselves would both be pink.
-        category: of its slices in trace files.
-        look: in pictures; None for what lies on no IPU's row.
-        use: what its cycles are counted as; None for what is not counted, as it is no IPU's or lies beside the rest.
-        track: where it lies.
-        part: what of an execution its end ends.
-        numbered: whether a slice's name has the micro-batch behind it.
-        of_pass: the pass of a stage over a micro-batch that it is; a slice's name begins with the pass's letter.
+        number: number of the kind, kept in saved Timelines.
+        doc: description of the span's activity.
+        name: name of slices in trace files. Perfetto colours a slice by its name without digits: names of passes have
+            hues far from each other and from neighbours on a track; plain ``F1.3`` and ``B1.3`` would both be pink.
+        category: category of slices in trace files.
+        look: look in pictures; None for kinds outside the rows of IPUs.
+        use: category of the cycles; None for kinds beside an IPU's row, or on another track.
+        track: track of the spans.
+        part: part of an execution that ends with the span.
+        numbered: whether a slice's name ends with the micro-batch.
+        of_pass: pass of a stage over a micro-batch; a slice's name begins with the pass's letter.
 
-    Raises ValueError for a use that does not say why an IPU that does not compute is idle.
+    Raises ValueError for a use without computation and without a cause of idleness.
     """
 
     number: int
@@ -93,17 +92,17 @@ class Row:
     of_pass: Pass | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a use that neither computes nor waits and does not say why the IPU is idle meanwhile."""
+        """Refuse a use that neither computes nor waits nor names a cause of idleness."""
         known = self.use is None or self.use.computes or self.use.idle is not None or self.part is Part.WAIT
         if not known:
             raise ValueError(f"{self.name}: expected a use that computes, or why an IPU is idle in it")
 
     @property
     def is_pass(self) -> bool:
-        """Whether it is a pass of a stage over a micro-batch."""
+        """Whether the kind is a pass of a stage over a micro-batch."""
         return self.of_pass is not None
 
     @property
     def fills_slot(self) -> bool:
-        """Whether it fills a slot of its time-step, as all passes but recomputations do."""
+        """Whether the span fills a slot of the time-step, like every pass except recomputations."""
         return self.is_pass and self.of_pass is not Pass.RECOMPUTE

@@ -1,7 +1,7 @@
-"""The kinds of spans, a row each: all that tables, pictures, trace files and analyses know of a kind.
+"""The kinds of spans, a row per kind: the properties used in tables, pictures, trace files and analyses.
 
-Whoever adds a kind writes its row here, with the next free number, and records spans of it. Rows stand in the order of
-the legend, which is the order from the bottom up where boxes are stacked; the numbers are those of saved Timelines.
+A new kind needs a row with the next free number, and code that records spans. Rows stand in the order of the legend,
+which is also the order of stacked boxes from the bottom up; saved Timelines hold the numbers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SpanKind(IntEnum):
     """The activity of an IPU, a link direction or the host during a span.
 
     Attributes:
-        row: all about it: its words, its track, its colours, what it is counted as.
+        row: properties of the kind: names, track, colours, use of cycles.
 
     Example:
         >>> from ipusim.api import SpanKind
@@ -56,7 +56,7 @@ class SpanKind(IntEnum):
     row: Row
 
     def __new__(cls, row: Row) -> SpanKind:
-        """Return the member with a row, which is the row's number."""
+        """Return the member with the row's number."""
         member = int.__new__(cls, row.number)
         member._value_ = row.number
         member.row = row
@@ -337,17 +337,17 @@ class SpanKind(IntEnum):
 
 
 def kinds_with(condition: Callable[[Row], object]) -> tuple[SpanKind, ...]:
-    """Return the kinds whose row meets ``condition``, in the order of their numbers."""
+    """Return the kinds whose row meets ``condition``, in the order of numbers."""
     return tuple(kind for kind in sorted(SpanKind) if condition(kind.row))
 
 
 def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
-    """Return what ``of`` says of each kind's row, shape (kinds,), to be picked by a Timeline's column of kinds."""
+    """Return ``of`` applied to every kind's row, shape (kinds,), as a look-up table for a column of kinds."""
     return np.array([of(kind.row) for kind in sorted(SpanKind)], dtype=dtype)
 
 
 def of_kinds(column: npt.NDArray[np.int64], kinds: Sequence[SpanKind]) -> npt.NDArray[np.bool_]:
-    """Return a mask of a Timeline's column that is true at ``kinds``: looked up, many times as fast as searched."""
+    """Return a mask of a Timeline's column, true at ``kinds``; a look-up, much faster than a search."""
     return _among(tuple(kinds)).take(column)
 
 
@@ -358,17 +358,17 @@ def _among(kinds: tuple[SpanKind, ...]) -> npt.NDArray[np.bool_]:
 
 #: Passes of stages over micro-batches.
 PASSES: Final = kinds_with(lambda row: row.is_pass)
-#: The kind of each Pass, by its number; and the Pass of each kind, -1 for those that are none.
+#: Kind of every Pass, by the Pass's number; and Pass of every kind, -1 for kinds that are no pass.
 KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass is of_pass) for of_pass in Pass])
 PASS_OF_KIND: Final = by_number(lambda row: -1 if row.of_pass is None else row.of_pass, np.int64)
-#: Kinds that are a stage's own arithmetic.
+#: Kinds of a stage's arithmetic.
 COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.computes)
-#: Kinds on the tracks of IPUs, and those of them on I/O tiles, which work beside an IPU's other tiles.
+#: Kinds on the tracks of IPUs; and kinds on I/O tiles, which work beside an IPU's further tiles.
 IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
-#: Kinds that lie beside an IPU, over each other: tensors on their way.
+#: Kinds beside an IPU that may overlap each other: tensors in flight.
 SEND_KINDS: Final = kinds_with(lambda row: row.track is Track.SEND)
-#: Activations on their way out and back, and those of them from and to Streaming Memory.
+#: Moves of activations out and back; and moves to and from Streaming Memory.
 OUT_KINDS: Final = (SpanKind.MOVE_OUT, SpanKind.ACTIVATION_STORE)
 BACK_KINDS: Final = (SpanKind.MOVE_BACK, SpanKind.ACTIVATION_LOAD)
 STREAMED_KINDS: Final = (SpanKind.ACTIVATION_STORE, SpanKind.ACTIVATION_LOAD)

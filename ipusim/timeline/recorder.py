@@ -1,7 +1,7 @@
-"""The recorder: append-only integer columns that the machine fills while it runs.
+"""The recorder: append-only integer columns, filled by the machine during a run.
 
-What a span is of (kind, IPU, stage, ...) is known before the run, so each such
-description is stored once and a span is five integers.
+Kind, IPU, stage and further properties of a span are known before the run. Such a description is stored once, and a
+span takes five integers.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ __all__ = ["Description", "Recorder"]
 
 
 class Recorder:
-    """Collects spans in the order in which they end.
+    """Collects spans in order of their ends.
 
     Attributes:
-        record: ``record(description, step, start, end, cause)`` appends one span
-            and returns its number, which later spans name as their cause. A step
-            is the running number of a time-step over all executions,
-            ``execution * steps_per_execution + time_step``. It is a closure over
-            one flat list: measured, 0.4 us a span, where a method that appends
-            to five arrays takes 0.7 us. Several spans of one time and cause, those of a
-            :meth:`group`, are recorded as one.
+        record: ``record(description, step, start, end, cause)`` appends a span and returns its number, used as the
+            cause of later spans. A step is the running number of a time-step across executions,
+            ``execution * steps_per_execution + time_step``. The function is a closure over a flat list: 0.4 us a span
+            (measured), against 0.7 us in a method that appends to five arrays. The spans of a :meth:`group`, which
+            share time and cause, take a single record.
     """
 
     record: Callable[[int, int, int, int, int], int]
 
     def __init__(self, steps_per_execution: int) -> None:
-        """Start empty, for executions of that many time-steps each, the weight update's included."""
+        """Start empty, with the given time-steps per execution, including the weight update's."""
         self._steps = steps_per_execution
         self._descriptions: list[npt.NDArray[np.int64]] = []
         self._described = 0
@@ -45,20 +43,20 @@ class Recorder:
 
         def record(what: int, step: int, start: int, end: int, cause: int) -> int:
             extend((what, step, start, end, cause))
-            return len(log)  # where the span ends in the log; timeline() turns it into a row number
+            return len(log)  # end of the span in the log, which timeline() converts to a row number
 
         self.record = record
 
     def __len__(self) -> int:
-        """The number of spans so far, of which a group's are one."""
+        """Number of records so far; a group counts once."""
         return len(self._log) // WIDTH
 
     def describe(self, *descriptions: Description) -> int:
-        """Store descriptions and return the number by which ``record`` knows the first; the others follow."""
+        """Store descriptions; return the number of the first, consecutive numbers follow."""
         return self.describe_rows(np.array(descriptions, np.int64).reshape(-1, len(Description._fields)))
 
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
-        """Store an array of descriptions, shape (spans, 7) in the order of Description's fields."""
+        """Store an array of descriptions, shape (spans, 7), columns like Description's fields."""
         first = self._described
         if self._log and self._late is None:
             self._late = first
@@ -67,24 +65,24 @@ class Recorder:
         return first
 
     def describe_columns(self, count: int, **fields: npt.NDArray[np.int64] | int) -> int:
-        """Store so many descriptions, of which each field has a column or one value for all."""
+        """Store ``count`` descriptions; every field is a column or a common value."""
         rows = np.empty((count, len(Description._fields)), np.int64)
         for column, value in zip(rows.T, Description(**fields), strict=True):  # type: ignore[arg-type]
             column[:] = value
         return self.describe_rows(rows)
 
     def group(self, descriptions: Sequence[int]) -> int:
-        """Return a number by which ``record`` knows several described spans that begin and end together.
+        """Return a number for several described spans that begin and end together.
 
-        They come in this order; what ``record`` returns then is the last of them.
+        The spans keep this order; ``record`` returns the number of the last span.
         """
         self._groups.append(np.array(descriptions, dtype=np.int64))
         return -len(self._groups)
 
     def timeline(self, info: TimelineInfo) -> Timeline:
-        """Return all that was recorded as a Timeline, sorted by start, causes renumbered; begin anew."""
+        """Return the recorded spans as a Timeline, sorted by start, with renumbered causes; clear the log."""
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
-        self._log.clear()  # it takes more memory than the Timeline
+        self._log.clear()  # the log takes more memory than the Timeline
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)
         described = np.concatenate([empty, *self._descriptions])
         return Timeline(info, Records(log, described, self._groups, self._steps, self._late))

@@ -1,8 +1,8 @@
-"""Rows of a Timeline that stand for several copies: a block of rows, how often it repeats, and what each copy adds.
+"""Blocks: rows of a Timeline that represent several copies, with the number of copies and the shift per copy.
 
-A long execution is recorded once up to where its state recurs. The rows between two equal states are a block: in
-copy ``q`` of it every row is later by ``q`` times the block's cycles, and its micro-batch, time-step and execution are
-as many further on. Blocks are nested where executions that have a block of their own repeat as a whole.
+A long execution is recorded until its state recurs. The rows between two equal states are a block: copy ``q`` is later
+by ``q`` times the block's cycles, with micro-batch, time-step and execution shifted likewise. Blocks nest if whole
+executions with inner blocks repeat.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _SENDS: Final = (SpanKind.SEND, SpanKind.BLOCKING_SEND)
 
 
 class Repeat(NamedTuple):
-    """A block of rows that happens several times, one copy after the other.
+    """A block of rows that happens several times in succession.
 
     Attributes:
-        first, last: the block's first row, and the row behind its last one.
-        times: copies in all, of which the rows are the first.
-        cycles, micro_batches, time_steps, executions: what each further copy adds to the rows' numbers. Where stages
-            take micro-batches from the last one on, it takes some away.
+        first, last: first row, and the row after the last.
+        times: number of copies; the rows are the first copy.
+        cycles, micro_batches, time_steps, executions: shift per copy. The shift of micro-batches is negative for stages
+            that process micro-batches from the last to the first.
     """
 
     first: int
@@ -41,54 +41,54 @@ class Repeat(NamedTuple):
 
     @property
     def length(self) -> int:
-        """The number of micro-batches of a copy."""
+        """Number of micro-batches per copy."""
         return abs(self.micro_batches)
 
     def contains(self, other: Repeat) -> bool:
-        """Whether ``other`` is nested in this block."""
+        """Whether ``other`` is nested within this block."""
         return self is not other and self.first <= other.first and other.last <= self.last
 
 
 class Blocks:
-    """All blocks of a Timeline of ``rows`` rows."""
+    """The blocks of a Timeline with ``rows`` rows."""
 
     def __init__(self, repeats: Sequence[Repeat], rows: int) -> None:
-        """Take blocks that are nested or apart, sorted by their first row, outer ones before inner ones."""
+        """Take disjoint or nested blocks, sorted by first row, outer before inner."""
         self.repeats = tuple(repeats)
         self.rows = rows
         parents = {repeat: self._parent(repeat) for repeat in self.repeats}
         self._inner = {repeat: [inner for inner in self.repeats if parents[inner] is repeat] for repeat in self.repeats}
-        #: Those that are in no other block.
+        #: Blocks outside of any further block.
         self.outermost = [repeat for repeat in self.repeats if parents[repeat] is None]
 
     def _parent(self, repeat: Repeat) -> Repeat | None:
-        """Return the smallest block around another one."""
+        """Return the smallest block around another block."""
         around = [other for other in self.repeats if other.contains(repeat)]
         return min(around, key=lambda other: other.last - other.first, default=None)
 
     def inside(self, repeat: Repeat) -> list[Repeat]:
-        """Return the blocks that are nested in a block, and in no smaller one of it."""
+        """Return the blocks directly nested in a block."""
         return self._inner[repeat]
 
     def spans_of_copy(self, repeat: Repeat) -> int:
-        """Return how many spans one copy of a block is, written out."""
+        """Return the expanded spans per copy of a block."""
         return repeat.last - repeat.first + self._more(self._inner[repeat])
 
     @property
     def spans(self) -> int:
-        """The number of spans, written out."""
+        """Number of spans, expanded."""
         return self.rows + self._more(self.outermost)
 
     def _more(self, repeats: Sequence[Repeat]) -> int:
-        """Return how many more spans than rows blocks of the same level are, written out."""
+        """Return the additional spans from expansion of blocks of equal level."""
         return sum(repeat.times * self.spans_of_copy(repeat) - (repeat.last - repeat.first) for repeat in repeats)
 
     def weights(self) -> Column:
-        """Return how many spans each row stands for, shape (rows,)."""
+        """Return the multiplicity of every row, shape (rows,)."""
         return self._times(self.repeats)
 
     def weights_of_executions(self) -> Column:
-        """Return how many executions that of each row stands for, shape (rows,)."""
+        """Return the multiplicity of every row's execution, shape (rows,)."""
         return self._times([repeat for repeat in self.repeats if repeat.executions])
 
     def _times(self, repeats: Sequence[Repeat]) -> Column:
@@ -98,14 +98,14 @@ class Blocks:
         return times
 
     def cycles_to_last(self) -> Column:
-        """Return by how many cycles each row is later in the last copies of its blocks, shape (rows,)."""
+        """Return the delay of every row's last copy, in cycles, shape (rows,)."""
         cycles = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             cycles[repeat.first : repeat.last] += (repeat.times - 1) * repeat.cycles
         return cycles
 
     def cycles_of_executions(self) -> Column:
-        """Return by how many cycles copies of blocks of executions delay each row behind them, shape (rows,)."""
+        """Return every row's delay from earlier blocks of executions, in cycles, shape (rows,)."""
         cycles = np.zeros(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             if repeat.executions:
@@ -113,34 +113,34 @@ class Blocks:
         return cycles
 
     def positions(self) -> Column:
-        """Return the position of each row among all spans, written out, in the first copies of its blocks."""
+        """Return the position of every row's first copy among expanded spans."""
         positions = np.arange(self.rows, dtype=np.int64)
         for repeat in self.repeats:
             positions[repeat.last :] += (repeat.times - 1) * self.spans_of_copy(repeat)
         return positions
 
     def causes(self, cause: Column) -> Column:
-        """Return the position, written out, of the cause of each row in the first copies of its blocks."""
+        """Return the expanded position of every row's cause, in the first copies of the row's blocks."""
         row = np.arange(self.rows)
         positions = np.where(cause == NONE, NONE, self.positions()[cause])
         for repeat in self.repeats:
-            # Behind a block, what was just before is in its last copy, or in the copy before that.
+            # After a block, a recent cause lies in the last copy, or in the copy before.
             size = repeat.last - repeat.first
             recent = (row >= repeat.last) & (cause < repeat.last) & (cause >= max(repeat.first - size, 0))
             positions[recent] += (repeat.times - 1) * self.spans_of_copy(repeat)
         return positions
 
     def added(self, columns: Mapping[str, Column]) -> tuple[Column, Column, Column, Column]:
-        """Return the cycles and counts that all copies of blocks before each row add to it.
+        """Return the cycles and counts that copies of earlier blocks add to every row.
 
-        Of several blocks of an execution each moves the micro-batches of the stages' passes that its own rows are of.
+        A block among several of an execution shifts only the micro-batches of its own stages' passes.
 
         Args:
-            columns: of the Timeline, by name.
+            columns: columns of the Timeline, by name.
 
         Returns:
-            Of each row its cycles, micro-batches, time-steps and executions; micro-batches and time-steps count
-            within the execution of the block.
+            Cycles, micro-batches, time-steps and executions per row; micro-batches and time-steps count within the
+            block's execution.
         """
         execution = columns["execution"]
         within = [repeat for repeat in self.repeats if repeat.micro_batches]
@@ -157,7 +157,7 @@ class Blocks:
                 own = execution == execution[rows].max()
                 time_steps[behind][own[behind]] += more * repeat.time_steps
                 own &= np.isin(phase, phase[rows]) & (phase >= 0)
-                # From the last micro-batch on, it is what comes before the copies that is further on.
+                # For descending micro-batches, the rows before the copies have the larger numbers.
                 moved = behind if repeat.micro_batches > 0 else slice(repeat.last)
                 micro_batches[moved][own[moved]] += more * repeat.length
         return cycles, micro_batches, time_steps, executions
@@ -166,15 +166,15 @@ class Blocks:
 def block_between(
     columns: Mapping[str, Column], begin: int, end: int, *, micro_batches: int, time_steps: int, executions: int
 ) -> Repeat | None:
-    """Return the block, of one copy, whose first copy lies between two cycles and whose second one follows it.
+    """Return the block, of a single copy, between two cycles, if a second copy follows.
 
     Args:
-        columns: of a Timeline without blocks, by name.
-        begin, end: when the first and the second copy begin, in cycles.
-        micro_batches, time_steps, executions: by how much the numbers of the second are larger.
+        columns: columns of a Timeline without blocks, by name.
+        begin, end: begin of the first and of the second copy, in cycles.
+        micro_batches, time_steps, executions: shift of the second copy's numbers.
 
     Returns:
-        The block; None where the spans that begin in as many cycles from ``end`` on are not the same.
+        The block; None if the spans after ``end`` differ.
     """
     start = columns["start"]
     first, last = np.searchsorted(start, [begin, end]).tolist()
@@ -187,11 +187,13 @@ def block_between(
 
 
 def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
-    """Return a block that begins with the first of its copies that are rows before it, and counts those behind it.
+    """Extend a block of a Timeline by its copies among the neighbouring rows.
+
+    The result begins with the first copy before the block, and counts the copies after the block.
 
     Args:
-        columns: of a Timeline without blocks, by name.
-        block: of it.
+        columns: columns of a Timeline without blocks, by name.
+        block: block of a single copy.
     """
     size = block.last - block.first
     have = _have_copies(columns, block)
@@ -204,7 +206,7 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
 
 
 def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
-    """Return of each row that has one a block's length behind it whether that is its copy; shape (rows - length,)."""
+    """Return a mask of rows whose copy follows a block's length later; shape (rows - length,)."""
     size = block.last - block.first
     added = {
         "start": block.cycles,
@@ -222,16 +224,15 @@ def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np
 
 
 def phases(columns: Mapping[str, Column]) -> Column:
-    """Return a number for the stage and the direction of the passes that each row belongs to.
+    """Return a number for the stage and the direction of every row's pass.
 
-    A send belongs to the pass that has made its tensor, its cause; what a host feeds and takes to forward passes.
+    A send belongs to the pass that made the tensor, its cause. Host feeds belong to forward passes.
 
     Args:
-        columns: of a Timeline, by name.
+        columns: columns of a Timeline, by name.
 
     Returns:
-        Of each row twice the number of its stage, and one more where it is of the backward pass; negative without a
-        stage; shape (rows,).
+        Twice the stage's number per row, plus one for backward passes; negative without a stage; shape (rows,).
     """
     kind, cause = columns["kind"], columns["cause"]
     backward = of_kinds(kind, [pass_kind for pass_kind in PASSES if pass_kind is not SpanKind.FORWARD])

@@ -1,4 +1,4 @@
-"""A span: one row of a Timeline, and its description, which is known before it happens."""
+"""A span: a row of a Timeline; and its description, known in advance."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from ipusim.timeline.kinds import SpanKind
 
 #: Value of a column that does not apply to a span.
 NONE: Final = -1
-#: Value of ``ipu`` for a span that occupies every IPU at once (a synchronisation, a merged copy): those of
-#: its replica, or of all replicas where that is NONE. A file has NONE there, as its kind tells: it lies on IPUs.
+#: Value of ``ipu`` for a span on every IPU (a synchronisation, a merged copy), of its replica, or of the device if the
+#: replica is NONE. A file stores NONE instead, as the kind already implies IPUs.
 ALL_IPUS: Final = -2
 
 
 class Span(NamedTuple):
-    """One row of a Timeline; what does not apply is NONE, -1.
+    """A row of a Timeline; inapplicable fields are NONE, -1.
 
     Attributes:
         start, end: cycles of the tile clock from the beginning of the run.
         kind: number of a :class:`SpanKind`.
-        ipu: logical IPU of the device, ALL_IPUS for all at once, NONE on tracks of links and of the host.
+        ipu: logical IPU of the device, ALL_IPUS for every IPU, NONE on tracks of links and of the host.
         stage: number of the stage.
-        micro_batch, time_step: from 0 in each execution of the pipeline.
-        execution: from 0 over the whole run.
-        link: which track it is of the links, an index into ``info.links``, or of the host: 0 infeed, 1 outfeed.
-        bytes: what is moved.
-        cause: row of the span whose end released this one, NONE for the first.
-        replica: NONE for what all replicas do together, and on tracks of links.
+        micro_batch, time_step: numbers from 0 within an execution of the pipeline.
+        execution: number from 0 within the run.
+        link: index into ``info.links``, or number of the host's track: 0 infeed, 1 outfeed, further a ``HostTrack``.
+        bytes: bytes moved.
+        cause: row of the span whose end released this span, NONE for the first span.
+        replica: number of the replica; NONE for joint activities of replicas, and on tracks of links.
 
     Example:
         >>> from ipusim.api import Request, SpanKind, assemble, execute
@@ -53,7 +53,7 @@ class Span(NamedTuple):
 
 
 class Description(NamedTuple):
-    """What spans have in common that differ in time only; the fields are those of Span."""
+    """Common fields of spans that differ only in time; a subset of Span's fields."""
 
     kind: SpanKind
     ipu: int = NONE

@@ -1,4 +1,4 @@
-"""The parts of a run's time, and the causes of idle IPUs, each with its look."""
+"""Parts of a run's time, and causes of idle IPUs, with their looks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final
 
 from ipusim.base.looks import Look, key_of
 
-#: An IPU's own arithmetic, recomputations and weight updates apart.
+#: An IPU's arithmetic, apart from recomputations and weight updates.
 COMPUTES: Final = Look("computes", "#56b4e9", "#000000")
 
 
 class TimePart(Enum):
-    """A part of a run's time, with its look; in the order in which they come in, one upon the other."""
+    """A part of a run's time, with its look; in stacking order."""
 
     USEFUL = Look("useful compute", "#56b4e9", "#000000")
     FILL_AND_DRAIN = Look("fill and drain", "#cfe6f5", "#3b7ea6", "....")
@@ -27,17 +27,17 @@ class TimePart(Enum):
 
     @property
     def words(self) -> str:
-        """The part in words."""
+        """Name in words."""
         return self.value.name
 
     @property
     def key(self) -> str:
-        """The part as a key of JSON: ``fill_and_drain``."""
+        """Key in JSON: ``fill_and_drain``."""
         return key_of(self.words)
 
     @property
     def meaning(self) -> str:
-        """What it is, as the rest of a sentence."""
+        """Meaning, as the continuation of a sentence."""
         return _MEANINGS[self]
 
 
@@ -56,10 +56,10 @@ _MEANINGS: Final = {
 
 
 class Idle(Enum):
-    """Why an IPU does none of its stages' arithmetic; in the order in which charts stack them, each with its look.
+    """Cause of an IPU's idleness, with its look; in the stacking order of charts.
 
-    Waits for passes of other IPUs are fill and drain, gaps in main or imbalance of stages, once it is known how long an
-    IPU would wait with balanced stages.
+    Waits for passes of other IPUs become fill and drain, gaps in main or imbalance of stages, after a comparison with
+    balanced stages.
     """
 
     PASSES = Look("passes of other IPUs", "#ededed", "#8a8a8a", "--")
@@ -72,5 +72,5 @@ class Idle(Enum):
 
     @property
     def words(self) -> str:
-        """The cause in words."""
+        """Cause in words."""
         return self.value.name

@@ -1,4 +1,4 @@
-"""The Timeline: read-only integer columns of spans, and what they are spans of."""
+"""The Timeline: read-only integer columns of spans, with the objects behind the columns."""
 
 from __future__ import annotations
 
@@ -48,22 +48,20 @@ __all__ = [
 
 
 class Timeline:
-    """Spans as columns, sorted by start (equal starts in the order in which they ended); read-only.
+    """Spans as columns, sorted by start (then by end); read-only.
 
-    Every field of :class:`Span` is an int64 array attribute of that name. Two
-    Timelines are equal when their info, all their columns and their blocks are.
+    Every field of :class:`Span` is an int64 array attribute. Timelines are equal if info, columns and blocks are equal.
 
-    A run that repeats itself is recorded in part: ``repeats`` are blocks of rows that happen several times. Rows are
-    those of the first copy of each block, and rows behind a block have the times and numbers that they have behind its
-    last copy. What sums rows up counts each :attr:`weights` times, and what follows causes from row to row does so on
-    the :meth:`contiguous` Timeline.
+    A repetitive run is recorded in part: ``repeats`` are blocks of rows that happen several times. Rows are the first
+    copy of every block; rows after a block have the times and numbers after the last copy. Sums over rows count every
+    row :attr:`weights` times, and searches along causes use the :meth:`contiguous` Timeline.
 
     Args:
-        columns: int64, shape (rows, 12), in the order of Span's fields and sorted, or what makes them.
+        columns: int64, shape (rows, 12), in the order of Span's fields and sorted, or unexpanded records.
 
     Attributes:
-        info: what the columns refer to.
-        repeats: blocks of rows that happen several times, sorted by their first row, outer ones first.
+        info: objects behind the columns.
+        repeats: blocks of rows that happen several times, sorted by first row, outer before inner.
 
     Example:
         >>> from ipusim.api import Request, SpanKind, assemble, execute
@@ -91,17 +89,17 @@ class Timeline:
     def __init__(
         self, info: TimelineInfo, columns: npt.NDArray[np.int64] | Records, repeats: Sequence[Repeat] = ()
     ) -> None:
-        """Take the columns, or the records that they are made of when first read."""
+        """Take the columns, or records for expansion on first use."""
         self.info = info
         self.repeats = tuple(repeats)
         self._records = columns if isinstance(columns, Records) else None
         if isinstance(columns, Records):
             self._space = np.empty((len(columns), len(Span._fields)), dtype=np.int64, order="F")
-        else:  # a view of an array in column order is taken as it is
+        else:  # an array in column order is used without a copy
             self._space = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column, which is made of the records when it is first read: many never are."""
+        """Return a column, expanded from the records on first use: many columns are never read."""
         if name not in Span._fields:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         column = self._space[:, Span._fields.index(name)]
@@ -115,7 +113,7 @@ class Timeline:
 
     @cached_property
     def _table(self) -> npt.NDArray[np.int64]:
-        """All columns, of shape (rows, 12)."""
+        """The columns as a table, of shape (rows, 12)."""
         for name in Span._fields:
             getattr(self, name)
         table = self._space.view()
@@ -127,11 +125,11 @@ class Timeline:
         return Timeline, (self.info, self._table, self.repeats)
 
     def __len__(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return len(self._space)
 
     def __eq__(self, other: object) -> bool:
-        """Compare info, every column and the blocks."""
+        """Compare info, columns and blocks."""
         if not isinstance(other, Timeline):
             return NotImplemented
         alike = (self.info, self.repeats) == (other.info, other.repeats)
@@ -140,28 +138,28 @@ class Timeline:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Name the run, its spans and its length."""
+        """Name the run, the number of spans and the length."""
         return f"<Timeline of {self.info.name}: {self.spans_in_all} spans, {self.makespan_cycles} cycles>"
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield each row as a Span."""
+        """Yield every row as a Span."""
         return map(Span._make, self._table.tolist())
 
     @property
     def columns(self) -> dict[str, Column]:
-        """Every column by its name."""
+        """Columns by name."""
         return {name: getattr(self, name) for name in Span._fields}
 
     @property
     def makespan_cycles(self) -> int:
-        """The end of the last span, in cycles; 0 for an empty Timeline."""
+        """End of the last span, in cycles; 0 for an empty Timeline."""
         return int((self.end + self.blocks.cycles_to_last()).max()) if len(self) else 0
 
     def about(self, info: TimelineInfo) -> Timeline:
         """Return the same spans with another info.
 
         Args:
-            info: what the spans are of.
+            info: objects behind the columns.
 
         Returns:
             A Timeline of the same columns.
@@ -170,26 +168,26 @@ class Timeline:
 
     @cached_property
     def blocks(self) -> Blocks:
-        """The blocks of rows that happen several times, with what lies in them."""
+        """Repeated blocks of rows, with their nesting."""
         return Blocks(self.repeats, len(self))
 
     @property
     def spans_in_all(self) -> int:
-        """The number of spans of the run, those of all copies of blocks included."""
+        """Number of spans of the run, including every copy of every block."""
         return self.blocks.spans
 
     @cached_property
     def weights(self) -> Column:
-        """How many spans each row stands for, shape (rows,): 1 outside of blocks."""
+        """Multiplicity of every row, shape (rows,): 1 outside of blocks."""
         return self.blocks.weights()
 
     @cached_property
     def weights_of_executions(self) -> Column:
-        """How many executions that of each row stands for, shape (rows,): 1 outside of blocks of executions."""
+        """Multiplicity of every row's execution, shape (rows,): 1 outside of blocks of executions."""
         return self.blocks.weights_of_executions()
 
     def contiguous(self) -> Timeline:
-        """Return the run with each block once: a shorter run of its own, in which causes end when their spans begin."""
+        """Return the run with a single copy per block: a shorter run without gaps between causes and effects."""
         return self._contiguous if self.repeats else self
 
     @cached_property
@@ -206,13 +204,13 @@ class Timeline:
         return Timeline(info, table)
 
     def folded(self, repeats: Sequence[Repeat]) -> Timeline | None:
-        """Return the same run with the copies of blocks, which are rows one after the other, as one copy of each.
+        """Fold consecutive copies of blocks into single copies; return the same run with blocks.
 
         Args:
-            repeats: blocks of this Timeline's rows, which has none yet; their ``times`` are the copies that are rows.
+            repeats: blocks of this Timeline, which has no blocks yet; ``times`` counts the copies among the rows.
 
         Returns:
-            The run with these blocks; None where a row behind one has its cause too far back in the block.
+            The run with these blocks; None if a row after a block has a cause too far back in the block.
         """
         remaining = np.ones(len(self), dtype=bool)
         gaps, before = [], 0
@@ -229,47 +227,47 @@ class Timeline:
         return folded if right else None
 
     def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
-        """Return the run of ``info`` in which blocks of this one happen several times; :meth:`contiguous` undoes it.
+        """Return the longer run ``info`` with repeated blocks of this run; the inverse of :meth:`contiguous`.
 
         Args:
-            info: of the longer run.
-            repeats: blocks of this Timeline's rows, which has none yet.
+            info: objects behind the columns of the longer run.
+            repeats: blocks of this Timeline, which has no blocks yet.
 
         Returns:
-            The longer run, of the same rows.
+            The longer run, with the same rows.
         """
         table = moved(self._table, Blocks(repeats, len(self)).added(self.columns), 1)
         return Timeline(info, table, repeats)
 
     def rows_alone(self) -> Timeline:
-        """Return the rows without their blocks' further copies, whose time is then empty."""
+        """Return the rows without further copies of blocks, whose time stays empty."""
         return Timeline(self.info, self._table) if self.repeats else self
 
     def expanded(self) -> Timeline:
-        """Return the run with every copy of every block as rows of their own."""
+        """Return the run with every copy of every block as separate rows."""
         return self if not self.repeats else self._written_out(every_copy)
 
     def spans(self, begin: int, end: int) -> Timeline:
-        """Return the spans that touch a window of cycles, every copy of blocks there as rows of their own.
+        """Return the spans that touch a window of cycles, with copies of blocks as separate rows.
 
         Args:
-            begin, end: of the window, in cycles from the start of the run.
+            begin, end: window, in cycles from the start of the run.
 
         Returns:
-            A Timeline of the same info; a span's cause is NONE where that lies outside of the window.
+            A Timeline of the same info; causes outside the window become NONE.
         """
         copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
         inside = (self.start[copies.row] + copies.cycles < end) & (self.end[copies.row] + copies.cycles > begin)
         return Timeline(self.info, alone(self._table, self.blocks, copies, inside))
 
     def numbered(self, first: int, last: int) -> Timeline:
-        """Return the spans from one number up to another, among all.
+        """Return a range of spans by number.
 
         Args:
-            first, last: numbers of spans with all blocks written out; the last one is not among them.
+            first, last: numbers of spans in the expanded Timeline; ``last`` is excluded.
 
         Returns:
-            A Timeline of the same info; causes are as :meth:`spans` has them.
+            A Timeline of the same info; causes outside the range become NONE.
         """
         copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
         return Timeline(
@@ -277,17 +275,16 @@ class Timeline:
         )
 
     def peeled(self, execution: int | None = None) -> Timeline:
-        """Return the same run with the first and the last copies of each block as rows of their own.
+        """Return the same run with the first and last copies of every block as separate rows.
 
-        What is left of the block has copies before and behind it that are written out: whatever depends on the spans
-        just before and after a row is the same for all spans that it stands for, and what is first or last of
-        anything is a row.
+        The remaining block has expanded copies before and after it. Quantities that depend on neighbouring spans are
+        then equal for every copy of a row, and the first or last span of any kind is a row.
 
         Args:
-            execution: one whose spans are to be rows of their own.
+            execution: an execution whose spans become separate rows.
 
         Returns:
-            A Timeline that is equal when both are expanded.
+            A Timeline with equal expansion.
         """
         if execution is None:
             return self._peeled
@@ -301,7 +298,7 @@ class Timeline:
         return self._written_out(lambda repeat, _: some_copies(repeat.times, self._at_ends(repeat)))
 
     def _at_ends(self, repeat: Repeat) -> set[int]:
-        """Return the first and the last copies of a block that its longest span may touch."""
+        """Return the copies near both ends of a block that its longest span may touch."""
         rows = slice(repeat.first, repeat.last)
         return at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
 
@@ -318,15 +315,15 @@ class Timeline:
         return self._written_out(choose)
 
     def around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
-        """Return the same run with the copies of blocks that touch a window of cycles as rows of their own.
+        """Return the same run with the copies of blocks around a window as separate rows.
 
         Args:
-            begin, end: of the window, in cycles from the start of the run.
-            most_spans: of a block whose copies there are more, those at either end of the window are rows of their own.
-            micro_batches: that these are at least, of one end.
+            begin, end: window, in cycles from the start of the run.
+            most_spans: limit on the expanded spans of a block; beyond it only copies at both ends of the window expand.
+            micro_batches: least number of micro-batches expanded at either end.
 
         Returns:
-            A Timeline that is equal when both are expanded.
+            A Timeline with equal expansion.
         """
 
         def choose(repeat: Repeat, added: Column) -> Chosen:
@@ -345,10 +342,10 @@ class Timeline:
         return Timeline(self.info, table, [gap.block for gap in gaps])
 
     def rows(self, *kinds: SpanKind) -> npt.NDArray[np.int64]:
-        """Return the row numbers of all spans of some kinds.
+        """Return the row numbers of some kinds of spans.
 
         Args:
-            *kinds: of spans.
+            *kinds: kinds of spans.
 
         Returns:
             Row numbers, rising, shape (n,).
@@ -356,13 +353,13 @@ class Timeline:
         return np.flatnonzero(of_kinds(self.kind, kinds))
 
     def per_ipu(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return rows once for each IPU that they occupy.
+        """Return rows repeated for every IPU that they occupy.
 
         Args:
-            rows: row numbers, of spans of one IPU or of all, shape (n,).
+            rows: row numbers of spans on a single IPU or on several, shape (n,).
 
         Returns:
-            The rows and the logical IPU of each, both of shape (m,), m >= n.
+            The rows and their logical IPUs, both of shape (m,), m >= n.
         """
         shared = self.ipu[rows] == ALL_IPUS
         replica = self.replica[rows]
@@ -373,7 +370,7 @@ class Timeline:
         return np.repeat(rows, repeats), np.repeat(first, repeats) + nth
 
     def save(self, file: Path | BinaryIO) -> None:
-        """Write the Timeline as an npz archive; equal Timelines of one title give equal bytes.
+        """Write the Timeline as an npz archive; equal Timelines of equal title give equal bytes.
 
         Args:
             file: a path, or an open binary file.
@@ -382,7 +379,7 @@ class Timeline:
 
     @classmethod
     def load(cls, file: Path | BinaryIO) -> Timeline:
-        """Read back what :meth:`save` wrote.
+        """Read a Timeline written by :meth:`save`.
 
         Args:
             file: a path, or an open binary file.
@@ -391,7 +388,7 @@ class Timeline:
             The Timeline.
 
         Raises:
-            TimelineError: for a file that is no Timeline.
-            OSError: for one that cannot be read.
+            TimelineError: for a file of another kind.
+            OSError: for an unreadable file.
         """
         return cls(*read_timeline(file))
