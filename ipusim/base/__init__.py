@@ -1,1 +1,1 @@
-"""The parts that know nothing of IPUs: errors, units, files, tables, words."""
+"""Modules independent of IPUs: errors, units, files, tables, words."""

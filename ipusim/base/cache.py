@@ -1,7 +1,7 @@
-"""A cache of results of functions, by their arguments.
+"""A cache of function results, by arguments.
 
-Whoever assembles many requests that are alike in part enters one around it (:meth:`Cache.entered`), and what is called
-there takes it from :func:`shared`: no result is kept anywhere else.
+Callers that assemble many similar requests enter a cache (:meth:`Cache.entered`); functions called within the block get
+the cache from :func:`shared`. No results are kept elsewhere.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Any, Final, ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: Results of one function that are kept; the oldest go first.
+#: Results kept per function; the oldest are dropped first.
 _MOST: Final = 64
 
 
 class _Mark:
-    """Stands for a value in comparisons: it is equal to itself alone."""
+    """Substitute for a value in comparisons, equal only to itself."""
 
 
 class Cache:
-    """Results of functions by their arguments, which are compared as values; identical ones in no time.
+    """Function results by arguments, compared by value; comparing identical arguments takes no time.
 
-    Nor does it take time to tell values apart that :meth:`first` gave, and these are compared before all others.
+    Values returned by :meth:`first` are distinguished at no cost either, and compared before further arguments.
 
-    A function that is called through it must depend on its arguments alone, and its results may not be changed.
+    A cached function must depend only on its arguments, and results must not be modified.
     """
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Begin empty."""
         self._made: dict[Callable[..., Any], list[tuple[tuple[Any, ...], Any]]] = {}
-        self._marks: dict[int, tuple[Any, _Mark]] = {}  # of values that were first, by their identity
+        self._marks: dict[int, tuple[Any, _Mark]] = {}  # marks of values from first(), by identity
 
     def __call__(self, make: Callable[..., _T], *arguments: Any) -> _T:
-        """Return the result of ``make`` for ``arguments``, cached from equal ones; errors are not cached."""
+        """Return the result of ``make`` for ``arguments``, cached by value; errors are not cached."""
         for made in self.find(make, *arguments):
             return made
         result = make(*arguments)
@@ -46,7 +46,7 @@ class Cache:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Share this cache with all that is called in the block."""
+        """Share this cache with every function called in the block."""
         token = _ENTERED.set(self)
         try:
             yield
@@ -54,26 +54,26 @@ class Cache:
             _ENTERED.reset(token)
 
     def find(self, make: Callable[..., _T], *arguments: Any) -> tuple[_T, ...]:
-        """Return the cached result of ``make`` for equal arguments."""
+        """Return the cached result of ``make`` for equal arguments, as a tuple; empty if not cached."""
         key = self._key(arguments)
         return next(((made,) for known, made in self._made.get(make, ()) if known == key), ())
 
     def keep(self, result: _T, make: Callable[..., _T], *arguments: Any) -> None:
-        """Store ``result`` as what ``make`` returns for ``arguments``."""
+        """Store ``result`` as the result of ``make`` for ``arguments``."""
         self._made[make] = [(self._key(arguments), result), *self._made.get(make, ())][:_MOST]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the key to compare: marks of values that :meth:`first` returned, and then the others."""
+        """Return the comparison key: marks of values from :meth:`first`, followed by the remaining arguments."""
         marks = [self._marks.get(id(argument), (None, None))[1] for argument in arguments]
         rest = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
         return (*marks, rest)
 
     def first(self, value: _T, by: Any = None) -> _T:
-        """Return the first value equal to ``value`` that was given here: what is compared with it again is identical.
+        """Return the first value equal to ``value`` given to this method, to make later comparisons fast.
 
         Args:
             value: anything.
-            by: what is compared in its place, where that is faster: equal values have equal ones, and others others.
+            by: faster substitute in comparisons: equal for equal values, and different for different values.
 
         >>> cache = Cache()
         >>> one = cache.first((1, "a"))
@@ -85,7 +85,7 @@ class Cache:
         for first in self.find(_itself, by):
             return first
         self.keep(value, _itself, by)
-        self._marks[id(value)] = value, _Mark()  # which keeps the value, so that no other one has its identity
+        self._marks[id(value)] = value, _Mark()  # keeps the value alive, so that the identity stays unique
         if len(self._marks) > _MOST:
             del self._marks[next(iter(self._marks))]
         return value
@@ -99,12 +99,12 @@ _ENTERED: Final[ContextVar[Cache | None]] = ContextVar("cache", default=None)
 
 
 def shared() -> Cache:
-    """Return the cache that is entered around the caller; an empty one where there is none."""
+    """Return the cache entered around the caller, or an empty cache."""
     return _ENTERED.get() or Cache()
 
 
 def sharing(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Return a function around all of which one cache is entered: the caller's own where there is one."""
+    """Wrap a function to run within a cache: the caller's, or a new cache."""
 
     @wraps(function)
     def share(*arguments: _P.args, **keywords: _P.kwargs) -> _T:

@@ -1,4 +1,4 @@
-"""CSV files from anywhere: rows with their lines, columns by their names, and all problems of a file in one go."""
+"""CSV files from any source: rows with line numbers, columns by name, and every problem of a file at once."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ipusim.base.files import open_file, read_up_to
 from ipusim.base.near_names import all_nearest, did_you_mean
 from ipusim.base.units import with_point
 
-#: Problems that a message lists.
+#: Most problems listed in a message.
 _LISTED: Final = 20
-#: Characters of a title that a message shows.
+#: Characters of a title shown in a message.
 _SHOWN: Final = 60
-#: Bytes of a file whose titles alone are looked at.
+#: Most bytes of a file read only for its titles.
 _MOST_TITLES: Final = 1 << 22
-#: Digits of a whole number that are looked at, for int() takes long over very many.
+#: Digits read of a whole number, as int() is slow for very many.
 _DIGITS: Final = 20
-#: A number as a title, which only a row of values has.
+#: A number in place of a title, a sign of a row of values.
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
-#: What is measured of anything lies between this and its inverse, so that products of a few are finite and above 0.
+#: Measured values lie between 1 / _MOST and _MOST, so that products of a few values are finite and above 0.
 _MOST: Final = 1e12
-#: A number of a cell; float() takes other digits and words, too.
+#: Syntax of a number in a cell; float() accepts further digits and words.
 _POSITIVE: Final = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-#: What stands between cells in files that are not separated by commas.
+#: Separators in place of commas.
 _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 @dataclass(frozen=True)
 class CsvLine:
-    """One row of a file: the line on which it ends, counted from 1, and its cells without white space around them."""
+    """A row of a file: the number of its last line, counted from 1, and the stripped cells."""
 
     number: int
     cells: tuple[str, ...]
@@ -44,11 +44,11 @@ class CsvLine:
 
 @dataclass(frozen=True)
 class CsvRow:
-    """One row below the names of the columns.
+    """A row below the titles.
 
     Attributes:
-        position: its line, as ``file:line``.
-        cells: the text of each known column of the file; empty where the row ends before it.
+        position: line of the row, as ``file:line``.
+        cells: text per known column of the file; empty beyond the end of the row.
         problems: errors of the row as a whole.
     """
 
@@ -62,10 +62,10 @@ class Columns:
     """The columns that a file may have, in any order.
 
     Attributes:
-        names: each by the name that messages give it.
-        needed: those that must be there.
-        others: whether there may be others, which are left alone.
-        key: of the title of a column as a file has it, or of a name, what is the same for both.
+        names: names of the columns, as in messages.
+        needed: required columns.
+        others: whether the file may have unknown columns, which are ignored.
+        key: function that maps titles and names to a common key.
     """
 
     names: Sequence[str]
@@ -76,17 +76,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class CsvTable:
-    """The rows of a file, without empty ones, and the titles that it gives to columns, as messages show them."""
+    """The non-empty rows of a file, and the file's titles per column, for messages."""
 
     titles: Mapping[str, str]
     rows: tuple[CsvRow, ...]
 
 
 def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
-    """Yield all rows of a CSV file in UTF-8, empty ones too.
+    """Yield every row of a UTF-8 CSV file, including empty rows.
 
-    Raises OSError for a file that cannot be read, and FileError, whose text is the reason, for one of more than
-    ``most_bytes`` or that is no CSV.
+    Raises OSError for an unreadable file, and FileError, whose text is the reason, for a file of more than
+    ``most_bytes`` or without CSV content.
     """
     with open_file(path) as file:
         data = bytes(read_up_to(file, most_bytes + 1))
@@ -104,7 +104,7 @@ def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
 
 
 def first_titles(path: Path) -> tuple[str, ...]:
-    """Return the cells of the first row of a CSV file; empty for other files. Raises OSError."""
+    """Return the first row's cells of a CSV file; empty for files of another kind. Raises OSError."""
     try:
         return next(read_lines(path, _MOST_TITLES), CsvLine(1, ())).cells
     except FileError:
@@ -112,10 +112,10 @@ def first_titles(path: Path) -> tuple[str, ...]:
 
 
 def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") -> CsvTable:
-    """Return the rows of a CSV file whose first row names the columns; ``called`` is the file's name in messages.
+    """Return the rows of a CSV file with titles in the first row; ``called`` is the file's name in messages.
 
-    Raises OSError for a file that cannot be read, and FileError that names the file for one that is no CSV, and every
-    column that is missing, there twice or unknown.
+    Raises OSError for an unreadable file, and FileError, with the file's name, for content that is not CSV, or for
+    every missing, repeated or unknown column.
     """
     called = called or str(path)
     try:
@@ -138,20 +138,20 @@ def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") 
 
 
 def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
-    """Return the content of a CSV file of rows of cells, the names of the columns first."""
+    """Return the content of a CSV file from rows of cells, titles first."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
 
 
 def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
-    """Yield what is wrong with a cell that has to be a whole number from 1 to ``most``."""
+    """Yield the error of a cell that must be a whole number from 1 to ``most``."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= most):
         yield f"column {name}: expected a whole number from 1 to {most}, got {text!r}"
 
 
 def wrong_positive(name: str, text: str) -> Iterator[str]:
-    """Yield the error of a cell whose number is not above 0, or not within 1 / ``_MOST`` and ``_MOST``."""
+    """Yield the error of a cell whose number is not above 0, or outside 1 / ``_MOST`` to ``_MOST``."""
     value = float(text) if _POSITIVE.fullmatch(text) else 0
     if value > 0 and not 1 / _MOST <= value <= _MOST:
         yield f"column {name}: expected a number from {1 / _MOST:.0e} to {_MOST:.0e}, got {text!r}"
@@ -162,14 +162,14 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raise FileError with all problems, a line each, if there are any; of very many the first."""
+    """Raise FileError with the problems, a line per problem, if there are any; long lists are cut."""
     if problems:
         more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise FileError("\n".join([*problems[:_LISTED], *more]))
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
-    """Return a hint at the first cells that are both parts of a number with a decimal comma; nothing where none are."""
+    """Return a hint about neighbouring cells that form a number with a decimal comma; empty without such cells."""
     for whole, part in pairwise(cells):
         if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
             return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"
@@ -177,14 +177,14 @@ def decimal_comma(cells: Sequence[str]) -> str:
 
 
 def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
-    """Yield what is wrong with a row that has cells behind the last column."""
+    """Yield the error of a row with cells beyond the last column."""
     if any(cells[columns:]):
         got = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
         yield f"{got}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
 
 
 def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
-    """Yield the error of a column with cells and without a title, such as an index of pandas."""
+    """Yield the error of a column with cells but without a title, such as a pandas index."""
     for at, title in enumerate(() if columns.others else lines[0].cells):
         cell = next((line.cells[at] for line in lines[1:] if at < len(line.cells) and line.cells[at]), "")
         if not title and cell:
@@ -192,7 +192,7 @@ def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
 
 
 def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], list[str]]:
-    """Return where each column is, and what is wrong with the titles."""
+    """Return the index of every column, and the problems of the titles."""
     known = {columns.key(name): name for name in columns.names}
     keys = [columns.key(title) for title in titles]
     index_of: dict[str, int] = {}
@@ -220,7 +220,7 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
 
 
 def _no_titles(titles: Sequence[str], columns: Columns) -> str:
-    """Return a message on a first row that names none of the columns."""
+    """Return the message about a first row without any known title."""
     expected = f"expected the names of the columns, {', '.join(columns.needed)}"
     expected += ", and others" if len(columns.names) > len(columns.needed) else ""
     got = ", ".join(repr(title[:_SHOWN]) for title in titles[:_LISTED])
@@ -234,5 +234,5 @@ def _no_titles(titles: Sequence[str], columns: Columns) -> str:
 
 
 def _separator(text: str) -> str:
-    """Return the separator of a line that has no commas, in words; empty without one."""
+    """Return the separator of a line without commas, in words; empty without a separator."""
     return next((called for separator, called in _SEPARATORS.items() if separator in text), "")

@@ -1,7 +1,7 @@
-"""The errors that ipusim raises on purpose: each names the thing, the place, the value and what would be right.
+"""Errors raised on purpose: every message names the object, the place, the value and the expected value.
 
-SimPy rebuilds an exception that leaves a process from its ``args``, so every
-error here keeps its whole state in positional arguments.
+SimPy rebuilds an exception from ``args`` when it leaves a process: errors keep their whole state in positional
+arguments.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-#: Characters of a word, of a line, and lines of a message that are shown, about: more was quoted out of the input.
+#: Approximate limits of a message: characters of a word and of a line, and lines; longer messages quote the input.
 _WORD: Final = 500
 _LINE: Final = 2000
 MOST_LINES: Final = 200
-#: Characters of a message of one problem, about.
+#: Approximate limit of a message about a single problem, in characters.
 MOST_SHOWN: Final = 2000
-#: Python's own words for a number that it will not read or write.
+#: Python's message about a number with too many digits.
 _DIGITS: Final = re.compile(
     r"Exceeds the limit \((\d+) digits\) for integer string conversion(: value has \d+ digits)?"
     r"(; use sys\.set_int_max_str_digits\(\) to increase the limit)?"
@@ -25,14 +25,14 @@ _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
 def printable(text: str) -> str:
-    r"""Return a text with escapes such as ``\x1b`` for what breaks a line, is not seen or commands a terminal."""
+    r"""Return a text with escapes such as ``\x1b`` for line breaks, invisible and control characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def bounded(text: str) -> str:
-    """Return a message as it is shown: one that is far too long to read loses its middle.
+    """Return a message ready for display, without the middle of a text that is far too long.
 
-    Its lines end at line feeds alone; whatever else is not printable was quoted out of the input, and is escaped.
+    Only line feeds end lines; further unprintable characters stem from the input, and are escaped.
     """
     text = _DIGITS.sub(r"expected whole numbers of at most \1 digits, got one of more", text)
     text = "\n".join(map(printable, text.split("\n")))
@@ -45,7 +45,7 @@ def bounded(text: str) -> str:
 
 
 def of_one_problem(text: str) -> str:
-    """Return the message of a single problem as it is shown, which is short of a page: it loses lines in its middle."""
+    """Return the message of a single problem, cut in the middle to less than a page."""
     lines = bounded(text).splitlines()
     half = MOST_SHOWN // 2
     if sum(map(len, lines)) <= MOST_SHOWN + half:
@@ -58,7 +58,7 @@ def of_one_problem(text: str) -> str:
 
 
 def _within(lines: Sequence[str], most: int) -> int:
-    """Return how many of the first lines have no more than ``most`` characters: at least one."""
+    """Return the number of first lines, at least 1, with up to ``most`` characters together."""
     total = 0
     for number, line in enumerate(lines):
         total += len(line) + 1
@@ -68,15 +68,15 @@ def _within(lines: Sequence[str], most: int) -> int:
 
 
 def without_middle(text: str, most: int) -> str:
-    """Return a text without its middle where it has more characters than ``most``."""
+    """Return a text of more than ``most`` characters without its middle."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}[... {len(text) - 2 * half:,} characters ...]{text[-half:]}"
 
 
 class IpusimError(Exception):
-    """Base of every error that ipusim raises on purpose; ``str(error)`` is the whole message.
+    """Base of the errors that ipusim raises on purpose; ``str(error)`` is the whole message.
 
-    Whatever it quotes is bounded there: what is far too long loses its middle.
+    Long quotations lose their middle.
 
     Example:
         >>> import ipusim
@@ -88,7 +88,7 @@ class IpusimError(Exception):
     """
 
     def __init_subclass__(cls) -> None:
-        """Bound the text of a kind of error that says itself what it is."""
+        """Bound the text of a subclass that overrides ``__str__``."""
         super().__init_subclass__()
         if "__str__" in vars(cls):
             said = cls.__str__
@@ -100,29 +100,29 @@ class IpusimError(Exception):
 
     @property
     def message(self) -> str:
-        """The whole message, as programs ask TensorFlow's errors for it."""
+        """The whole message, under the name used in TensorFlow's errors."""
         return str(self)
 
 
 class OptionError(IpusimError, ValueError):
-    """A value of an option that nothing can be made of; each door says it with its own word for the option."""
+    """An invalid value of an option; front ends substitute their word for the option."""
 
     def __init__(self, option: str, text: str, *others: str) -> None:
-        """Take the option's name, and a text that has ``{}`` for each of the ``others``, names of options too."""
+        """Take the option's name, and a text with ``{}`` for every further option in ``others``."""
         super().__init__(option, text, *others)
 
     def worded(self, word_for: Callable[[str], str] = str) -> str:
-        """Return the whole message, with ``word_for`` each option's name."""
+        """Return the whole message, with options named by ``word_for``."""
         option, text, *others = self.args
         return bounded(f"{word_for(option)}: {text.format(*map(word_for, others)) if others else text}")
 
     def __str__(self) -> str:
-        """Return the message with the names themselves."""
+        """Return the message with the options' plain names."""
         return self.worded()
 
 
 class QuantityError(IpusimError, ValueError):
-    """A quantity that is no number with a unit of the wanted kind, or out of its range."""
+    """A quantity without a valid number or unit, or out of range."""
 
 
 class DeviceError(IpusimError, ValueError):
@@ -134,19 +134,19 @@ class ModelError(IpusimError, ValueError):
 
 
 class UntraceableError(ModelError):
-    """A user's function that takes an array out of the trace which its gradient comes from."""
+    """A user's function that removes an array from the trace for automatic differentiation."""
 
 
 class FileError(IpusimError, ValueError):
-    """A file that does not hold what it should; the text is the reason, and the caller names the file."""
+    """A file with wrong content; the text is the reason, and the caller names the file."""
 
 
 class ProgramError(IpusimError, ValueError):
-    """A pipeline that Graphcore's own rules refuse; the text is Graphcore's."""
+    """A pipeline that breaks Graphcore's rules; the text is Graphcore's."""
 
 
 class UnsupportedProgramError(ProgramError, NotImplementedError):
-    """A pipeline that Graphcore calls not implemented; the text is Graphcore's."""
+    """A pipeline that Graphcore has not implemented; the text is Graphcore's."""
 
 
 class ProgramTypeError(ProgramError, TypeError):
@@ -154,27 +154,27 @@ class ProgramTypeError(ProgramError, TypeError):
 
 
 class ConfigAttributeError(ProgramError, AttributeError):
-    """An attribute that a configuration does not have; the text is Graphcore's."""
+    """An attribute missing from a configuration; the text is Graphcore's."""
 
 
 class MissingNameError(ProgramError, AttributeError):
-    """A name of TensorFlow's that is not simulated, asked for as an attribute."""
+    """A TensorFlow name that is not simulated, requested as an attribute."""
 
 
 class MissingImportError(ProgramError, ImportError):
-    """A module or name of TensorFlow's that is not simulated, asked for by an import."""
+    """A TensorFlow module or name that is not simulated, requested by an import."""
 
 
 class ProgramStateError(ProgramError, RuntimeError):
-    """Something asked for when it cannot be had, which Graphcore answers so; the text is Graphcore's."""
+    """A request in a wrong state, which Graphcore refuses; the text is Graphcore's."""
 
 
 class EndOfDataError(ProgramStateError):
-    """A run of a session asks for an element behind a dataset's last one."""
+    """A session run that reads beyond the end of a dataset."""
 
 
 class RemoteMemoryError(ProgramError):
-    """A pipeline that offloads to remote memory that its IPUs do not have; the text is Graphcore's."""
+    """A pipeline that offloads to remote memory missing from its IPUs; the text is Graphcore's."""
 
 
 class CountError(ProgramError):
@@ -182,35 +182,35 @@ class CountError(ProgramError):
 
 
 class OutOfMemoryError(IpusimError):
-    """A program that needs more memory than an IPU has; Graphcore's compiler refuses it before it runs."""
+    """A program that exceeds an IPU's memory; Graphcore's compiler refuses such a program before the run."""
 
 
 class PlanError(IpusimError):
-    """A Plan that breaks a rule that every Plan keeps."""
+    """A Plan that breaks a rule common to every Plan."""
 
 
 class MissingTensorError(IpusimError):
-    """An operation started on an IPU that does not hold a tensor that it needs."""
+    """An operation that started on an IPU without a required tensor."""
 
 
 class DeadlockError(IpusimError):
-    """Nothing is left to happen while processes still wait; the message names each and what it waits for."""
+    """Processes that wait with no event left; the message names every process and the reason of the wait."""
 
 
 class NotExactError(IpusimError):
-    """A run whose times cannot be computed without events; the message is the reason."""
+    """A run whose times need a simulation of events; the message is the reason."""
 
 
 class TimelineError(IpusimError):
-    """A file that is no Timeline, or a part of a run that the run has not."""
+    """A file without a Timeline, or a request for a missing part of a run."""
 
 
 class OutputError(IpusimError):
-    """A result that cannot be written where it was asked for."""
+    """A result that cannot be written to the requested place."""
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra; no package index has ipusim, so it is one of a checkout.
+    """Return the command that installs an extra from a checkout, as no package index has ipusim.
 
     Example:
         >>> install_command("view")
@@ -220,4 +220,4 @@ def install_command(extra: str) -> str:
 
 
 class MissingPackageError(IpusimError, ImportError):
-    """Something that needs a package which is not installed; the text says how to install it."""
+    """A missing package; the text says how to install the package."""

@@ -1,4 +1,4 @@
-"""Files: read so that none which others made can make a run wait or take memory without end, and written whole."""
+"""Files: untrusted files read within bounds on time and memory; and files written whole."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ipusim.base.units import format_bytes
 
 #: Largest scenario file, in bytes: far beyond any written by hand, and read in a few seconds.
 MAX_SCENARIO_BYTES: Final = 1 << 17
-#: What is read at a time: memory follows what a file holds, not what it says of itself.
+#: Bytes per read: memory follows the real content, not the stated size.
 _CHUNK_BYTES: Final = 1 << 20
-#: Names that a message lists of an archive's arrays.
+#: Array names listed in a message.
 _LISTED: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -41,23 +41,23 @@ _KINDS: Final = (
 
 
 class Readable(Protocol):
-    """Whatever bytes can be read from: a file, or what a compressed one holds."""
+    """A source of bytes: a file, or the content of a compressed file."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return at most ``size`` bytes, or all; none at the end."""
+        """Return at most ``size`` bytes, or the rest; empty at the end."""
         ...
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file to read its bytes; raises OSError, also for a pipe or a device, which may never end."""
+    """Open a file to read bytes; raises OSError, also for pipes and devices, which may never end."""
     return _open_regular(path, 0)
 
 
 def resolve(path: Path) -> Path:
-    """Return the absolute path without symbolic links, alike on every version of Python.
+    """Return the absolute path without symbolic links, on every version of Python alike.
 
     Raises:
-        OSError: for links in a circle, of which `Path.resolve` makes a RuntimeError before Python 3.13.
+        OSError: for circular links, for which `Path.resolve` raises RuntimeError before Python 3.13.
         ValueError: for a name with a null character.
     """
     _check_name(path)
@@ -71,37 +71,39 @@ def resolve(path: Path) -> Path:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a null character in one text, which the versions of Python word in several."""
+    """Refuse a null character with a single text; versions of Python word the error differently."""
     if "\0" in str(path):
         raise ValueError("embedded null byte")
 
 
 def open_run_file(path: Path, folder: int | None = None) -> BinaryIO:
-    """Open a file of an untrusted run folder to read its bytes.
+    """Open a file of an untrusted run folder to read bytes.
 
     Args:
-        path: of the file; from the folder of that descriptor on, where ``folder`` is one.
+        path: path of the file, relative to ``folder`` if given.
         folder: descriptor of an open folder.
 
-    Raises OSError as :func:`open_file` does, and for a link, which may lead to any file of the reader's.
+    Raises OSError like :func:`open_file`, and for a link, which may lead to any file of the reader.
     """
     return _open_regular(path, os.O_NOFOLLOW, folder)
 
 
 def read_run_file(path: Path, most_bytes: int, folder: int | None = None) -> bytes:
-    """Return the bytes of a file of a run folder; raises as :func:`open_run_file` does, and FileError for a larger one.
+    """Return the bytes of a file in a run folder.
 
     Args:
-        path: of the file; from the folder of that descriptor on, where ``folder`` is one.
-        most_bytes: what a run may write into such a file.
+        path: path of the file, relative to ``folder`` if given.
+        most_bytes: largest size that a run writes into such a file.
         folder: descriptor of an open folder.
+
+    Raises OSError like :func:`open_run_file`, and FileError for a larger file.
     """
     with open_run_file(path, folder) as file:
         return read_whole(file, most_bytes)
 
 
 def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
-    """Return all bytes of an open file; raises FileError, which names it, before it reads one of more than that."""
+    """Return the bytes of an open file; raises FileError, naming the file, before reading beyond ``most_bytes``."""
     size = os.fstat(file.fileno()).st_size
     content = b"" if size > most_bytes else read_up_to(file, most_bytes + 1)
     if (size := max(size, len(content))) > most_bytes:
@@ -112,7 +114,7 @@ def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
 
 
 def has_run_file(path: Path) -> bool:
-    """Return whether a run folder has that file; raises OSError for what is no file, a link among them."""
+    """Return whether a run folder has a file; raises OSError for a link, a folder or a device."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -124,7 +126,7 @@ def has_run_file(path: Path) -> bool:
 
 def _open_regular(path: Path, flags: int, folder: int | None = None) -> BinaryIO:
     _check_name(path)
-    # Without waiting: a named pipe without a writer would not even open.
+    # O_NONBLOCK, as opening a named pipe without a writer would block.
     flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, dir_fd=folder)
@@ -144,12 +146,12 @@ def _not_a_file(path: Path, mode: int) -> OSError:
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a file of that mode, in words."""
+    """Return the kind of a file with a given mode, in words."""
     return next((name for holds, name in _KINDS if holds(mode)), "something else")
 
 
 def read_up_to(file: Readable, size: int) -> bytearray:
-    """Return the next ``size`` bytes, or all that are left; memory grows with what really comes."""
+    """Return the next ``size`` bytes, or the rest; memory grows with the bytes really read."""
     data = bytearray()
     while len(data) < size and (chunk := file.read(min(_CHUNK_BYTES, size - len(data)))):
         data += chunk
@@ -162,11 +164,13 @@ def read_arrays(
     most_bytes: int | None = None,
     unpickle: Callable[[bytes], Any] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of those names, or all, from a NumPy archive (npz), which may come from anywhere.
+    """Return the named arrays, or every array, of an untrusted NumPy archive (npz).
 
-    No array takes more memory than the archive holds of it; where all of them would take more than ``most_bytes``,
-    none is unpacked. Arrays of Python objects are read by ``unpickle``, and refused without it. Raises FileError,
-    whose text is the reason, for that, for what is no such archive, and for an array that is missing or damaged.
+    No array takes more memory than its part of the archive; arrays of more than ``most_bytes`` together are not
+    unpacked. ``unpickle`` reads arrays of Python objects, which are refused without.
+
+    Raises FileError, whose text is the reason, for refused arrays, a file of another kind, and a missing or damaged
+    array.
     """
     with _opened(file, most_bytes) as (archive, members):
         names = list(members) if names is None else names
@@ -179,14 +183,14 @@ def read_arrays(
 
 
 def array_names(file: BinaryIO) -> list[str]:
-    """Return the names of the arrays of a NumPy archive (npz); raises FileError for what is no such archive."""
+    """Return the array names of a NumPy archive (npz); raises FileError for a file of another kind."""
     with _opened(file) as (_, members):
         return list(members)
 
 
 @contextmanager
 def _opened(file: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Yield a NumPy archive of at most so many bytes as it lies, and what it has by the names of arrays."""
+    """Yield a NumPy archive of at most ``most_bytes`` on disk, and its members by array name."""
     _check_unpacked([file.seek(0, io.SEEK_END)], most_bytes)
     file.seek(0)
     if file.read(len(_NUMPY)) == _NUMPY:
@@ -205,9 +209,9 @@ def _check_unpacked(sizes: Sequence[int], most_bytes: int | None) -> None:
 
 
 def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return arrays as a NumPy archive (npz); names may hold slashes, as ``dense256/W`` does."""
+    """Return arrays as a NumPy archive (npz); names may contain slashes, such as ``dense256/W``."""
     buffer = io.BytesIO()
-    with ZipFile(buffer, "w") as archive:  # as numpy.savez writes it, which has arguments by some names itself
+    with ZipFile(buffer, "w") as archive:  # the format of numpy.savez, which reserves some names for arguments
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
@@ -215,12 +219,12 @@ def archive_of(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 
 def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
-    """Write one file whole or not at all; raises OutputError naming the path that cannot be written.
+    """Write a file whole or not at all; raises OutputError naming an unwritable path.
 
     Args:
-        path: where to.
-        content: of the file.
-        follow: whether a link there is followed, as one that a person names; else the file takes its place.
+        path: path of the file.
+        content: content of the file.
+        follow: whether to write through a link, as for paths named by a person; else the file replaces the link.
     """
     with naming(path):
         check_target(path)
@@ -233,14 +237,14 @@ def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
 
 
 def check_target(path: Path) -> None:
-    """Refuse a folder where a file is to be written; raises OutputError."""
+    """Refuse a folder in place of a file; raises OutputError."""
     if path.is_dir():
         raise OutputError(f"{path}: expected a place for a file, got a folder; name another folder for the results")
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Turn the system's errors into one message with the path that was asked for."""
+    """Turn the system's errors into a single message with the requested path."""
     try:
         yield
     except OSError as error:
@@ -274,11 +278,11 @@ def _header(member: Readable, what: str) -> tuple[tuple[int, ...], bool, np.dtyp
     try:
         version = np.lib.format.read_magic(member)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers that an older Python wrote, or that are no header
+            warnings.simplefilter("ignore")  # about headers from older Pythons, or invalid headers
             shape, fortran, dtype = _HEADERS[version](member)
     except (BadZipFile, zlib.error):
         raise
-    except Exception as error:  # NumPy's own text advises to unpickle
+    except Exception as error:  # NumPy's text recommends unpickling
         raise FileError(f"{what} has no header of a plain array") from error
     return shape, fortran, dtype
 

@@ -1,6 +1,6 @@
-"""Synonyms in PyTorch, DeepSpeed, Megatron, Keras and papers, for messages about keys that ipusim does not know.
+"""Synonyms from PyTorch, DeepSpeed, Megatron, Keras and papers, for messages about unknown keys.
 
-They are no second names: a scenario with one is refused, and the message says ours.
+Synonyms are no aliases: a scenario with a synonym is refused, and the message names ipusim's key.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-#: By our word, those that others have for it, written as they do; case and separators do not count.
+#: Foreign words per word of ipusim, in their original spelling; case and separators do not matter.
 FOREIGN: Final[Mapping[str, str]] = {
     # keys of a scenario
     "auto_select_ipus": "num_ipus ipus n_ipus num_gpus gpus n_gpus num_devices devices world_size nproc_per_node "
@@ -48,13 +48,13 @@ FOREIGN: Final[Mapping[str, str]] = {
     "evaluate": "eval validation evaluation",
     "optimizer": "optim opt",
     "prefetch_depth": "prefetch_factor prefetch num_prefetch",
-    # of data
+    # keys of data
     "hold_out": "validation_split val_split val_fraction test_size test_split validation_fraction",
     "classes": "num_classes n_classes",
     "samples": "num_samples n_samples dataset_size",
     "length": "seq_len sequence_length seq_length max_seq_len max_length context_length block_size",
     "vocabulary": "vocab_size vocab",
-    # of layers and stages
+    # keys of layers and stages
     "units": "out_features hidden_units hidden_size hidden_dim out_dim output_size features",
     "filters": "out_channels channels",
     "strides": "stride",
@@ -71,7 +71,7 @@ FOREIGN: Final[Mapping[str, str]] = {
     "forward": "fwd forward_cycles forward_time",
     "backward": "bwd backward_cycles backward_time",
     "update": "weight_update step_cycles",
-    # of optimizers
+    # keys of optimizers
     "learning_rate": "lr alpha step_size eta base_lr",
     "beta_1": "adam_beta1 betas b1",
     "beta_2": "adam_beta2 b2",
@@ -166,7 +166,7 @@ FOREIGN: Final[Mapping[str, str]] = {
 
 
 def folded(word: str) -> str:
-    """Return a word without what spellings differ in: case, and separators between its parts."""
+    """Return a word without differences in spelling: case, and separators between parts."""
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
 
@@ -180,7 +180,7 @@ def _ours() -> Mapping[str, tuple[str, ...]]:
 
 
 def ours(word: str) -> tuple[str, ...]:
-    """Return the keys of ipusim for a foreign word, the likeliest first; empty for an unknown word.
+    """Return ipusim's keys for a foreign word, likeliest first; empty for an unknown word.
 
     >>> ours("lr"), ours("BatchNorm2d")
     (('learning_rate',), ('batch_norm',))

@@ -1,4 +1,4 @@
-"""JSON from anywhere, part by part: memory follows the largest element, not the file."""
+"""JSON from untrusted sources, read in parts: memory follows the largest element, not the file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 from ipusim.base.errors import FileError
 from ipusim.base.files import Readable
 
-#: Bytes that are read at a time, and characters of the largest element.
+#: Bytes per read, and most characters of an element.
 _CHUNK: Final = 1 << 20
 _MOST_VALUE: Final = 1 << 24
-#: Characters behind a number that may be a part of it: the beginning of an exponent.
+#: Characters after a number that may continue the number: the start of an exponent.
 _MAY_GO_ON: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _BLANK: Final = ("", " ", "\t", "\r", "\n")
@@ -23,10 +23,10 @@ _DECODER: Final = json.JSONDecoder()
 
 
 class JsonStream:
-    """The elements of a JSON text, in their order.
+    """The elements of a JSON text, in order.
 
     Attributes:
-        most_bytes: bytes of the text at most.
+        most_bytes: largest size of the text, in bytes.
 
     >>> import io
     >>> stream = JsonStream(io.BytesIO(b'{"rank": 1, "events": [2, 3]}'), "trace.json", 100)
@@ -35,14 +35,14 @@ class JsonStream:
     """
 
     def __init__(self, file: Readable, called: str, most_bytes: int) -> None:
-        """Read ``file``, which messages call ``called``, up to ``most_bytes``."""
+        """Read ``file``, named ``called`` in messages, up to ``most_bytes``."""
         self._file, self._called = file, called
         self._left = self.most_bytes = most_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
         self._text, self._at, self._line, self._ended = "", 0, 1, False
 
     def peek(self) -> str:
-        """Return the next character that is no white space; nothing at the end. Raises FileError as all others do."""
+        """Return the next character that is not white space; empty at the end. Every method may raise FileError."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
@@ -51,7 +51,7 @@ class JsonStream:
                 return ""
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of the mapping that comes next; a caller reads its value before the next one."""
+        """Yield the keys of the next mapping; the caller must read every value before the next key."""
         for _ in self._between("{", "}"):
             key = self.value()
             if not isinstance(key, str):
@@ -60,12 +60,12 @@ class JsonStream:
             yield key
 
     def items(self, may_be_open: bool = False) -> Iterator[Any]:
-        """Yield the values of the list that comes next; if it ``may_be_open``, the file may end behind any of them."""
+        """Yield the values of the next list; with ``may_be_open``, the file may end after any value."""
         for _ in self._between("[", "]", may_be_open):
             yield self.value()
 
     def value(self) -> Any:
-        """Return the value that comes next, as a whole."""
+        """Return the next value, as a whole."""
         if self._text[self._at : self._at + 1] in _BLANK and not self.peek():
             raise self._wrong("expected a value, got the end of the file: it is cut off")
         while True:
@@ -87,7 +87,7 @@ class JsonStream:
             return value
 
     def _between(self, opening: str, closing: str, may_be_open: bool = False) -> Iterator[None]:
-        """Yield before each element between two brackets."""
+        """Yield before every element between two brackets."""
         self._take(opening)
         if self.peek() == closing:
             self._at += 1
@@ -96,7 +96,7 @@ class JsonStream:
             if may_be_open and not self.peek():
                 return
             yield
-            # One match takes the comma and the white space behind it, if both have been read.
+            # A single match takes the comma and the following white space, if both have been read.
             if comma := _COMMA.match(self._text, self._at):
                 self._at = comma.end()
                 continue
@@ -107,7 +107,7 @@ class JsonStream:
                 return
 
     def _take(self, characters: str) -> None:
-        """Go on behind one of ``characters``, which comes next."""
+        """Skip the next character, which must be in ``characters``."""
         here = self.peek()
         if not here or here not in characters:
             got = repr(here) if here else "the end of the file: it is cut off"
@@ -115,7 +115,7 @@ class JsonStream:
         self._at += 1
 
     def _read(self) -> bool:
-        """Read more behind what is left; whether there was any."""
+        """Read a further part; return whether any was left."""
         if self._ended:
             return False
         left = len(self._text) - self._at

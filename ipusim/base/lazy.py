@@ -1,4 +1,4 @@
-"""Names that a package offers, whose imports are carried out when they are first used."""
+"""Names of a package with deferred imports, carried out on first use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a module that offers what it imports for type checkers.
+    """Return ``__getattr__`` and ``__dir__`` of a module that imports its names for type checkers.
 
-    Each name then stands once, in ``if TYPE_CHECKING:``, where type checkers and editors find it, and to import the
-    module costs nothing: an import there is carried out when one of its names is first used. ``__all__`` is made of
-    these names where the module has none::
+    The names are listed once, under ``if TYPE_CHECKING:``, for type checkers and editors. Importing the module costs
+    nothing: an import in the block runs on the first use of its names. ``__all__`` defaults to the names in the
+    block::
 
         if TYPE_CHECKING:
             from ipusim.hardware.system import System
@@ -23,7 +23,7 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
             __getattr__, __dir__ = lazy(__name__)
 
     Args:
-        module: its name.
+        module: name of the module.
     """
     names = vars(sys.modules[module])
 
@@ -38,7 +38,7 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     def find(name: str) -> Any:
         if name == "__all__":
             return sorted(imports())
-        if name.startswith("__") or name not in imports():  # Python itself asks for others
+        if name.startswith("__") or name not in imports():  # Python looks up further dunder names
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         exec(compile(ast.Module([imports()[name]], []), names["__file__"], "exec"), names)
         return names[name]

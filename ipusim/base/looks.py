@@ -1,4 +1,4 @@
-"""How a thing looks in pictures, as data that its own table holds; only render/ draws it."""
+"""The look of an object in pictures, as data beside the object; only render/ draws."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, hatching and name of one thing, and of all that is drawn like it.
+    """Colour, hatching and name of an object in pictures; several objects may share a look.
 
-    Hues are from the palette of Okabe and Ito ("Color Universal Design", 2008), which
-    holds for colour-blind eyes, some darkened or lightened so that no two looks of one
-    picture have the same lightness: in grey print they can be told apart. Those that come
-    closest in grey to a neighbour are hatched.
+    Hues are from the palette of Okabe and Ito ("Color Universal Design", 2008) for colour-blind readers, partly
+    darkened or lightened so that looks of a picture differ in lightness and stay distinct in grey print. Looks with
+    similar lightness are hatched.
 
     Attributes:
-        name: in the legend.
+        name: name in the legend.
         face, ink: colour of the box and of its hatching, ``#rrggbb``.
         hatch: matplotlib's hatch pattern, empty for none.
-        number: colour of a micro-batch number on it.
-        word: written into boxes that bear no number, where it fits.
-        narrowest: points of width below which it cannot be told from other looks.
-        essential: whether no picture leaves it out, however short it is: what an IPU does with its stage.
+        number: colour of a micro-batch number on the box.
+        word: text in boxes without a number, if wide enough.
+        narrowest: width in points below which the look becomes indistinct.
+        essential: whether pictures always show the box, however short, as for an IPU's work on stages.
     """
 
     name: str
@@ -35,7 +34,7 @@ class Look:
 
 
 def key_of(words: str) -> str:
-    """Return words as a key of JSON, in snake_case.
+    """Convert words to a JSON key in snake_case.
 
     >>> key_of("inter-IPU copy buffers")
     'inter_ipu_copy_buffers'

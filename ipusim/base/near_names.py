@@ -1,4 +1,4 @@
-"""The nearest known name for an unknown one: a misspelling, or a synonym."""
+"""The nearest known name for an unknown name: a misspelling, or a synonym."""
 
 from __future__ import annotations
 
@@ -9,26 +9,23 @@ from typing import Final
 
 from ipusim.base.foreign_words import folded, ours
 
-#: How much two names have in common where one may stand for the other, as difflib measures it; at 0.5 half of all
-#: English words are near some key of a scenario.
+#: Least similarity of names for a suggestion, by difflib's measure; at 0.5, half of the English words resemble some key
+#: of a scenario.
 _ALIKE: Final = 0.55
-#: Names that a hint offers at most: where several have the same words, and where several are one mistake away, as
-#: short ones often are.
+#: Most names in a hint: for names with the same words, and for names a single typing mistake away, which are often
+#: short.
 _FEW: Final = 3
 _MOST: Final = 5
-#: Names that a message lists at most, and of more the nearest.
+#: Most names listed in a message, and number of the nearest names listed of a longer list.
 _LISTED: Final = 24
 _NEAREST: Final = 12
-#: Digits of a number in a name that are looked at, for int() takes long over very many.
+#: Digits read of a number in a name, as int() is slow for very many.
 _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"\d+")
 
 
 def same(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name out of ``names`` that ``wrong`` is but for case and separators, or that others call so.
-
-    None where there is none.
-    """
+    """Return the name equal to ``wrong`` apart from case and separators, or a synonym of ``wrong``, or None."""
     if not isinstance(wrong, str):
         return None
     known = list(names)
@@ -37,19 +34,18 @@ def same(wrong: object, names: Iterable[str]) -> str | None:
 
 
 def nearest(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name out of ``names`` that is nearest to ``wrong`` in any case, or None where none is near.
+    """Return the name nearest to ``wrong`` regardless of case, or None if no name is near.
 
-    What others call one of them is as near as can be.
+    Synonyms are nearest.
     """
     return next(iter(all_nearest(wrong, names)), None)
 
 
 def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
-    """Return the names out of ``names`` that are nearest to ``wrong`` in any case, several where they are equally near.
+    """Return the names nearest to ``wrong`` regardless of case, several if equally near.
 
-    Nearest are what others call so, then names that one mistake of a letter makes ``wrong`` of, then the next smaller
-    and larger one of names that differ from it in their number, then names that have all of its words, and last the
-    name that looks most like it.
+    The order of preference: synonyms, names a single typing mistake away, names with the next smaller and larger
+    number, names that contain the words of ``wrong``, and finally the most similar name.
 
     >>> all_nearest("pod32", ("m2000", "pod16", "pod64", "pod256"))
     ['pod16', 'pod64']
@@ -68,12 +64,12 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
 
 
 def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names out of ``names`` that one mistake of a letter makes ``wrong`` of in any case, at most a few."""
+    """Return a few names that differ from ``wrong`` by a single typing mistake, regardless of case."""
     return by_likeness(wrong, [name for name in names if _one_mistake(wrong.lower(), name.lower())])[:_MOST]
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
-    """Return ``names`` sorted by likeness to ``wrong``, the most similar first; unsorted where that is no text."""
+    """Return ``names`` sorted by similarity to ``wrong``, most similar first; unsorted if ``wrong`` is no text."""
     if not isinstance(wrong, str):
         return list(names)
     matcher = SequenceMatcher(b=wrong.lower())
@@ -86,8 +82,9 @@ def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
 
 
 def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
-    """Return names with commas between them for a message: of many those that look most like ``wrong``, and how many
-    others there are; ``more`` says where these stand.
+    """Return names separated by commas, for a message; a long list shows the nearest to ``wrong`` and the rest's count.
+
+    ``more`` says where to find the rest.
     """
     if len(names) <= _LISTED:
         return ", ".join(names)
@@ -96,7 +93,7 @@ def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
 
 
 def _one_mistake(wrong: str, right: str) -> bool:
-    """Whether one letter too many, too few or wrong, or two in each other's place, make ``wrong`` of ``right``."""
+    """Whether an extra, missing, wrong or swapped letter turns ``right`` into ``wrong``."""
     if not wrong or not right or len(wrong) == len(right) == 1:
         return False
     at = next((at for at, (one, other) in enumerate(zip(wrong, right, strict=False)) if one != other), len(right))
@@ -106,7 +103,7 @@ def _one_mistake(wrong: str, right: str) -> bool:
 
 
 def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names of the next smaller and the next larger number, of those that are ``wrong`` but for a number."""
+    """Return the names with the next smaller and the next larger number, if names equal ``wrong`` otherwise."""
     if len(numbers := _NUMBER.findall(wrong)) != 1:
         return []
     number = int(numbers[0][:_DIGITS])
@@ -120,18 +117,18 @@ def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
 
 
 def _by_words(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names that have all words of ``wrong``, and more, if they are few."""
+    """Return the names that contain the words of ``wrong`` and more, if they are few."""
     words = {*re.split(r"[\W_]+", wrong)} - {""}
     having = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
     return by_likeness(wrong, having) if len(having) <= _FEW else []
 
 
 def expected_last(got: str, hint: str, expected: str) -> str:
-    """Return a message whose hint comes before what is expected, which is long to tell."""
+    """Return a message with the hint before the expectation, which is longer."""
     return f"{got}{hint} Expected {expected}" if hint.endswith("?") else f"{got}{hint}; expected {expected}"
 
 
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:
-    """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing when none is near."""
+    """Return ``; did you mean ...?`` with the nearest of ``names``, or an empty text."""
     *others, last = [repr(name) if quoted else name for name in all_nearest(wrong, names)] or [""]
     return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""

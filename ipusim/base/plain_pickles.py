@@ -1,4 +1,4 @@
-"""Pickles that hold plain containers and NumPy arrays, read without running anything that they name."""
+"""Pickles of plain containers and NumPy arrays, read without running any named code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def unpickled(content: bytes) -> Any:
     """Return the contents of a pickle: numbers, texts, lists, tuples, dictionaries and NumPy arrays.
 
     Raises:
-        FileError: for a pickle that names anything else, and for damaged bytes; its text is the reason.
+        FileError: for a pickle with any further name, and for damaged bytes; its text is the reason.
     """
     try:
         return _Plain(io.BytesIO(content), encoding="bytes").load()
@@ -27,19 +27,19 @@ def unpickled(content: bytes) -> Any:
 
 
 def _empty(*_: object) -> np.ndarray[Any, Any]:
-    """Return an array without elements, whose own state follows in the pickle."""
+    """Return an array without elements, whose state follows in the pickle."""
     return np.empty(0, np.int8)
 
 
 def _bytes(text: str, _: str = "") -> bytes:
-    """Return bytes that Python 3 has pickled for Python 2, as a text of them."""
+    """Return bytes that Python 3 pickled for Python 2, as text."""
     return text.encode("latin1")
 
 
-#: What pickles of NumPy arrays name, and what is called for it.
+#: Names in pickles of NumPy arrays, with the function called for every name.
 _KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("numpy", "dtype"): np.dtype,
-    ("numpy", "ndarray"): _empty,  # never called, but handed to the next
+    ("numpy", "ndarray"): _empty,  # never called, only passed on to _reconstruct
     ("numpy.core.multiarray", "_reconstruct"): _empty,
     ("numpy._core.multiarray", "_reconstruct"): _empty,
     ("_codecs", "encode"): _bytes,
@@ -48,7 +48,7 @@ _KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
 
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Return the function that builds an array; raises FileError for any other name."""
+        """Return the function that builds an array; raises FileError for any further name."""
         if (module, name) not in _KNOWN:
             raise FileError(f"expected plain containers and NumPy arrays, got a pickle of {module}.{name}")
         return _KNOWN[module, name]

@@ -1,4 +1,4 @@
-"""What the process prints, wherever it goes: no stream, encoding or reader that left may break a run."""
+"""Printed output to any destination: no stream, encoding or departed reader may break a run."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import sys
 from collections.abc import Callable
 from typing import Final, TextIO
 
-#: What stands for a character that an encoding has not, as wide as that, so that tables keep their columns.
+#: Substitutes for characters missing from an encoding, of equal width, to keep the columns of tables.
 _INSTEAD: Final = {"→": ">", "µ": "u", "…": "."}
 _ERRORS: Final = "ipusim"
 
 
 class _Outlet(io.TextIOWrapper):
-    """Standard output whose reader may close the pipe (``| head``): text written after that is dropped.
+    """Standard output whose reader may close the pipe (``| head``): later text is dropped.
 
-    Another failure of standard output, such as of a full disk, is raised, and once: Python would raise
-    it again at its end. Nothing can be told of a broken standard error.
+    Any further failure, such as a full disk, is raised once; Python would raise the error again at exit. Failures of
+    standard error are silent.
 
-    It stands above the buffer, not below: an interrupt in a raw stream of Python's, between the system's write and its
-    return, would leave in the buffer what is printed already, and print it twice.
+    The class wraps the buffer, not the raw stream: an interrupt in a raw stream written in Python, between the system's
+    write and the return, would leave printed text in the buffer, and print the text twice.
     """
 
     def write(self, text: str, /) -> int:
@@ -46,9 +46,9 @@ class _Outlet(io.TextIOWrapper):
 
 
 def prepare_streams() -> None:
-    """Make standard output and error take every text, closed ones too."""
+    """Make standard output and error accept every text, even if closed."""
     codecs.register_error(_ERRORS, _replace)
-    # A closed stream's number would go to the next file that is opened, and what is printed into that.
+    # The next opened file would get the number of a closed stream, and with the number the printed text.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
@@ -67,23 +67,23 @@ def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int)
 
 
 class NumberedLines(io.TextIOBase):
-    """A stream whose lines begin with the number of the host that prints them, where several take turns in a process.
+    """A stream whose lines begin with the number of the printing host, for several hosts in a process.
 
-    A line is written when it is complete; what a host without a number prints is written unchanged.
+    A line is written when complete; text from a host without a number is written unchanged.
     """
 
     def __init__(self, stream: TextIO, number: Callable[[], int | None]) -> None:
-        """Take the stream that lines go to, and the function that returns the number."""
+        """Take the output stream, and the function that returns the number."""
         self._stream, self._number = stream, number
         self._begun: dict[int, str] = {}
 
     @property
-    def encoding(self) -> str:  # type: ignore[override]  # of the library it cannot be set either
-        """The encoding of the stream."""
+    def encoding(self) -> str:  # type: ignore[override]  # read-only in the library, too
+        """Encoding of the stream."""
         return self._stream.encoding
 
     def write(self, text: str, /) -> int:
-        """Print the lines that are whole now."""
+        """Print the complete lines."""
         if (number := self._number()) is None:
             return self._stream.write(text)
         *lines, self._begun[number] = (self._begun.get(number, "") + text).split("\n")
@@ -104,7 +104,7 @@ class NumberedLines(io.TextIOBase):
         return self._stream.fileno()
 
     def finish(self) -> None:
-        """Print the lines that have not ended."""
+        """Print the incomplete lines."""
         for number, line in sorted(self._begun.items()):
             if line:
                 self._stream.write(f"[{number}] {line}\n")
@@ -112,7 +112,7 @@ class NumberedLines(io.TextIOBase):
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """Stand in for characters that cannot be encoded; bytes of a file's name that were no text show as \\xff."""
+    """Substitute characters missing from the encoding; undecodable bytes of file names show as \\xff."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]

@@ -1,7 +1,7 @@
-"""Quantities with units, read from text such as ``1.325 GHz`` and printed back for people.
+"""Quantities with units, read from text such as ``1.325 GHz`` and formatted for people.
 
-Values inside ipusim are plain integers in base units (bytes, hertz, nanoseconds)
-or exact fractions; names carry the unit (``_bytes``, ``_hz``, ``_cycles``).
+Values inside ipusim are plain integers in base units (bytes, hertz, nanoseconds) or exact fractions; names carry the
+unit (``_bytes``, ``_hz``, ``_cycles``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SECONDS: Final = {
     "µs": Fraction(1, 10**6),
     "ns": Fraction(1, 10**9),
 }
-#: Of what outlasts a run. Columns of measured stages do not take them: ``forward min`` is a minimum there.
+#: Times beyond a single run. Columns of measured stages use shorter units, as ``forward min`` is a minimum there.
 _LONG: Final = {**_SECONDS, "min": Fraction(60), "h": Fraction(3600), "d": Fraction(86400)}
 _SAMPLES: Final = {
     f"{prefix}{unit}".strip(): Fraction(factor)
@@ -41,7 +41,7 @@ _SAMPLES: Final = {
     if prefix or unit
 }
 
-#: Kinds of quantity: the units that each accepts, and an example for messages.
+#: Kinds of quantity: accepted units, and an example for messages.
 UNITS: Final = {
     "bytes": (_BYTES, "624 KiB"),
     "bytes per second": (_RATES, "64 GB/s"),
@@ -57,7 +57,7 @@ UNITS: Final = {
 
 @dataclass(frozen=True)
 class Unit:
-    """Annotation of a number that is read with a unit of a kind.
+    """Annotation of a number that is read with a unit of a given kind.
 
     Attributes:
         kind: a key of :data:`UNITS`.
@@ -66,9 +66,9 @@ class Unit:
     kind: str
 
 
-#: A number with a comma, and what stands behind it.
+#: A number with a comma, followed by a unit.
 _COMMA: Final = re.compile(r"\s*([+-]?\d{1,18}),(\d{1,18})(\s*[^\s\d,.][^,]*)?")
-#: Digits between commas that stand for thousands.
+#: Digits between commas that separate thousands.
 _THOUSAND: Final = 3
 _NUMBER: Final = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)\s*([^\s\d_].*?)?\s*")
 
@@ -76,8 +76,8 @@ _NUMBER: Final = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-
 def parse_quantity(text: str, kind: str) -> Fraction:
     """Return the exact value of ``text`` in the base unit of ``kind`` (a key of :data:`UNITS`).
 
-    A number without a unit is taken in the base unit. Raises QuantityError when
-    the text is no number or its unit is not one of the kind's.
+    A number without a unit is in the base unit. Raises QuantityError for a text without a number, or with a unit of
+    another kind.
 
     >>> parse_quantity("624 KiB", "bytes")
     Fraction(638976, 1)
@@ -99,7 +99,7 @@ def parse_quantity(text: str, kind: str) -> Fraction:
 
 
 def with_point(text: str) -> list[str]:
-    """Return the possible meanings of a number with a comma: one with a point, or thousands; nothing for another text.
+    """Return the possible meanings of a number with a comma: a decimal number, or thousands; empty otherwise.
 
     >>> with_point("5,5 us"), with_point("1,024 KiB")
     (['5.5 us'], ['1.024 KiB', '1024 KiB'])
@@ -112,7 +112,7 @@ def with_point(text: str) -> list[str]:
 
 
 def format_numbers(count: int) -> str:
-    """Return which numbers ``count`` things have, counted from 0, as words that follow "expected an IPU".
+    """Return the valid numbers of ``count`` items, as words that follow "expected an IPU".
 
     >>> format_numbers(4), format_numbers(1)
     ('from 0 to 3', 'numbered 0')
@@ -138,12 +138,12 @@ def format_rate(bytes_per_s: float) -> str:
     return f"{bytes_per_s:.4g} B/s"
 
 
-#: Seconds from which on they are whole, with separators: four digits would be in powers of ten.
+#: Times from this number of seconds on are whole, with separators: four digits would need powers of ten.
 _WHOLE_S: Final = 10_000
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a time for people with four digits at least: ``format_seconds(3.7e-6) == '3.7 us'``."""
+    """Return a time for people with at least four digits: ``format_seconds(3.7e-6) == '3.7 us'``."""
     if abs(seconds) >= _WHOLE_S:
         return f"{seconds:,.0f} s"
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -153,12 +153,12 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_figure(number: float, digits: int = 3) -> str:
-    """Return a number for people, to so many digits at least: ``format_figure(0.0412) == '0.0412'``."""
+    """Return a number for people, with at least ``digits`` digits: ``format_figure(0.0412) == '0.0412'``."""
     return f"{number:,.0f}" if abs(number) >= 10 ** (digits - 1) else f"{number:.{digits}g}"
 
 
 def enumerated(words: Iterable[object], most: int | None = None) -> str:
-    """Return words as a sentence lists them: of more than ``most`` so many, and how many more there are.
+    """Return words as an English list; after ``most`` words the list ends with a count.
 
     >>> enumerated(["gpipe", "1f1b", "zbv"]), enumerated(["gpipe", "1f1b", "zbv"], 1)
     ('gpipe, 1f1b and zbv', 'gpipe and 2 more')
@@ -170,7 +170,7 @@ def enumerated(words: Iterable[object], most: int | None = None) -> str:
 
 
 def enumerated_rows(numbers: Iterable[int], name: Callable[[int], object] = str) -> str:
-    """Return ascending numbers by their names as a sentence lists them, three or more in a row by the first and last.
+    """Return named ascending numbers as an English list, with runs of three or more as "a to b".
 
     >>> enumerated_rows([0, 2, 3, 4], "abcde".__getitem__)
     'a and c to e'
@@ -183,7 +183,7 @@ def enumerated_rows(numbers: Iterable[int], name: Callable[[int], object] = str)
 
 
 def counted(number: int, noun: str, ending: str = "s") -> str:
-    """Return a number of things; ``ending`` makes the noun a plural.
+    """Return a count with its noun; ``ending`` makes the plural.
 
     >>> counted(1, "point"), counted(0, "point"), counted(2000, "micro-batch", "es")
     ('1 point', '0 points', '2,000 micro-batches')
@@ -192,7 +192,7 @@ def counted(number: int, noun: str, ending: str = "s") -> str:
 
 
 def numbered(noun: str, numbers: Sequence[int]) -> str:
-    """Return things by their ascending numbers.
+    """Return a noun with ascending numbers.
 
     >>> numbered("IPU", [3]), numbered("IPU", [0, 2, 3, 4])
     ('IPU 3', 'IPUs 0 and 2 to 4')

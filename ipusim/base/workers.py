@@ -1,6 +1,6 @@
-"""Worker processes of this machine, which leave with the process that began them.
+"""Worker processes on this machine, which end with the parent process.
 
-Little is imported here, so that workers begin to start before their parent has imported what they work with.
+Imports are few, so that workers start before the parent has imported the code for the work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import joblib
 
-#: Seconds after which a worker looks for its parent again.
+#: Seconds between a worker's checks of its parent.
 _WATCH_S: Final = 0.5
 T = TypeVar("T")
 
@@ -27,17 +27,17 @@ def side_by_side(
     workers: int,
     batch_size: int | Literal["auto"] = "auto",
 ) -> Generator[T, None, None]:
-    """Yield a function's results for the arguments of each call, in the order in which the calls end.
+    """Yield a function's results for every call's arguments, in order of completion.
 
     Args:
-        function: one of a module, which workers import.
-        calls: the arguments of each; the first ones begin first.
-        workers: the number of processes; one, too, is another process than this.
-        batch_size: calls that a worker takes at once; ``auto`` takes more of short ones.
+        function: function of a module, which workers import.
+        calls: arguments per call; calls begin in this order.
+        workers: number of processes; a single worker is a separate process, too.
+        batch_size: calls per task of a worker; ``auto`` groups short calls.
 
-    Raises BrokenProcessPool for a worker that is ended from outside.
+    Raises BrokenProcessPool for a worker ended from outside.
     """
-    if workers == 1:  # joblib would call the function in this process, which a call may end
+    if workers == 1:  # joblib would run the call in this process, which a call may end
         context = get_context("spawn")
         pool = ProcessPoolExecutor(1, context, initializer=_leave_with, initargs=(os.getpid(),))
         futures = [pool.submit(function, *arguments) for arguments in calls]
@@ -50,17 +50,17 @@ def side_by_side(
     parallel = joblib.Parallel(workers, return_as="generator_unordered", batch_size=batch_size, **options)
     ended = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
     try:
-        # "yield from" would close it before "finally" does, with joblib's warning of calls that are left undone.
+        # "yield from" would close the generator before "finally", with joblib's warning about unfinished calls.
         for result in ended:  # noqa: UP028
             yield result
     finally:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of calls that an interrupt leaves undone
+            warnings.simplefilter("ignore")  # about calls left unfinished by an interrupt
             ended.close()
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker process soon after its parent: one that was killed ends no workers, which would wait."""
+    """End this worker process soon after its parent: a killed parent ends no workers, which would wait."""
 
     def watch() -> None:
         while os.getppid() == parent:
