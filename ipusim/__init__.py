@@ -1,15 +1,11 @@
 """ipusim: a discrete-event simulator of pipeline execution on Graphcore IPUs.
 
-What ``import ipusim`` offers needs no other module of the package: a
-:class:`Request` of options by a scenario's own keys (:func:`request`), a
-:class:`Run` of it (:func:`run`), a :class:`Comparison` of schedules on it
-(:func:`compare`), a :class:`Sweep` of other values for its options
-(:func:`sweep`), a :class:`Suggestion` of the best plan for it
-(:func:`suggest`), a :class:`RunFolder` of what a run has written (:func:`load`), and a
-page of such folders (:func:`report`). A schedule of your own is a function from a
-:class:`Shape` to an :class:`Order` under the decorator :func:`schedule`; :func:`show`
-prints an Order.
-Each is imported when it is first asked for.
+``import ipusim`` alone offers: a :class:`Request` with options under a scenario's keys (:func:`request`), a
+:class:`Run` of a request (:func:`run`), a :class:`Comparison` of schedules (:func:`compare`), a :class:`Sweep` over
+values of options (:func:`sweep`), a :class:`Suggestion` of the best plan (:func:`suggest`), a :class:`RunFolder` with
+the results of a run (:func:`load`), and a page about several folders (:func:`report`). A new schedule is a function
+from a :class:`Shape` to an :class:`Order` under the decorator :func:`schedule`; :func:`show` prints an Order. Imports
+are deferred until first use.
 """
 
 from typing import TYPE_CHECKING

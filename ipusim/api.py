@@ -1,13 +1,13 @@
-"""The door of the simulator: what the application and Graphcore's API build on.
+"""The interface of the simulator to the application and to Graphcore's API.
 
-The road of a run, and the values on it::
+The steps of a run, and their values::
 
     job = assemble(Request.from_dict({...}))
     run = execute(job)
     run.timeline, run.summary
 
-Beside it stand the simulator's rooms, as namespaces: each lists its public names in its own ``__all__``. All is
-imported when it is first used.
+The simulator's rooms are available as namespaces: every room lists its public names in ``__all__``. Imports are
+deferred until first use.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From an Order to a Plan: one lowering for each sync mode, and passes that add side instructions."""
+"""Lowering of an Order to a Plan: a lowering per sync mode, and side instructions."""

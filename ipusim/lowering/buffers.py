@@ -1,9 +1,9 @@
-"""How many tensors may wait between the stage that makes them and the one that takes them, whatever the times.
+"""Bounds on the tensors that wait between a producing and a consuming stage, whatever the durations.
 
-A receiver lets its sender know how far it is by what it sends back alone: a pass of the sender that takes something
-which the receiver makes no earlier than a pass of its own comes behind that pass. All that the sender makes before
-the first such pass may lie with the receiver already. What goes on over third IPUs is left out, so that the
-number is a bound; under 1F1B it is what the schedule keeps.
+A sender sees the receiver's progress only in returned tensors. The first proof that the receiver has run pass ``p`` is
+a sender's pass with an input that the receiver made in ``p`` or later. Tensors sent before this proof may still wait
+for ``p``. Dependencies via third IPUs are ignored, which makes the number an upper bound; under 1F1B the bound equals
+the number of tensors kept by the schedule.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ipusim.pipeline.instructions import any_of
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.shape import Column, PlanShape
 
-#: Position behind every pass.
+#: Position after every pass.
 _NEVER = np.iinfo(np.int64).max
 
 
 def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
-    """Return the most micro-batches that may wait between each stage and each consumer of its output.
+    """Return the most micro-batches that may wait between every stage and every consumer of its output.
 
-    ``passes`` has the columns of an Order, shape (passes, 4), in the order of each IPU.
+    ``passes`` has the columns of an Order, shape (passes, 4), in the order of every IPU.
     """
     _, kind, stage, micro_batch = passes.T
     back = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
     rows = np.flatnonzero(back | (kind == Pass.FORWARD))
     copies = len(shape.copies)
-    at = np.full((copies, 2, shape.stages, shape.micro_batches), _NEVER)  # by copy, way, stage, micro-batch
+    at = np.full((copies, 2, shape.stages, shape.micro_batches), _NEVER)  # by copy, direction, stage, micro-batch
     at[micro_batch[rows] % copies, back[rows].astype(int), stage[rows], micro_batch[rows]] = rows
     pairs = [(stage, stage + 1) for stage in range(shape.stages - 1)]
     if shape.training:
@@ -36,9 +36,9 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
 
 
 def _waiting(shape: PlanShape, at: Column, source: int, target: int) -> int:
-    """Return the most tensors that may wait on the way from one stage to its neighbour.
+    """Return the most tensors that may wait between a stage and a neighbour.
 
-    ``at`` are the positions of passes that make and take tensors in the orders of their IPUs.
+    ``at`` has the positions of producing and consuming passes within the orders of their IPUs.
     """
     back, most = int(target < source), 1
     for copy, mapping in enumerate(shape.copies):
@@ -52,7 +52,7 @@ def _waiting(shape: PlanShape, at: Column, source: int, target: int) -> int:
 
 
 def _known(shape: PlanShape, at: Column, receiver: int, sender: int, taken: Column) -> Column:
-    """Return for each position of the receiver the first one of the sender that must come behind it."""
+    """Return the sender's first position that must follow, for every position of the receiver."""
     sent, used = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for copy, back, stage in np.ndindex(at.shape[:-1]):
         mapping = shape.copies[copy]

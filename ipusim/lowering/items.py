@@ -1,4 +1,4 @@
-"""Instructions of a Plan before they are sorted: rows with their sort keys, in any order."""
+"""Unsorted instructions of a Plan: rows with sort keys, in any order."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy.typing as npt
 
 from ipusim.pipeline.instructions import NONE, Table
 
-#: Rows of items, an item a column: where they belong, and of an instruction all but its IPU, which is the first.
+#: Rows of items, an item per column: the sort key, followed by the instruction without its IPU, the first key.
 COLUMNS: Final = ("ipu", "step", "rank", "turn", "around", "code", "stage", "micro_batch", "number")
 Items = npt.NDArray[np.int64]
-#: Values of ``around`` reach from its negative to it.
+#: Largest absolute value of ``around``.
 _MOST_AROUND: Final = 8
 
 
 class SortKey(NamedTuple):
-    """The sort key of items: columns of one length, or one number for all.
+    """The sort key of items: columns of equal length, or a common number.
 
     Attributes:
-        ipu: on which IPU.
-        step: in which time-step; 0 where there are none.
-        rank: in which part of it.
-        turn: of several in one part, which comes first.
-        around: before (negative) or after the pass of that turn.
+        ipu: IPU of the instruction.
+        step: time-step; 0 without time-steps.
+        rank: part of the time-step.
+        turn: order within the part.
+        around: place before (negative) or after the pass of that turn.
     """
 
     ipu: npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class SortKey(NamedTuple):
     around: int = 0
 
     def of(self, own: npt.NDArray[np.bool_], around: int = 0) -> SortKey:
-        """Return the keys ``around`` the passes that ``own`` picks of those at these keys."""
+        """Return the keys of the passes selected by ``own``, with a place ``around`` the pass."""
         step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (self.step, self.turn))
         return SortKey(self.ipu[own], step, self.rank, turn, around)
 
@@ -47,7 +47,7 @@ def items(
     micro_batch: npt.NDArray[np.int64] | int = NONE,
     number: npt.NDArray[np.int64] | int = NONE,
 ) -> Items:
-    """Return instructions with their sort keys, shape (9, instructions), the columns of COLUMNS."""
+    """Return instructions with sort keys, shape (9, instructions), rows like COLUMNS."""
     columns = np.empty((len(COLUMNS), len(key.ipu)), np.int64)
     for row, column in zip(columns, (*key, code, stage, micro_batch, number), strict=True):
         row[:] = column
@@ -55,7 +55,7 @@ def items(
 
 
 def in_order(parts: Iterable[Items]) -> Items:
-    """Return all items sorted by their keys; those of one key stay in the order in which they came."""
+    """Return the items sorted by key; items with equal keys keep their order."""
     table = np.concatenate(list(parts), axis=1)
     key = table[0]
     for row, least in ((1, 0), (2, 0), (3, 0), (4, -_MOST_AROUND)):

@@ -1,7 +1,7 @@
-"""Lock-step, as Poplar's programs have it: all IPUs meet after each time-step, for one merged copy.
+"""Lock-step, like Poplar's programs: IPUs meet after every time-step, for a merged copy.
 
-Results go to the outfeed right after the copy that follows the last stage's forward; with overlapped I/O
-during the next time-step, and an element of the infeed comes during the one before its pass.
+Results go to the outfeed directly after the copy that follows the last stage's forward pass. With overlapped I/O,
+results go out during the next time-step, and an infeed element comes in during the time-step before its pass.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ipusim.pipeline.time_steps import earliest
 
 
 class _Rank(IntEnum):
-    """What comes when within a time-step."""
+    """Parts of a time-step, in order."""
 
-    BEHIND = 0  # what the meeting before it has made possible
+    BEHIND = 0  # instructions enabled by the meeting before the time-step
     BEGIN_IO = 1
     INFEED = 2
     PASSES = 3
@@ -33,9 +33,10 @@ class _Rank(IntEnum):
 
 
 def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) -> Plan:
-    """Return the Plan in which all IPUs meet after each time-step of ``order``, or of explicit time-steps.
+    """Return the Plan in which IPUs meet after every time-step of ``order``.
 
-    They are those of the Plan of the same Order that there was ``before``.
+    An order without time-steps gets the earliest time-steps, or the time-steps of Plan ``before``, an earlier Plan of
+    the same Order.
     """
     table, emitted = (order.table, order.emitted) if before is None else (before.table, before.emitted)
     if emitted is None:
@@ -67,8 +68,8 @@ def _feeds(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
 
 
 def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[Items]:
-    """Yield the host copies on I/O tiles, one time-step ahead of the pass that needs them and one behind."""
-    if code is Code.ADD_RESULTS:  # nothing to send
+    """Yield the host copies on I/O tiles, a time-step before or after the related pass."""
+    if code is Code.ADD_RESULTS:  # results stay on the IPU
         yield items(SortKey(results[:, 1], results[:, 0] + 1, _Rank.BEHIND), code, NONE, results[:, 4])
         results = results[:0]
     both = np.concatenate([taken[:, :2] - [1, 0], results[:, :2] + [1, 0]])
@@ -83,7 +84,7 @@ def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[I
 
 
 def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[Items]:
-    """Yield moves of activations: around passes, with the copies between time-steps, or on I/O tiles beside them."""
+    """Yield moves of activations: around passes, with copies between time-steps, or on I/O tiles."""
     if side.moved is None:
         return
     ipu, stage, micro_batch, forward, taken, *_ = columns_of(moves_of(table, shape, side.moved, meets=True))
@@ -102,7 +103,7 @@ def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
 
 
 def _with_meetings(table: Items, emitted: int) -> Table:
-    """Return the instructions with as many meetings between them as their time-steps are apart."""
+    """Insert meetings between instructions, as many as the time-steps between."""
     ipu, step = table[0], np.clip(table[1], 0, emitted)
     begins = np.r_[True, np.diff(ipu) != 0]
     apart = step - np.where(begins, 0, np.r_[0, step[:-1]])

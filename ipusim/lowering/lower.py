@@ -1,4 +1,4 @@
-"""The sync modes, a row each: the lowering of an Order to a Plan, and the features that it lacks."""
+"""The sync modes, a row each: the lowering of an Order to a Plan, and unsupported features."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _NOTHING: Final = SideInstructions()
 
 
 def lower(order: Order, sync: Sync, side: SideInstructions = _NOTHING) -> Plan:
-    """Return the Plan of ``order`` in a sync mode, with what its IPUs do beside their passes."""
+    """Return the Plan of ``order`` in a sync mode, with side instructions."""
     return _LOWERINGS[sync](order, side)
 
 
 def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1) -> Plan:
-    """Return ``plan`` with all that ``program`` asks of its IPUs, on as many ``replicas`` of each of ``hosts``."""
+    """Return ``plan`` with the side instructions of ``program``, for ``replicas`` per host on ``hosts`` hosts."""
     side = side_instructions(program, replicas, hosts)
     return lock_step(plan.order, side, plan) if plan.sync is Sync.LOCK_STEP else lower(plan.order, plan.sync, side)
 
 
 def check_sync(sync: Sync, shape: PlanShape) -> None:
-    """Refuse features that a sync mode lacks; raises UnsupportedProgramError."""
+    """Refuse features unsupported in a sync mode; raises UnsupportedProgramError."""
     if sync.meets:
         return
     side = {

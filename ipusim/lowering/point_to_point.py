@@ -1,6 +1,6 @@
-"""Point-to-point: an IPU runs a pass as soon as its inputs have arrived, and sends the output at once.
+"""Point-to-point: an IPU runs a pass when the inputs have arrived, and sends the output at once.
 
-No Poplar program runs like this, as all of its IPUs meet to exchange; it is what schedules of the GPU world assume.
+Poplar programs never run like this, as IPUs meet for every exchange; schedules of the GPU world assume this mode.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 
 def point_to_point(order: Order, side: SideInstructions) -> Plan:
-    """Return the Plan in which each IPU runs its passes as their tensors come."""
+    """Return the Plan in which every IPU runs passes when their tensors arrive."""
     shape, passes = order.shape, order.passes
-    if order.emitted is not None:  # sorted by time-step
+    if order.emitted is not None:  # rows are sorted by time-step
         passes = passes[np.argsort(passes[:, 0], kind="stable")]
     slots, table = _slots(order.joined), np.asfortranarray(np.insert(passes, 0, NONE, axis=1))
 
@@ -50,7 +50,7 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
 
 
 def _moves(moves: list[Column]) -> Iterator[Items]:
-    """Yield moves of activations: they begin behind passes, and an IPU waits for them where it needs the room."""
+    """Yield moves of activations: begins after passes, and waits before the memory or the activations are needed."""
     ipu, stage, micro_batch, forward, taken, fetched, _, freed_for, *_ = moves
     freed = freed_for != NONE
     for code, way, turn, around, own in (
@@ -63,7 +63,7 @@ def _moves(moves: list[Column]) -> Iterator[Items]:
 
 
 def _slots(joined: Mask) -> tuple[Column, Column]:
-    """Return of each pass the first and the last pass of its slot: itself, unless passes are joined."""
+    """Return the first and the last pass of every pass's slot: the pass itself, unless passes are joined."""
     turn = np.arange(len(joined))
     first = np.maximum.accumulate(np.where(np.r_[True, ~joined[:-1]][: len(joined)], turn, 0))
     last = np.minimum.accumulate(np.where(joined, len(joined), turn)[::-1])[::-1]
@@ -75,8 +75,8 @@ def _tensors(
 ) -> Iterator[Items]:
     """Yield the receives and sends of passes' tensors.
 
-    What comes from other IPUs is there before the first pass of a slot, and goes to them behind its last. The last
-    stage hands its own backward pass what its forward pass has made.
+    Tensors from other IPUs are received before the first pass of a slot, and sent after the last pass. The last stage
+    sends the output of its forward pass to its backward pass.
     """
     first_of, last_of = slots
     ipu, kind, stage, micro_batch = passes.T

@@ -1,4 +1,4 @@
-"""Instructions beside passes and weight updates, in every sync mode: streams, tables, all-gathers, feeds, the end."""
+"""Instructions beside passes, in every sync mode: streams, tables, all-gathers, feeds, the end of an execution."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 @dataclass(frozen=True)
 class SideInstructions:
-    """The instructions of IPUs beside their passes.
+    """Instructions of IPUs beside passes.
 
     Attributes:
-        outfeed: which results are sent; None for those of every micro-batch.
-        streams: bytes that come from Streaming Memory before each (pass, stage), and go back behind it.
-        updates: the same of each IPU's weight update.
-        gradients_loaded: whether accumulators are among these.
-        gathered: the stages whose weights replicas put together before each pass.
-        gathered_updates: the IPUs on which they put something together before the weight update.
-        collective: each (pass, stage) that has replicas do something together.
-        host_calls: each (pass, stage) that calls the host.
-        summed: whether replicas sum up their gradients.
-        copies_summed: whether the copies of each stage do, before them.
-        summed_by_hosts: whether hosts do.
-        updated_by_host: whether the host updates weights, in place of the IPUs.
-        looked_up, rows_updated: the stages that look rows up in tables on the host, and those whose gradients go there.
-        overlap_copies: whether an IPU goes on while what it has sent is on its way.
-        moved: activations that are moved out and back.
+        outfeed: results for the host; None for the results of every micro-batch.
+        streams: bytes loaded from Streaming Memory before every (pass, stage), and stored after.
+        updates: bytes loaded and stored around every IPU's weight update.
+        gradients_loaded: whether ``updates`` load accumulators.
+        gathered: stages whose weights are all-gathered before every pass.
+        gathered_updates: IPUs with an all-gather before the weight update.
+        collective: (pass, stage) pairs with collectives over replicas.
+        host_calls: (pass, stage) pairs that call the host.
+        summed: whether replicas sum their gradients.
+        copies_summed: whether the copies of every stage sum their gradients, before replicas do.
+        summed_by_hosts: whether hosts sum their gradients.
+        updated_by_host: whether the host updates weights in place of the IPUs.
+        looked_up, rows_updated: stages with look-ups in tables on the host, and stages with gradients for such tables.
+        overlap_copies: whether an IPU continues while sent tensors are in flight.
+        moved: activations moved out and back.
     """
 
     outfeed: OutfeedElements | None = None
@@ -59,7 +59,7 @@ class SideInstructions:
 
 
 def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -> SideInstructions:
-    """Return what ``program`` asks for on ``replicas`` replicas of each of several ``hosts``."""
+    """Return the side instructions of ``program`` on ``replicas`` replicas per host."""
     shape, offload, profiles = program.shape, program.offload, program.stages
     gathers = shape.training and offload.replicas > 1
     here = any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
@@ -94,9 +94,9 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
 def passes_with_sides(
     side: SideInstructions, key: SortKey, kind: Column, stage: Column, micro_batch: Column
 ) -> Iterator[Items]:
-    """Yield passes at ``key``, and around them loads, all-gathers, rows of tables, what hosts and replicas do, stores.
+    """Yield passes at ``key``, surrounded by loads, all-gathers, table rows, host and replica calls, and stores.
 
-    What a forward pass looks up stays for its recomputation.
+    Rows looked up for a forward pass stay for its recomputation.
     """
     yield items(key, kind, stage, micro_batch)
     for (one, where), stream in side.streams.items():
@@ -116,7 +116,7 @@ def passes_with_sides(
         if stages:
             own = passes & np.isin(stage, sorted(stages))
             yield items(key.of(own, shift), code, stage[own], micro_batch[own])
-    # Last, as the pass begins behind them.
+    # Last, as the pass begins directly after host calls and collectives.
     for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
         for one, where in sorted(passes_of):
             own = (kind == one) & (stage == where)
@@ -126,9 +126,9 @@ def passes_with_sides(
 def feeds(
     side: SideInstructions, shape: PlanShape, kind: Column, stage: Column, micro_batch: Column
 ) -> tuple[Mask, Mask, Code, int]:
-    """Return masks of the passes that take an element of the infeed, and of those that have results for the host.
+    """Return masks of the passes that read an infeed element, and of the passes with results for the host.
 
-    With them come the code of the instruction that hands out results, and in every how many executions it runs.
+    Also returns the code of the instruction that hands out results, and its period in executions.
     """
     forward = kind == Pass.FORWARD
     taken, results = forward & (stage == 0), forward & (stage == shape.stages - 1)
@@ -141,7 +141,7 @@ def feeds(
 
 
 def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
-    """Yield each IPU's instructions behind its last pass: the weight update, the sum of results, the meeting of all."""
+    """Yield every IPU's instructions after the last pass: weight update, sum of results, final meeting."""
     for ipu in sorted(set(shape.mapping)):
         key = SortKey(np.array([ipu]), step, rank)
         for turn, (code, number) in enumerate(_end_of(side, shape, ipu)):

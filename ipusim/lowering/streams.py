@@ -1,6 +1,6 @@
-"""Which bytes come from Streaming Memory before a pass or a weight update, and go back behind it.
+"""Bytes loaded from Streaming Memory before a pass or a weight update, and stored after.
 
-How long they take is known when the machine runs: the IPUs of a machine share its memory's bandwidth.
+Durations are known only during the run, as the IPUs of a machine share the memory's bandwidth.
 """
 
 from __future__ import annotations
@@ -12,24 +12,23 @@ from ipusim.pipeline.program import PipelineProgram
 
 
 class Stream(NamedTuple):
-    """Bytes that are loaded from Streaming Memory, and that are stored there again."""
+    """Bytes loaded from Streaming Memory, and bytes stored."""
 
     load: int = 0
     store: int = 0
 
     def plus(self, load: int = 0, store: int = 0) -> Stream:
-        """Return the stream with more bytes to load and to store."""
+        """Return the stream with additional bytes to load and to store."""
         return Stream(self.load + load, self.store + store)
 
 
 def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
-    """Return the streams of each (pass, stage); none where nothing is offloaded.
+    """Return the streams of every (pass, stage); empty without offloading.
 
-    Accumulators come for the addition of a micro-batch's gradients and go back after it: in the backward pass, or
-    in its second half.
-    Activations come before each pass that uses them and go after each that makes them; a
-    replica's part of the weights comes before every pass. What stays between the halves of a
-    backward pass stays on the IPU.
+    Accumulators are loaded before the addition of a micro-batch's gradients and stored after, in the backward pass or
+    in its second half. Activations are loaded before every consuming pass, and stored after every producing pass. A
+    replica's part of the weights is loaded before every pass. Tensors between the halves of a backward pass stay on the
+    IPU.
     """
     passes = _activation_streams(program) if program.offload.activations else {}
     for stage, profile in enumerate(program.stages):
@@ -44,10 +43,9 @@ def pass_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
 
 
 def update_streams(program: PipelineProgram) -> dict[int, Stream]:
-    """Return the streams of each IPU's weight update; none where nothing is offloaded.
+    """Return the streams of every IPU's weight update; empty without offloading.
 
-    It reads the accumulators, and reads and writes the optimizer's state and a replica's part of
-    the weights.
+    An update loads the accumulators, and loads and stores the optimizer state and a replica's part of the weights.
     """
     updates: dict[int, Stream] = {}
     for stage, ipu in program.shape.homes if program.shape.training else ():
@@ -60,7 +58,7 @@ def update_streams(program: PipelineProgram) -> dict[int, Stream]:
 
 
 def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
-    """Return what passes load and store of activations and gradients; the last stage keeps its own between its two."""
+    """Return the passes' streams of activations and gradients; the last stage keeps activations on the IPU."""
     shape = program.shape
     passes: dict[tuple[int, int], Stream] = {}
     for stage in range(shape.stages):

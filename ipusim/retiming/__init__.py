@@ -1,1 +1,1 @@
-"""Times of a run computed a second time, from its Plan and its Costs, without events."""
+"""Times of a run from Plan and Costs, without events: a second implementation beside the machine."""

@@ -1,4 +1,4 @@
-"""Runs whose times follow from Plan and Costs, with the cycles of every part; other runs are refused."""
+"""Runs with exact times from Plan and Costs, and the cycles of every part; other runs are refused."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from ipusim.pricing.exchanges import HostExchange
 from ipusim.timeline.kinds import KIND_OF_PASS
 
 Cycles = npt.NDArray[np.int64]
-#: Instructions whose times depend on the order in which several IPUs ask, with the reason that is given.
+#: Instructions whose times depend on the order of requests from several IPUs, with the reason for a message.
 _IN_TURN: Final = {
     Code.OUTSIDE: "host calls, which the host serves in the order in which they come",
     Code.LOOK_UP: "tables on the host, which serves look-ups in the order in which they come",
     Code.UPDATE_ROWS: "tables on the host, which serves updates in the order in which they come",
 }
-#: Products of cycles and factors from here on are computed with Python's integers.
+#: Least product of cycles and factors computed in Python's integers.
 _WIDE: Final = 2**62
 
 
 class PassCycles(NamedTuple):
-    """Cycles of the passes of one execution.
+    """Cycles of the passes of an execution.
 
     Attributes:
         table: cycles, shape (rows, replicas or 1, K); row 0 is zero.
-        rows: the row of each instruction's cycles, shape (instructions + 1,); 0 for instructions other than passes.
+        rows: table row of every instruction, shape (instructions + 1,); 0 for instructions other than passes.
     """
 
     table: Cycles
@@ -51,14 +51,14 @@ class PassCycles(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactRun:
-    """A run and its durations, for an axis of replicas and an axis of K sets of durations.
+    """A run and its durations, with an axis of replicas and an axis of K sets of durations.
 
     Attributes:
-        plan, program, system, costs: as the machine has them.
-        executions: of the pipeline.
-        between: what hosts do together before an execution, by its number.
-        slower: how many times as long each of the slower logical IPUs takes.
-        jitters: draws of passes' durations, each with the IPU whose passes they are; None for all IPUs.
+        plan, program, system, costs: arguments of the machine's run.
+        executions: executions of the pipeline.
+        between: host exchanges before an execution, by the execution's number.
+        slower: slowing factor per slow logical IPU.
+        jitters: random draws of pass durations, each with the affected IPU; None for every IPU.
     """
 
     plan: Plan
@@ -80,7 +80,7 @@ class ExactRun:
         executions: int,
         between: Mapping[int, Sequence[HostExchange]],
     ) -> ExactRun:
-        """Return the run; raises NotExactError with the reason where its times are not exact."""
+        """Return the run; raises NotExactError with the reason for a run without exact times."""
         slower: dict[int, Fraction] = {}
         jitters = []
         for disturbance in system.disturbances:
@@ -107,7 +107,7 @@ class ExactRun:
 
     @cached_property
     def replicas(self) -> int:
-        """Length of the axis of replicas: 1 where all replicas take equally long."""
+        """Length of the axis of replicas: 1 if replicas take equally long."""
         costs = self.costs
         apart = self.slower or self.jitters or self.streams
         sends = (
@@ -120,38 +120,38 @@ class ExactRun:
 
     @property
     def streams(self) -> bool:
-        """Whether anything is loaded from Streaming Memory, or stored there."""
+        """Whether any bytes are loaded from or stored in Streaming Memory."""
         costs = self.costs
         return bool(costs.pass_streams or costs.update_streams) or _any_bytes(costs)
 
     @property
     def together(self) -> bool:
-        """Whether all replicas meet after time-steps and executions."""
+        """Whether replicas meet after time-steps and executions."""
         return len(self.costs.copies.meetings) == 1
 
     def ipus(self, shard: int) -> list[int]:
-        """Return the logical IPUs of a shard, a replica each."""
+        """Return the logical IPUs of a shard, one per replica."""
         return [replica * self.system.shards + shard for replica in range(self.system.replicas)]
 
     @cached_property
     def all_ipus(self) -> tuple[int, ...]:
-        """The logical IPUs that hold a stage, of all replicas."""
+        """Logical IPUs that hold a stage, across replicas."""
         return tuple(ipu for shard in self.plan.ipus for ipu in self.ipus(shard))
 
     def slowed(self, cycles: int, ipus: Iterable[int]) -> int:
-        """Return the cycles of work that ends when the slowest of some IPUs has done it."""
+        """Return the cycles of work shared by IPUs, which ends with the slowest IPU."""
         factors = [self.slower.get(ipu, Fraction(1)) for ipu in ipus] if self.slower else []
         return max([ceil(int(cycles) * factor) for factor in factors] or [int(cycles)])
 
     def send_cycles(self, replica: int, copy: int, source: int, target: int) -> tuple[int, int]:
-        """Return the cycles until the first byte of a tensor is on its links, and until the last one has come."""
+        """Return the cycles until a tensor's first byte enters the links, and until its last byte arrives."""
         send, mapping = self.costs.sends.get((replica, copy, source, target), Send()), self.plan.shape.copies[copy]
         ends = (self.ipus(mapping[stage])[replica] for stage in (source, target))
         lead = self.slowed(send.lead_cycles, ends)
         return lead, lead + (int(send.cycles) if send.links else 0)
 
     def copy_cycles(self, copy: StepCopy, ipus: Sequence[int]) -> int:
-        """Return the cycles of a merged copy among some IPUs."""
+        """Return the cycles of a merged copy between IPUs."""
         fixed = copy.fixed
         lead = (fixed.sync_cycles, fixed.pre_copy_cycles, fixed.exchange_cycles + fixed.latency_cycles)
         carried = max((int(share.cycles) for share in copy.links), default=0)
@@ -159,7 +159,7 @@ class ExactRun:
         return sum(self.slowed(part, ipus) for part in lead) + carried + behind
 
     def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int], starts: int = 0) -> int:
-        """Return the cycles of a collective, of which so many rounds begin with a meeting of their own."""
+        """Return the cycles of a collective in which ``starts`` rounds begin with a further synchronisation."""
         lead = self.slowed(cost.lead_cycles, ipus)
         known: dict[int, int] = {}
         for of in cost.rounds:
@@ -169,7 +169,7 @@ class ExactRun:
         return (1 + starts) * lead + sum(known[id(of)] for of in cost.rounds)
 
     def cycles_behind(self, execution: int) -> int:
-        """Return the cycles of hosts between so many executions and the next one."""
+        """Return the cycles of host work between the first ``execution`` executions and the next execution."""
         repeat_count = self.program.repeat_count
         behind = int(self.costs.host.behind(execution, repeat_count)) if execution else 0
         exchanges = () if execution % repeat_count else self.between.get(execution, ())
@@ -177,13 +177,13 @@ class ExactRun:
 
     @cached_property
     def durations(self) -> Cycles:
-        """Cycles of each pass as priced, shape (1, kinds, stages)."""
+        """Priced cycles of every pass, shape (1, kinds, stages)."""
         stages = range(self.plan.shape.stages)
         return np.array([[[self.costs.passes.get((kind, at), 0) for at in stages] for kind in Pass]], np.int64)
 
     @cached_property
     def _composites(self) -> tuple[list[tuple[tuple[int, int], ...]], Cycles]:
-        """The distinct composite passes, and the row of each instruction's cycles in a table with their parts."""
+        """Distinct composite passes, and the row of every instruction's cycles in a table that includes their parts."""
         _, code, stage, micro_batch, _ = self.plan.instructions.T
         passes = np.flatnonzero(code < PASSES)
         index = np.zeros(len(code) + 1, np.int64)
@@ -204,9 +204,9 @@ class ExactRun:
         """Return the cycles of the passes of an execution.
 
         Args:
-            durations: as priced, shape (K, kinds, stages).
-            execution: its number.
-            seeds: of each jitter, shape (K, jitters); by default the jitters' own.
+            durations: priced cycles, shape (K, kinds, stages).
+            execution: number of the execution.
+            seeds: seeds of the jitters, shape (K, jitters); by default the jitters' seeds.
         """
         composites, index = self._composites
         parts = [np.zeros((1, len(durations)), np.int64), durations.reshape(len(durations), -1).T]
@@ -221,7 +221,7 @@ class ExactRun:
         return PassCycles(np.concatenate([np.zeros_like(scaled[:1]), scaled]), own)
 
     def _parts(self, durations: Cycles, slot: Sequence[tuple[int, int]]) -> Cycles:
-        """Return the cycles of each pass of a composite pass, shape (passes, K)."""
+        """Return the cycles of the passes within a composite pass, shape (passes, K)."""
         own = [durations[:, kind, stage] for kind, stage in slot]
         ends = [np.zeros(len(durations), np.int64), *accumulate(own)]
         if isinstance(self.costs.overlapped, int):
@@ -238,10 +238,10 @@ class ExactRun:
         """Return the cycles of passes on slower IPUs and under jitter, shape (passes, replicas, K).
 
         Args:
-            cycles: as priced, shape (passes, 1, K).
+            cycles: priced cycles, shape (passes, 1, K).
             rows: numbers of the passes among the Plan's instructions.
-            execution: of the passes.
-            seeds: of each jitter, shape (K, jitters); None for the jitters' own.
+            execution: number of the execution.
+            seeds: seeds of the jitters, shape (K, jitters); None for the jitters' seeds.
         """
         shards, code, stage, micro_batch, _ = self.plan.instructions[rows].T
         ipus = np.arange(self.system.replicas) * self.system.shards + shards[:, np.newaxis]
@@ -265,19 +265,19 @@ class ExactRun:
 
 
 def _any_bytes(costs: Costs) -> bool:
-    """Return whether activations move to Streaming Memory, or by themselves to another IPU, and take time for that."""
+    """Return whether moves of activations take time, to Streaming Memory or directly to another IPU."""
     return any(send.bytes for send in costs.moves.values())
 
 
 def _groups(columns: Cycles) -> list[Cycles]:
-    """Return the numbers of equal rows, an array for each distinct row."""
+    """Return the numbers of equal rows, an array per distinct row."""
     order = np.lexsort(columns.T)
     begins = np.flatnonzero(np.any(np.diff(columns[order], axis=0) != 0, axis=1)) + 1
     return np.split(order, begins) if len(order) else []
 
 
 def _products(left: npt.NDArray[Any], right: Cycles) -> npt.NDArray[Any]:
-    """Return products of integers, with 64 bits where these suffice."""
+    """Return products of integers, in 64 bits if wide enough."""
     wide = int(left.max(initial=1)) * int(right.max(initial=1)) >= _WIDE
     return left * right.astype(object) if wide else left.astype(np.int64) * right
 
@@ -291,7 +291,7 @@ def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArr
 
 
 def _changes(disturbance: Disturbance) -> str:
-    """Return the reason why a disturbance makes times inexact; an empty text for a disturbance without effect."""
+    """Return the reason why a disturbance makes times inexact; empty for a disturbance without effect."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):
             of = "a slower cable, host or memory" if disturbance.ipu is None else "an IPU that is slower for a while"
@@ -306,7 +306,7 @@ def _changes(disturbance: Disturbance) -> str:
 
 
 def body_and_ending(plan: Plan) -> tuple[Cycles, Cycles]:
-    """Return the numbers of the instructions of the pipeline, and of those behind it."""
+    """Return the numbers of the pipeline's instructions, and of the instructions after the pipeline."""
     _, code, stage, _, _ = plan.instructions.T
     always = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
     ending = any_of(code, (*always, Code.UPDATE, Code.OUTFEED_TOTAL, Code.END))

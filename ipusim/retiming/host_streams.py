@@ -1,4 +1,4 @@
-"""Feeds without events: when the IPU and the host have each element of an infeed or an outfeed."""
+"""Feeds without events: times of every element of an infeed or an outfeed, on the IPU and on the host."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ipusim.retiming.exact_run import Cycles, ExactRun
 
 @dataclass
 class HostStream:
-    """A stream between the host and one IPU, element by element.
+    """A stream between the host and an IPU, element by element.
 
     Element i of an infeed is ready at ``h[i] = max(h[i - 1], r[i - depth]) + host`` and read at
-    ``r[i] = max(now, h[i]) + copy``; of an outfeed ``r`` and ``h`` change places.
+    ``r[i] = max(now, h[i]) + copy``; for an outfeed ``r`` and ``h`` swap roles.
 
     Attributes:
         code: INFEED or OUTFEED.
-        shard: at which it ends.
-        depth: elements of its buffer.
-        copy, host: cycles of the IPU's copy of an element, and of the host's work on it.
-        worked: when the host has worked at the last element, shape (replicas, K).
-        places: when the last ``depth`` places of the buffer were handed over.
+        shard: shard at the end of the stream.
+        depth: elements of the buffer.
+        copy, host: cycles per element, for the IPU's copy and for the host's work.
+        worked: end of the host's work on the last element, shape (replicas, K).
+        places: times of the handover of the last ``depth`` places of the buffer.
     """
 
     code: Code
@@ -36,7 +36,7 @@ class HostStream:
     places: deque[Cycles]
 
     def move(self, now: Cycles) -> Cycles:
-        """Return when the IPU has copied the next element that it asks for ``now``."""
+        """Return the end of the IPU's copy of the next element, requested at ``now``."""
         if not self.host:
             return now + self.copy
         place = self.places[0]
@@ -51,12 +51,12 @@ class HostStream:
         return copied
 
 
-#: The streams of a run by their code and shard; both ends of a pipeline may be on one IPU.
+#: Streams of a run by code and shard; both ends of a pipeline may be on a single IPU.
 Streams = dict[tuple[Code, int], HostStream]
 
 
 def host_streams(run: ExactRun, columns: int) -> Streams:
-    """Return the streams of a run before its first element, for so many sets of durations."""
+    """Return the streams of a run before the first element, for ``columns`` sets of durations."""
     program, shape, host = run.program, run.plan.shape, run.costs.host
     fill = int(host.fill_of(1)) if host.fill and host.data else int(host.fill)
     sent, streams = program.outfeed_elements, Streams()

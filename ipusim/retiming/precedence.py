@@ -1,7 +1,7 @@
-"""Point-to-point without events: when an IPU is done with each of its instructions, one level after the other.
+"""Point-to-point without events: the end of every instruction, computed level by level.
 
-A node is an instruction that ends at ``T = max(T[a], T[b] + lead) + w``, or the host's work at an element of a feed:
-``a`` is the node before on its IPU, ``b`` the node behind which the tensor left that it waits for.
+A node is an instruction that ends at ``T = max(T[a], T[b] + lead) + w``, or the host's work on an element of a feed:
+``a`` is the IPU's previous node, ``b`` the node after which the awaited tensor was sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ipusim.retiming.stretches import COUPLED, Execution, meeting_cycles
 
 _IDLE = (Code.RELEASE, Code.ADD_RESULTS)
 _SENDS = (Code.SEND, Code.BLOCKING_SEND)
-#: The row of an execution's begin, before the rows of feeds and the rows of nodes.
+#: Row of an execution's begin, before the rows of feeds and the rows of nodes.
 _BEGIN = 0
 
 
@@ -30,7 +30,7 @@ class Precedence:
     """The nodes of an execution, compiled once."""
 
     def __init__(self, run: ExactRun, streams: Streams, is_due: bool) -> None:
-        """Compile the instructions of an execution in which results leave for the host, or do not."""
+        """Compile the instructions of an execution; ``is_due`` tells whether results leave for the host."""
         self._run, plan = run, run.plan
         rows = body_and_ending(plan)[0]
         rows = rows[self._kept(plan.instructions[rows], streams, is_due)]
@@ -39,9 +39,9 @@ class Precedence:
         merged = receives & np.r_[(code[1:] < PASSES) & (ipu[1:] == ipu[:-1]), False][: len(code)]
         is_node = ~merged & (code != Code.SEND)
         numbers = np.cumsum(is_node) - 1
-        before = numbers - is_node  # the node before each instruction
+        before = numbers - is_node  # the node before every instruction
         first = (np.cumsum(is_node) - is_node)[np.searchsorted(ipu, ipu)]
-        #: Rows before nodes: the begin of the execution, and of each stream its host and its places.
+        #: Rows before nodes: the begin of the execution, and per stream a row for the host and rows for places.
         self._outer = 1 + sum(1 + stream.depth for stream in streams.values())
         before = np.where(before < first, _BEGIN, before + self._outer)
         nodes = np.flatnonzero(is_node)
@@ -63,12 +63,12 @@ class Precedence:
         way_of[sends] = 1 + way.ravel()
         lead_of = np.zeros(len(nodes), np.int64)
         lead_of[waits] = way_of[sender]
-        #: Instruction, node before and way of each tensor.
+        #: Instruction, previous node and way of every tensor.
         self._sent = rows[sends], before[sends], way.ravel()
         self._arrange(a, b, lead_of, way_of[nodes], streams)
 
     def _kept(self, table: Cycles, streams: Streams, is_due: bool) -> Mask:
-        """Return which instructions take time, send or receive."""
+        """Return a mask of the instructions that take time, send or receive."""
         ipu, code, _, micro_batch, number = table.T
         kept = ~any_of(code, _IDLE)
         for of in (Code.INFEED, Code.OUTFEED):
@@ -79,7 +79,7 @@ class Precedence:
         return kept
 
     def _arrange(self, a: Column, b: Column, lead_of: Column, way_of: Column, streams: Streams) -> None:
-        """Add the host's nodes of the feeds, and sort all nodes by their levels."""
+        """Add the host's nodes of the feeds, and sort the nodes by level."""
         outer, count, row = self._outer, len(a), 1
         ipu = self._run.plan.instructions[self._instructions, 0]
         parts_a, parts_b, fixed = [a], [b], [np.zeros(count, np.int64)]
@@ -118,7 +118,7 @@ class Precedence:
             row: coupled[low:high] for row, (low, high) in enumerate(pairwise(self._bounds)) if coupled[low:high].any()
         }
         self._fed = [(key, row_of[left], row_of[host], row_of[places]) for key, left, host, places in fed]
-        #: Of each node the instruction of its pass, or else the row among the constants of its cycles.
+        #: Per node the instruction of a pass, or else the row of its cycles among the constants.
         instructions = np.r_[np.where(self._codes < PASSES, self._instructions, -1), further - 1]
         self._pass_of = instructions[order]
         constants, constant = np.unique(np.concatenate(fixed), return_inverse=True)
@@ -149,7 +149,7 @@ class Precedence:
         return Loads(*loads[:, np.argsort(loads[1], kind="stable")])
 
     def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
-        """Return when each IPU ends its pipeline in an execution that begins in ``start``, shape (replicas, K)."""
+        """Return the end of every IPU's pipeline in an execution that begins in ``start``, shape (replicas, K)."""
         passes = of.passes
         times = np.empty((self._outer + len(self._a), *start.shape), np.int64)
         times[_BEGIN] = start
@@ -189,12 +189,12 @@ class Precedence:
 
 
 class Loads(NamedTuple):
-    """What link directions carry in an execution, a row for each tensor and link direction, sorted by these.
+    """The loads of link directions during an execution, a row per tensor and link direction, sorted by begin.
 
     Attributes:
-        tensor, link: their numbers.
-        replica: the place on the axis of replicas.
-        lead, cycles: from the moment that the tensor is handed over to its first byte, and from that to its last one.
+        tensor, link: number of the tensor, and of the link direction.
+        replica: index on the axis of replicas.
+        lead, cycles: cycles from the handover to the first byte, and from the first byte to the last.
     """
 
     tensor: Column
@@ -204,14 +204,14 @@ class Loads(NamedTuple):
     cycles: Column
 
     def are_apart(self, left: Cycles, further: Cycles) -> tuple[Mask, Loads]:
-        """Return whether no two tensors are on a link at once, and the loads in the order in which they begin.
+        """Return whether tensors never share a link, and the loads in order of begin.
 
         Args:
-            left: cycles in which tensors leave, shape (tensors, replicas, K).
-            further: cycles that each tensor is on its links in addition, shape (K,).
+            left: cycle in which every tensor leaves, shape (tensors, replicas, K).
+            further: additional cycles of every tensor on its links, shape (K,).
 
         Returns:
-            A mask of shape (K,), and the loads sorted as in the last set that is not sorted as these are.
+            A mask of shape (K,), and the loads, sorted for the last set of durations that needed a different order.
         """
         exact, loads = self._are_in_turn(left, further), self
         for column in np.flatnonzero(~exact).tolist():
@@ -226,7 +226,7 @@ class Loads(NamedTuple):
         return exact, loads
 
     def _are_in_turn(self, left: Cycles, further: Cycles) -> Mask:
-        """Return whether each tensor begins when the one before it on its link has ended, shape (K,)."""
+        """Return whether every tensor begins after the previous tensor on the link has ended, shape (K,)."""
         begins = left[self.tensor, self.replica] + self.lead[:, np.newaxis]
         free = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
         same = np.diff(self.link) == 0
@@ -235,7 +235,7 @@ class Loads(NamedTuple):
 
 
 def _levels(a: Column, b: Column, outer: int) -> Column:
-    """Return the level of each node: above those of both nodes before it."""
+    """Return the level of every node: above the levels of both predecessors."""
     count = len(a)
     both = np.flatnonzero(a != b)
     source, target = np.r_[a, b[both]] - outer, np.r_[np.arange(count), both]

@@ -23,7 +23,7 @@ from ipusim.retiming.shared_memory import SharedMemory
 from ipusim.retiming.stretches import Ending, Execution, Record
 from ipusim.retiming.time_steps import TimeSteps
 
-#: Times that are in memory at once: 64 MB.
+#: Times in memory at once: 64 MB.
 _MOST_TIMES: Final = 2**23
 
 
@@ -31,8 +31,8 @@ class Makespans(NamedTuple):
     """The lengths of a run for K sets of durations.
 
     Attributes:
-        cycles: until the last execution ends, shape (K,).
-        exact: whether they are exact, shape (K,): no where tensors share a link.
+        cycles: end of the last execution, shape (K,).
+        exact: whether the cycles are exact, shape (K,); false if tensors share a link.
     """
 
     cycles: Cycles
@@ -40,13 +40,13 @@ class Makespans(NamedTuple):
 
 
 class DrawnRuns(NamedTuple):
-    """The lengths of a run for K sets of seeds of its jitter.
+    """The lengths of a run for K sets of jitter seeds.
 
     Attributes:
-        cycles: until the last session run ends, shape (K,).
-        pipeline: of the first execution without its weight update, shape (K,).
-        compute: of the passes of each IPU that holds a stage in the first execution, shape (IPUs, K).
-        exact: whether they are exact, shape (K,): no where tensors share a link.
+        cycles: end of the last session run, shape (K,).
+        pipeline: length of the first execution without the weight update, shape (K,).
+        compute: cycles of passes in the first execution, per IPU that holds a stage, shape (IPUs, K).
+        exact: whether the cycles are exact, shape (K,); false if tensors share a link.
     """
 
     cycles: Cycles
@@ -56,12 +56,12 @@ class DrawnRuns(NamedTuple):
 
 
 class ExecutionTimes(NamedTuple):
-    """The times of one execution, in cycles from the start of the run.
+    """The times of an execution, in cycles from the start of the run.
 
     Attributes:
-        start, end: of each pass, weight update and tensor that is sent, shape (instructions, replicas), in the order
-            of the Plan's instructions; -1 of others. Tensors start when they are handed over.
-        execution_end: when the IPUs of each replica meet at the end, shape (replicas,).
+        start, end: times of passes, weight updates and sent tensors, shape (instructions, replicas), in the order of
+            the Plan's instructions; -1 for further instructions. Tensors start at handover.
+        execution_end: final meeting of every replica's IPUs, shape (replicas,).
     """
 
     start: Cycles
@@ -70,13 +70,13 @@ class ExecutionTimes(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """The cycles by which a run grows as something takes a cycle more, and those by which it falls for a cycle less.
+    """The growth of a run per additional cycle of a part, and the decline per omitted cycle.
 
     Attributes:
-        passes: for all passes of a kind in one stage, shape (2, kinds, stages).
-        passes_exact: whether they are exact.
-        copies: for all copies between IPUs, shape (2,).
-        copies_exact: whether they are exact.
+        passes: change per cycle of the passes of a kind in a stage, shape (2, kinds, stages).
+        passes_exact: whether ``passes`` is exact.
+        copies: change per cycle of the copies between IPUs, shape (2,).
+        copies_exact: whether ``copies`` is exact.
     """
 
     passes: Cycles
@@ -88,8 +88,8 @@ class Growth(NamedTuple):
 class Retiming:
     """The times of a run as functions of its durations.
 
-    It shares the Plan and the Costs with the machine, and neither its events nor its clock, nor the processes of IPUs,
-    nor the delivery of tensors, nor links, nor meetings.
+    The class shares Plan and Costs with the machine, but no code for events, clock, IPU processes, delivery of tensors,
+    links and meetings.
     """
 
     def __init__(self, run: ExactRun) -> None:
@@ -122,26 +122,26 @@ class Retiming:
         """Return the times of a run, with the arguments of :func:`ipusim.machine.simulate.simulate`.
 
         Args:
-            plan: instructions of each IPU.
+            plan: instructions per IPU.
             program: stages and feeds.
             system: the device.
-            costs: of the plan on it.
-            executions: of the pipeline; by default the program's repeat count.
-            between: collectives of hosts before an execution, by its number.
+            costs: costs of the plan on the device.
+            executions: executions of the pipeline; by default the program's repeat count.
+            between: collectives of hosts before an execution, by the execution's number.
 
         Returns:
             The run, compiled.
 
         Raises:
-            NotExactError: where times depend on more than durations; the message is the reason.
+            NotExactError: if times depend on more than durations; the message is the reason.
         """
         count = program.repeat_count if executions is None else executions
         return cls(ExactRun.checked(plan, program, system, costs, count, between or {}))
 
     def times(self) -> Iterator[ExecutionTimes]:
-        """Yield the times of each execution in turn.
+        """Yield the times of every execution in order.
 
-        Raises NotExactError where tensors share a link.
+        Raises NotExactError if tensors share a link.
         """
         run = self._run
         for of, end in self._executions(run.durations, np.zeros(1, np.int64), recorded=True):
@@ -156,8 +156,8 @@ class Retiming:
         """Return the lengths of the run for durations of passes.
 
         Args:
-            durations: cycles of each pass, shape (K, kinds, stages), kinds as :class:`Pass` numbers them.
-            further: cycles that each copy between IPUs takes in addition, shape (K,): a merged copy, or a tensor.
+            durations: cycles of every pass, shape (K, kinds, stages), kinds numbered like :class:`Pass`.
+            further: additional cycles of every copy between IPUs (a merged copy, or a tensor), shape (K,).
 
         Returns:
             Lengths of the run, exact or not.
@@ -178,13 +178,13 @@ class Retiming:
         return Makespans(end.max(axis=0), exact)
 
     def drawn(self, seeds: npt.ArrayLike) -> Iterator[DrawnRuns]:
-        """Yield the lengths of the run for other seeds of its jitter, some of the sets at a time.
+        """Yield the lengths of the run for further seeds of its jitter, a few sets at a time.
 
         Args:
-            seeds: of each jitter among the disturbances, in their order, shape (K, jitters).
+            seeds: seeds of the jitters, in the order of the disturbances, shape (K, jitters).
 
         Yields:
-            Lengths for the next sets, in their order.
+            Lengths for the next sets, in order.
         """
         every = np.asarray(seeds, np.int64)
         nodes = len(self._run.plan.instructions) * self._run.replicas
@@ -202,7 +202,7 @@ class Retiming:
             yield DrawnRuns(end.max(axis=0) + behind, pipeline, compute, exact)
 
     def _compute(self, of: Execution) -> Cycles:
-        """Return the cycles of the passes of each IPU that holds a stage, shape (IPUs, K)."""
+        """Return the cycles of passes per IPU that holds a stage, shape (IPUs, K)."""
         run = self._run
         shard, code = run.plan.instructions[:, :2].T
         rows = np.flatnonzero(any_of(code, tuple(Pass)))
@@ -212,16 +212,16 @@ class Retiming:
         return compute
 
     def growth(self, kinds: Iterable[int] = tuple(Pass)) -> Growth:
-        """Return by how many cycles the run grows, and falls, as passes and copies take a cycle more, and less.
+        """Return the change of the run's length per additional and per omitted cycle of passes and copies.
 
         Args:
-            kinds: of passes; others are left out, with 0 cycles.
+            kinds: kinds of passes; further kinds get 0 cycles.
 
         Returns:
-            Cycles, and whether they are exact.
+            Changes in cycles, with masks of exact changes.
 
         Raises:
-            NotExactError: where tensors share a link as it is.
+            NotExactError: if tensors share a link in the unchanged run.
         """
         priced = self._run.durations[0]
         if not self.executions([priced]).exact[0]:
@@ -240,7 +240,7 @@ class Retiming:
     def _executions(
         self, durations: Cycles, further: Cycles, *, seeds: Cycles | None = None, recorded: bool = False
     ) -> Iterator[tuple[Execution, Cycles]]:
-        """Yield each execution with its end, shape (replicas, K)."""
+        """Yield every execution with its end, shape (replicas, K)."""
         run = self._run
         streams = host_streams(run, len(durations))
         now = np.full((run.replicas, len(durations)), run.cycles_behind(0))
@@ -259,6 +259,6 @@ class Retiming:
 
 
 def _share_links(run: ExactRun) -> bool:
-    """Whether tensors of several replicas are ever on one link direction."""
+    """Whether tensors of several replicas ever use the same link direction."""
     users = {(link, replica) for (replica, *_), send in run.costs.sends.items() for link in send.links}
     return len(users) > len({link for link, _ in users})

@@ -12,7 +12,7 @@ from ipusim.base.errors import NotExactError
 from ipusim.pipeline.instructions import NONE, Code
 from ipusim.retiming.exact_run import ExactRun
 
-#: A logical IPU, and one part of its instructions: the row, bytes to move, cycles to spend, whether replicas meet.
+#: Part of an IPU's instructions: row, bytes to move, cycles to spend, whether replicas meet.
 Part = tuple[int, int, int, bool]
 
 
@@ -38,7 +38,7 @@ class SharedMemory:
     def carry_out(
         self, parts: Mapping[int, Sequence[Part]], start: Mapping[int, int]
     ) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return the begin and end of each instruction, by IPU and row, of IPUs that begin in ``start``."""
+        """Return begin and end of every instruction, by IPU and row, for IPUs that begin in ``start``."""
         first = min(start.values())
         key = tuple((ipu, start[ipu] - first, tuple(own)) for ipu, own in parts.items())
         if key not in self._known:
@@ -51,7 +51,7 @@ class SharedMemory:
     def _times(
         self, parts: Mapping[int, Sequence[Part]], start: Mapping[int, int]
     ) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-        """Yield the times of each instruction, transfer by transfer."""
+        """Yield the times of every instruction, transfer by transfer."""
         queue: list[tuple[int, int]] = []
         for ipu, cycle in start.items():
             heappush(queue, (cycle, ipu))

@@ -1,4 +1,4 @@
-"""Stretches of instructions between meetings of all IPUs, and the end of an execution, for arrays of times."""
+"""Stretches of instructions between joint meetings, and the end of an execution, for arrays of times."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ipusim.retiming.exact_run import Cycles, ExactRun, PassCycles, body_and_end
 from ipusim.retiming.host_streams import Streams
 from ipusim.retiming.shared_memory import SharedMemory, moved_bytes
 
-#: Instructions at which all IPUs of all replicas meet before a weight update.
+#: Instructions of a joint meeting of IPUs and replicas before a weight update.
 _BEFORE_UPDATE: Final = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
 
 _MOVES: Final = (Code.LOAD, Code.STORE, Code.MOVE)
-#: Instructions at which replicas meet.
+#: Instructions of a meeting of replicas.
 COUPLED: Final = (Code.COLLECTIVE, Code.GATHER)
 _RECORDED: Final = (*Pass, Code.UPDATE)
-#: Instructions whose cycles the Plan and its prices alone decide.
+#: Instructions whose cycles depend only on the Plan and its costs.
 _TAKES: Final = (*_RECORDED, *COUPLED)
 _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 
 
 @dataclass
 class Record:
-    """The begin and the end of instructions of one execution, shape (instructions, replicas); -1 of others.
+    """Begin and end of the instructions of an execution, shape (instructions, replicas).
 
-    Passes, weight updates and tensors that are sent have both.
+    Only passes, weight updates and sent tensors have times; further entries are -1.
     """
 
     start: Cycles
@@ -50,18 +50,18 @@ class Record:
 
 @dataclass
 class Execution:
-    """One execution under way, of K sets of durations.
+    """An execution under way, for K sets of durations.
 
     Attributes:
-        run: what runs.
-        number: of the execution.
-        passes: the cycles of its passes.
-        streams: the feeds as the executions before have left them.
-        record: times of its instructions; None for no record.
+        run: the run.
+        number: number of the execution.
+        passes: cycles of the passes.
+        streams: feeds after the previous executions.
+        record: times of instructions; None without a record.
         memory: Streaming Memory; None without any.
-        further: cycles that each copy between IPUs takes in addition, shape (K,).
-        exact: whether the times of each set are exact, shape (K,).
-        pipeline: cycles of its pipeline, without the weight update, shape (K,).
+        further: additional cycles of every copy between IPUs, shape (K,).
+        exact: whether the times of every set are exact, shape (K,).
+        pipeline: cycles of the pipeline, without the weight update, shape (K,).
     """
 
     run: ExactRun
@@ -75,32 +75,32 @@ class Execution:
     pipeline: Cycles = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin with all times exact."""
+        """Begin with exact times."""
         self.exact = np.ones(self.passes.table.shape[-1], bool)
 
     def is_due(self, period: int) -> bool:
-        """Whether results leave in this execution that do so in every ``period``-th."""
+        """Whether results with a period of ``period`` executions leave in this execution."""
         return (self.number + 1) % period == 0
 
     def moved(self, code: Code, shard: int, now: Cycles) -> Cycles:
-        """Return when an IPU has copied the next element of a feed, at once where copies cost nothing."""
+        """Return the end of an IPU's copy of the next element of a feed; ``now`` if copies are free."""
         stream = self.streams.get((code, shard))
         return now if stream is None else stream.move(now)
 
 
 def carry_out(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[int, Cycles]) -> dict[int, Cycles]:
-    """Return when each IPU has carried out its instructions, one after the other, between two meetings of all.
+    """Return the end of every IPU's instructions between two joint meetings.
 
     Args:
         of: the execution.
-        cells: numbers of the instructions of each shard, in the Plan's table.
-        now: when each shard begins, in cycles of shape (replicas, K).
+        cells: numbers of every shard's instructions, in the Plan's table.
+        now: begin of every shard, in cycles of shape (replicas, K).
     """
     code = of.run.plan.instructions[:, 1]
     moves = {shard: [at for at, row in enumerate(rows) if code[row] in _MOVES] for shard, rows in cells.items()}
     if not any(moves.values()):
         return {shard: _in_turn(of, shard, rows, now[shard])[0] for shard, rows in cells.items()}
-    # Feeds come before all transfers of an IPU, or behind them.
+    # Feeds of an IPU come before or after the transfers.
     before = {shard: rows[: _first_pass(code, rows)] for shard, rows in cells.items()}
     behind = {
         shard: [row for row in rows if code[row] in (Code.END_IO, Code.OUTFEED_TOTAL)] for shard, rows in cells.items()
@@ -112,7 +112,7 @@ def carry_out(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[in
 
 
 def _first_pass(code: Cycles, rows: Sequence[int]) -> int:
-    """Return the place of the first instruction that is no feed's."""
+    """Return the index of the first instruction without a feed."""
     return next((at for at, row in enumerate(rows) if code[row] not in _FEEDS), len(rows))
 
 
@@ -129,7 +129,7 @@ def _cycles(of: Execution, shard: int, row: int) -> Cycles:
 
 
 def _sharing(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[int, Cycles]) -> dict[int, Cycles]:
-    """Return when IPUs have carried out instructions between which they load from and store in Streaming Memory."""
+    """Return the end of IPUs' instructions that include transfers from and to Streaming Memory."""
     run, code = of.run, of.run.plan.instructions[:, 1]
     if of.memory is None:
         raise NotExactError("transfers from and to Streaming Memory of several replicas that do not meet")
@@ -163,7 +163,7 @@ def _sharing(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[int
 def _in_turn(
     of: Execution, shard: int, rows: Sequence[int], now: Cycles, beside: Cycles | None = None
 ) -> tuple[Cycles, Cycles]:
-    """Return when an IPU has carried out instructions that it begins ``now``, and when its I/O tiles have theirs."""
+    """Return the end of an IPU's instructions that begin ``now``, and the end of its I/O tiles' copies."""
     beside = now if beside is None else beside
     for row in rows:
         _, code, stage, micro_batch, number = of.run.plan.instructions[row].tolist()
@@ -186,7 +186,7 @@ def _in_turn(
 
 
 def meeting_cycles(run: ExactRun, row: int) -> int:
-    """Return the cycles for which replicas meet at an instruction, from the arrival of the last one."""
+    """Return the cycles of a meeting of replicas at an instruction, from the last arrival."""
     shard, code, stage, _, number = run.plan.instructions[row].tolist()
     if code == Code.COLLECTIVE:
         costs = [called.cost for called in run.costs.collectives[number, stage]]
@@ -197,10 +197,10 @@ def meeting_cycles(run: ExactRun, row: int) -> int:
 
 
 class Ending:
-    """The end of each execution: sums of gradients, weight updates, the meeting of all."""
+    """The end of every execution: sums of gradients, weight updates, final meeting."""
 
     def __init__(self, run: ExactRun) -> None:
-        """Cut the instructions behind the pipeline at those at which all IPUs meet."""
+        """Cut the instructions after the pipeline at joint meetings."""
         self._run = run
         rows = body_and_ending(run.plan)[1]
         ipu, code = run.plan.instructions[rows, :2].T
@@ -215,11 +215,11 @@ class Ending:
 
     @property
     def meets(self) -> bool:
-        """Whether all IPUs of all replicas meet before a weight update."""
+        """Whether IPUs and replicas meet jointly before a weight update."""
         return bool(self._meetings)
 
     def carry_out(self, of: Execution, now: Mapping[int, Cycles]) -> Cycles:
-        """Return when an execution ends of which each IPU's pipeline ends ``now``, shape (replicas, K)."""
+        """Return the end of an execution from the end of every IPU's pipeline ``now``, shape (replicas, K)."""
         run, at = self._run, dict(now)
         for meeting, part in zip([*self._meetings, None], self._parts, strict=True):
             at |= carry_out(of, part, at)
@@ -230,7 +230,7 @@ class Ending:
         return np.repeat(last.max(axis=0, keepdims=True), run.replicas, axis=0) if run.together else last
 
     def _cycles(self, meeting: Code) -> int:
-        """Return the cycles of what all IPUs do together before a weight update."""
+        """Return the cycles of the joint work in a meeting before a weight update."""
         run, costs = self._run, self._run.costs
         if meeting == Code.HOST_SUM and costs.host_sum is not None:
             over = costs.host_sum

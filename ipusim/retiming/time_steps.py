@@ -1,4 +1,4 @@
-"""Lock-step without events: time-steps end with their slowest IPU, and a merged copy follows each."""
+"""Lock-step without events: a time-step ends with its slowest IPU, and a merged copy follows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ipusim.retiming.exact_run import Cycles, ExactRun, body_and_ending
 from ipusim.retiming.host_streams import Streams
 from ipusim.retiming.stretches import Execution, carry_out
 
-#: Numbers that are in memory at once.
+#: Most numbers in memory at once.
 _MOST: int = 2**22
 
 
 class TimeSteps:
     """The time-steps of an execution.
 
-    A cell is one IPU in one time-step. Cells with nothing but passes are plain; the rest runs instruction by
+    A cell is an IPU in a time-step. Cells with nothing but passes are plain; further cells run instruction by
     instruction.
     """
 
@@ -45,12 +45,12 @@ class TimeSteps:
         begins = np.flatnonzero(np.r_[True, np.diff(cell) != 0][: len(cell)])
         size = np.diff(np.r_[begins, len(cell)])
         plain = np.logical_and.reduceat(code[rows] < PASSES, begins) if len(rows) else np.zeros(0, bool)
-        #: The instructions of each time-step and IPU with more than passes.
+        #: Instructions of cells that are not plain, by time-step and IPU.
         self._other: dict[int, dict[int, list[int]]] = {}
         for begin, count in zip(begins[~plain].tolist(), size[~plain].tolist(), strict=True):
             step, shard = divmod(int(cell[begin]), len(shards))
             self._other.setdefault(step, {})[int(shards[shard])] = rows[begin : begin + count].tolist()
-        #: The passes of plain cells, shape (time-steps, IPUs, passes); -1 for none.
+        #: Passes of plain cells, shape (time-steps, IPUs, passes); -1 for no pass.
         self._passes = np.full((steps, len(shards), int(size[plain].max(initial=1))), -1)
         own = np.repeat(plain, size)
         place = np.arange(len(rows)) - np.repeat(begins, size)
@@ -58,7 +58,7 @@ class TimeSteps:
 
     @cached_property
     def _copies(self) -> Cycles:
-        """Cycles of the copy behind each time-step, shape (time-steps + 1, replicas, 1); none behind the last."""
+        """Cycles of the copy after every time-step, shape (time-steps + 1, replicas, 1); 0 after the last."""
         run = self._run
         groups: list[Sequence[int]] = [run.all_ipus]
         if not run.together:
@@ -72,15 +72,15 @@ class TimeSteps:
 
     @cached_property
     def _alike(self) -> tuple[Cycles, Cycles]:
-        """The time-steps of each sort, of the same passes or durations, and the sort of each time-step."""
-        if self._run.slower or self._run.jitters:  # no two passes take the same cycles
+        """First time-step of every sort (equal passes or durations), and the sort of every time-step."""
+        if self._run.slower or self._run.jitters:  # passes differ in their cycles
             return np.arange(len(self._passes)), np.arange(len(self._passes))
         index = self._run.cycles(self._run.durations, 0).rows[self._passes]
         _, first, sort = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)
         return first, sort.ravel()
 
     def _longest(self, of: Execution) -> Cycles:
-        """Return the cycles of the slowest plain cell of each time-step, shape (time-steps, replicas, K)."""
+        """Return the cycles of the slowest plain cell per time-step, shape (time-steps, replicas, K)."""
         first, sort = self._alike
         index = of.passes.rows[self._passes[first]]
         table = of.passes.table
@@ -90,14 +90,14 @@ class TimeSteps:
         return longest
 
     def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
-        """Return when each IPU ends its pipeline in an execution that begins in ``start``, shape (replicas, K)."""
+        """Return the end of every IPU's pipeline in an execution that begins in ``start``, shape (replicas, K)."""
         run, other = self._run, self._other
         taken = np.repeat(self._longest(of), run.replicas // of.passes.table.shape[1], axis=1)
         if run.together:
             taken = np.repeat(taken.max(axis=1, keepdims=True), run.replicas, axis=1)
         copies = self._copies + np.where(self._copies > 0, of.further, 0)
         taken += copies
-        # Runs of time-steps with plain cells alone are summed up at once.
+        # Consecutive time-steps with plain cells only are summed at once.
         begins = np.empty_like(taken)
         now, done = start, 0
         for step in [*sorted(other), len(taken) - 1]:
@@ -115,7 +115,7 @@ class TimeSteps:
         return at | carry_out(of, other.get(len(taken) - 1, {}), at)
 
     def _note(self, of: Execution, begins: Cycles) -> None:
-        """Note the times of the passes of plain cells, where each time-step begins in ``begins``."""
+        """Note the times of passes in plain cells, given the begin of every time-step."""
         assert of.record is not None
         cycles = of.passes.table[of.passes.rows[self._passes]]
         ends = begins[:, np.newaxis, np.newaxis] + np.cumsum(cycles, axis=2)
