@@ -1,4 +1,4 @@
-"""The process ``ipusim``, or ``python -m ipusim``: settings before any further import."""
+"""The process ``ipusim``, or ``python -m ipusim``: settings before any other import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import signal
 
 
 def main() -> None:
-    """Run the command line; an interrupt during the start ends the process at once, as nothing needs a clean-up."""
+    """Run the command line.
+
+    An interrupt during the start ends the process at once, as nothing needs a clean-up yet.
+    """
     # A process started with interrupts ignored, for example by nohup, continues to ignore them.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -26,7 +26,7 @@ class _Mark:
 class Cache:
     """Function results by arguments, compared by value; comparing identical arguments takes no time.
 
-    Values returned by :meth:`first` are distinguished at no cost either, and compared before further arguments.
+    Values returned by :meth:`first` are distinguished at no cost as well, and compared before other arguments.
 
     A cached function must depend only on its arguments, and results must not be modified.
     """
@@ -54,7 +54,7 @@ class Cache:
             _ENTERED.reset(token)
 
     def find(self, make: Callable[..., _T], *arguments: Any) -> tuple[_T, ...]:
-        """Return the cached result of ``make`` for equal arguments, as a tuple; empty if not cached."""
+        """Return the cached result for equal arguments as a tuple; empty if not cached."""
         key = self._key(arguments)
         return next(((made,) for known, made in self._made.get(make, ()) if known == key), ())
 
@@ -63,13 +63,15 @@ class Cache:
         self._made[make] = [(self._key(arguments), result), *self._made.get(make, ())][:_MOST]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the comparison key: marks of values from :meth:`first`, followed by the remaining arguments."""
+        """Return the key of arguments: marks of values from :meth:`first`, then the rest."""
         marks = [self._marks.get(id(argument), (None, None))[1] for argument in arguments]
         rest = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
         return (*marks, rest)
 
     def first(self, value: _T, by: Any = None) -> _T:
-        """Return the first value equal to ``value`` given to this method, to make later comparisons fast.
+        """Return the first value equal to ``value`` given so far.
+
+        Later comparisons with the returned value are fast.
 
         Args:
             value: anything.

@@ -1,4 +1,4 @@
-"""Compression in a thread, parallel to the production of further content."""
+"""Compression in a thread, while later content is produced."""
 
 from __future__ import annotations
 

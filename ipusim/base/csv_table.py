@@ -1,4 +1,4 @@
-"""CSV files from any source: rows with line numbers, columns by name, and every problem of a file at once."""
+"""CSV files from any source, read with every problem reported at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d*)?")
 #: Measured values lie between 1 / _MOST and _MOST, so that products of a few values are finite and above 0.
 _MOST: Final = 1e12
-#: Syntax of a number in a cell; float() accepts further digits and words.
+#: Syntax of a number in a cell; float() also accepts other digits and words.
 _POSITIVE: Final = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 #: Separators in place of commas.
 _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -36,7 +36,7 @@ _SEPARATORS: Final = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True)
 class CsvLine:
-    """A row of a file: the number of its last line, counted from 1, and the stripped cells."""
+    """A row of a file: last line's number, from 1, and stripped cells."""
 
     number: int
     cells: tuple[str, ...]
@@ -104,7 +104,10 @@ def read_lines(path: Path, most_bytes: int) -> Iterator[CsvLine]:
 
 
 def first_titles(path: Path) -> tuple[str, ...]:
-    """Return the first row's cells of a CSV file; empty for files of another kind. Raises OSError."""
+    """Return the cells of a CSV file's first row; empty for other files.
+
+    Raises OSError.
+    """
     try:
         return next(read_lines(path, _MOST_TITLES), CsvLine(1, ())).cells
     except FileError:
@@ -112,10 +115,10 @@ def first_titles(path: Path) -> tuple[str, ...]:
 
 
 def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") -> CsvTable:
-    """Return the rows of a CSV file with titles in the first row; ``called`` is the file's name in messages.
+    """Return the rows of a CSV file with titles in the first row.
 
-    Raises OSError for an unreadable file, and FileError, with the file's name, for content that is not CSV, or for
-    every missing, repeated or unknown column.
+    Messages name the file as ``called``. Raises OSError for an unreadable file, and FileError, with the file's name,
+    for content that is not CSV, or for every missing, repeated or unknown column.
     """
     called = called or str(path)
     try:
@@ -145,13 +148,16 @@ def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
 
 
 def wrong_whole(name: str, text: str, most: int) -> Iterator[str]:
-    """Yield the error of a cell that must be a whole number from 1 to ``most``."""
+    """Yield the error of a cell without a whole number from 1 to ``most``."""
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:_DIGITS]) <= most):
         yield f"column {name}: expected a whole number from 1 to {most}, got {text!r}"
 
 
 def wrong_positive(name: str, text: str) -> Iterator[str]:
-    """Yield the error of a cell whose number is not above 0, or outside 1 / ``_MOST`` to ``_MOST``."""
+    """Yield the error of a cell without a positive number up to ``_MOST``.
+
+    Numbers below 1 / ``_MOST`` are refused as well.
+    """
     value = float(text) if _POSITIVE.fullmatch(text) else 0
     if value > 0 and not 1 / _MOST <= value <= _MOST:
         yield f"column {name}: expected a number from {1 / _MOST:.0e} to {_MOST:.0e}, got {text!r}"
@@ -162,14 +168,17 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
 
 
 def refuse(problems: Sequence[str]) -> None:
-    """Raise FileError with the problems, a line per problem, if there are any; long lists are cut."""
+    """Raise FileError with any problems, a line per problem; long lists are cut."""
     if problems:
         more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
         raise FileError("\n".join([*problems[:_LISTED], *more]))
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
-    """Return a hint about neighbouring cells that form a number with a decimal comma; empty without such cells."""
+    """Return a hint about neighbouring cells that form a number with a decimal comma.
+
+    Empty if no cells do.
+    """
     for whole, part in pairwise(cells):
         if _NUMBER.fullmatch(whole) and whole.lstrip("+-").isdecimal() and part.isdecimal():
             return f"; if {whole},{part} is a number with a decimal comma, write {whole}.{part}"
@@ -184,7 +193,7 @@ def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
 
 
 def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
-    """Yield the error of a column with cells but without a title, such as a pandas index."""
+    """Yield the error of an untitled column with cells, such as a pandas index."""
     for at, title in enumerate(() if columns.others else lines[0].cells):
         cell = next((line.cells[at] for line in lines[1:] if at < len(line.cells) and line.cells[at]), "")
         if not title and cell:

@@ -1,4 +1,4 @@
-"""Errors raised on purpose: every message names the object, the place, the value and the expected value.
+"""Errors raised on purpose: messages name object, place, value and expected value.
 
 SimPy rebuilds an exception from ``args`` when it leaves a process: errors keep their whole state in positional
 arguments.
@@ -25,14 +25,14 @@ _LONG_WORD: Final = re.compile(rf"\S{{{_WORD + 1},}}")
 
 
 def printable(text: str) -> str:
-    r"""Return a text with escapes such as ``\x1b`` for line breaks, invisible and control characters."""
+    r"""Return a text with line breaks, invisible and control characters escaped as ``\x1b``."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def bounded(text: str) -> str:
-    """Return a message ready for display, without the middle of a text that is far too long.
+    """Return a message for display, without the middle of a very long text.
 
-    Only line feeds end lines; further unprintable characters stem from the input, and are escaped.
+    Only line feeds end lines; other unprintable characters stem from the input, and are escaped.
     """
     text = _DIGITS.sub(r"expected whole numbers of at most \1 digits, got one of more", text)
     text = "\n".join(map(printable, text.split("\n")))
@@ -45,7 +45,7 @@ def bounded(text: str) -> str:
 
 
 def of_one_problem(text: str) -> str:
-    """Return the message of a single problem, cut in the middle to less than a page."""
+    """Return the message of a single problem, cut to less than a page."""
     lines = bounded(text).splitlines()
     half = MOST_SHOWN // 2
     if sum(map(len, lines)) <= MOST_SHOWN + half:
@@ -58,7 +58,7 @@ def of_one_problem(text: str) -> str:
 
 
 def _within(lines: Sequence[str], most: int) -> int:
-    """Return the number of first lines, at least 1, with up to ``most`` characters together."""
+    """Return how many of the first lines fit into ``most`` characters, at least 1."""
     total = 0
     for number, line in enumerate(lines):
         total += len(line) + 1
@@ -108,7 +108,7 @@ class OptionError(IpusimError, ValueError):
     """An invalid value of an option; front ends substitute their word for the option."""
 
     def __init__(self, option: str, text: str, *others: str) -> None:
-        """Take the option's name, and a text with ``{}`` for every further option in ``others``."""
+        """Take the option's name, and a text with ``{}`` for each of ``others``."""
         super().__init__(option, text, *others)
 
     def worded(self, word_for: Callable[[str], str] = str) -> str:
@@ -126,7 +126,7 @@ class QuantityError(IpusimError, ValueError):
 
 
 class DeviceError(IpusimError, ValueError):
-    """A request for IPUs that the system cannot meet (a wrong count, an unknown device id)."""
+    """A request for IPUs beyond the system, such as an unknown device id."""
 
 
 class ModelError(IpusimError, ValueError):
@@ -138,7 +138,7 @@ class UntraceableError(ModelError):
 
 
 class FileError(IpusimError, ValueError):
-    """A file with wrong content; the text is the reason, and the caller names the file."""
+    """A file with wrong content; the text gives the reason, callers the file."""
 
 
 class ProgramError(IpusimError, ValueError):
@@ -174,7 +174,7 @@ class EndOfDataError(ProgramStateError):
 
 
 class RemoteMemoryError(ProgramError):
-    """A pipeline that offloads to remote memory missing from its IPUs; the text is Graphcore's."""
+    """A pipeline that offloads to missing remote memory; the text is Graphcore's."""
 
 
 class CountError(ProgramError):
@@ -182,7 +182,7 @@ class CountError(ProgramError):
 
 
 class OutOfMemoryError(IpusimError):
-    """A program that exceeds an IPU's memory; Graphcore's compiler refuses such a program before the run."""
+    """A program that exceeds an IPU's memory, refused by Graphcore's compiler before the run."""
 
 
 class PlanError(IpusimError):
@@ -194,7 +194,7 @@ class MissingTensorError(IpusimError):
 
 
 class DeadlockError(IpusimError):
-    """Processes that wait with no event left; the message names every process and the reason of the wait."""
+    """Processes that wait with no event left; the message gives every reason."""
 
 
 class NotExactError(IpusimError):
@@ -202,7 +202,7 @@ class NotExactError(IpusimError):
 
 
 class TimelineError(IpusimError):
-    """A file without a Timeline, or a request for a missing part of a run."""
+    """A file without a Timeline, or a request for a missing part."""
 
 
 class OutputError(IpusimError):
@@ -210,7 +210,9 @@ class OutputError(IpusimError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra from a checkout, as no package index has ipusim.
+    """Return the command that installs an extra from a checkout.
+
+    No package index has ipusim.
 
     Example:
         >>> install_command("view")

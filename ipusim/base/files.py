@@ -49,7 +49,10 @@ class Readable(Protocol):
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file to read bytes; raises OSError, also for pipes and devices, which may never end."""
+    """Open a regular file to read bytes.
+
+    Raises OSError, also for pipes and devices, which may never end.
+    """
     return _open_regular(path, 0)
 
 
@@ -71,7 +74,7 @@ def resolve(path: Path) -> Path:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse a null character with a single text; versions of Python word the error differently."""
+    """Refuse a null character with the same text on every version of Python."""
     if "\0" in str(path):
         raise ValueError("embedded null byte")
 
@@ -103,7 +106,10 @@ def read_run_file(path: Path, most_bytes: int, folder: int | None = None) -> byt
 
 
 def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
-    """Return the bytes of an open file; raises FileError, naming the file, before reading beyond ``most_bytes``."""
+    """Return the bytes of an open file.
+
+    Raises FileError, naming the file, before reading more than ``most_bytes``.
+    """
     size = os.fstat(file.fileno()).st_size
     content = b"" if size > most_bytes else read_up_to(file, most_bytes + 1)
     if (size := max(size, len(content))) > most_bytes:
@@ -114,7 +120,10 @@ def read_whole(file: BinaryIO, most_bytes: int) -> bytes:
 
 
 def has_run_file(path: Path) -> bool:
-    """Return whether a run folder has a file; raises OSError for a link, a folder or a device."""
+    """Return whether a run folder has a file.
+
+    Raises OSError for a link, a folder or a device.
+    """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -151,7 +160,7 @@ def kind_of(mode: int) -> str:
 
 
 def read_up_to(file: Readable, size: int) -> bytearray:
-    """Return the next ``size`` bytes, or the rest; memory grows with the bytes really read."""
+    """Return the next ``size`` bytes, or the rest; memory grows with the bytes read."""
     data = bytearray()
     while len(data) < size and (chunk := file.read(min(_CHUNK_BYTES, size - len(data)))):
         data += chunk
@@ -183,14 +192,17 @@ def read_arrays(
 
 
 def array_names(file: BinaryIO) -> list[str]:
-    """Return the array names of a NumPy archive (npz); raises FileError for a file of another kind."""
+    """Return the array names of a NumPy archive (npz).
+
+    Raises FileError for a file of another kind.
+    """
     with _opened(file) as (_, members):
         return list(members)
 
 
 @contextmanager
 def _opened(file: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Yield a NumPy archive of at most ``most_bytes`` on disk, and its members by array name."""
+    """Yield a NumPy archive of at most ``most_bytes``, and its members by array name."""
     _check_unpacked([file.seek(0, io.SEEK_END)], most_bytes)
     file.seek(0)
     if file.read(len(_NUMPY)) == _NUMPY:

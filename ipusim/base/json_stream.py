@@ -1,4 +1,4 @@
-"""JSON from untrusted sources, read in parts: memory follows the largest element, not the file."""
+"""JSON from untrusted sources, read in parts: memory follows the largest element."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class JsonStream:
         self._text, self._at, self._line, self._ended = "", 0, 1, False
 
     def peek(self) -> str:
-        """Return the next character that is not white space; empty at the end. Every method may raise FileError."""
+        """Return the next character that is not white space; empty at the end.
+
+        Raises FileError, like every method.
+        """
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
             if self._at < len(self._text):
@@ -51,7 +54,10 @@ class JsonStream:
                 return ""
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of the next mapping; the caller must read every value before the next key."""
+        """Yield the keys of the next mapping.
+
+        The caller must read every value before the next key.
+        """
         for _ in self._between("{", "}"):
             key = self.value()
             if not isinstance(key, str):
@@ -60,7 +66,10 @@ class JsonStream:
             yield key
 
     def items(self, may_be_open: bool = False) -> Iterator[Any]:
-        """Yield the values of the next list; with ``may_be_open``, the file may end after any value."""
+        """Yield the values of the next list.
+
+        With ``may_be_open``, the file may end after any value.
+        """
         for _ in self._between("[", "]", may_be_open):
             yield self.value()
 
@@ -115,7 +124,7 @@ class JsonStream:
         self._at += 1
 
     def _read(self) -> bool:
-        """Read a further part; return whether any was left."""
+        """Read the next part; return whether any was left."""
         if self._ended:
             return False
         left = len(self._text) - self._at

@@ -38,7 +38,7 @@ def lazy(module: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     def find(name: str) -> Any:
         if name == "__all__":
             return sorted(imports())
-        if name.startswith("__") or name not in imports():  # Python looks up further dunder names
+        if name.startswith("__") or name not in imports():  # Python looks up other dunder names
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         exec(compile(ast.Module([imports()[name]], []), names["__file__"], "exec"), names)
         return names[name]

@@ -1,4 +1,4 @@
-"""The look of an object in pictures, as data beside the object; only render/ draws."""
+"""The look of an object in pictures, as data; only render/ draws."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, hatching and name of an object in pictures; several objects may share a look.
+    """Colour, hatching and name of an object in pictures; objects may share a look.
 
     Hues are from the palette of Okabe and Ito ("Color Universal Design", 2008) for colour-blind readers, partly
     darkened or lightened so that looks of a picture differ in lightness and stay distinct in grey print. Looks with

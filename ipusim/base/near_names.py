@@ -9,8 +9,8 @@ from typing import Final
 
 from ipusim.base.foreign_words import folded, ours
 
-#: Least similarity of names for a suggestion, by difflib's measure; at 0.5, half of the English words resemble some key
-#: of a scenario.
+#: Least similarity of names for a suggestion, by difflib's measure; at 0.5, every second English word resembles some
+#: key of a scenario.
 _ALIKE: Final = 0.55
 #: Most names in a hint: for names with the same words, and for names a single typing mistake away, which are often
 #: short.
@@ -25,7 +25,10 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 def same(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name equal to ``wrong`` apart from case and separators, or a synonym of ``wrong``, or None."""
+    """Return the name equal to ``wrong`` apart from case and separators, or None.
+
+    A synonym of ``wrong`` counts as equal.
+    """
     if not isinstance(wrong, str):
         return None
     known = list(names)
@@ -34,7 +37,7 @@ def same(wrong: object, names: Iterable[str]) -> str | None:
 
 
 def nearest(wrong: object, names: Iterable[str]) -> str | None:
-    """Return the name nearest to ``wrong`` regardless of case, or None if no name is near.
+    """Return the name nearest to ``wrong`` regardless of case, or None.
 
     Synonyms are nearest.
     """
@@ -64,12 +67,15 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
 
 
 def one_mistake_away(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return a few names that differ from ``wrong`` by a single typing mistake, regardless of case."""
+    """Return a few names a single typing mistake away from ``wrong``, regardless of case."""
     return by_likeness(wrong, [name for name in names if _one_mistake(wrong.lower(), name.lower())])[:_MOST]
 
 
 def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
-    """Return ``names`` sorted by similarity to ``wrong``, most similar first; unsorted if ``wrong`` is no text."""
+    """Return ``names`` by similarity to ``wrong``, most similar first.
+
+    The order stays if ``wrong`` is no text.
+    """
     if not isinstance(wrong, str):
         return list(names)
     matcher = SequenceMatcher(b=wrong.lower())
@@ -82,9 +88,9 @@ def by_likeness(wrong: object, names: Iterable[str]) -> list[str]:
 
 
 def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
-    """Return names separated by commas, for a message; a long list shows the nearest to ``wrong`` and the rest's count.
+    """Return names separated by commas, for a message.
 
-    ``more`` says where to find the rest.
+    A long list shows the names nearest to ``wrong``, and the number of the rest. ``more`` says where to find the rest.
     """
     if len(names) <= _LISTED:
         return ", ".join(names)
@@ -103,7 +109,7 @@ def _one_mistake(wrong: str, right: str) -> bool:
 
 
 def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names with the next smaller and the next larger number, if names equal ``wrong`` otherwise."""
+    """Return the names with the next smaller and larger number, otherwise equal to ``wrong``."""
     if len(numbers := _NUMBER.findall(wrong)) != 1:
         return []
     number = int(numbers[0][:_DIGITS])
@@ -117,7 +123,7 @@ def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
 
 
 def _by_words(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names that contain the words of ``wrong`` and more, if they are few."""
+    """Return names that contain the words of ``wrong`` and more, if few."""
     words = {*re.split(r"[\W_]+", wrong)} - {""}
     having = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
     return by_likeness(wrong, having) if len(having) <= _FEW else []
@@ -129,6 +135,6 @@ def expected_last(got: str, hint: str, expected: str) -> str:
 
 
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:
-    """Return ``; did you mean ...?`` with the nearest of ``names``, or an empty text."""
+    """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing."""
     *others, last = [repr(name) if quoted else name for name in all_nearest(wrong, names)] or [""]
     return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""

@@ -16,7 +16,7 @@ def unpickled(content: bytes) -> Any:
     """Return the contents of a pickle: numbers, texts, lists, tuples, dictionaries and NumPy arrays.
 
     Raises:
-        FileError: for a pickle with any further name, and for damaged bytes; its text is the reason.
+        FileError: for a pickle that names anything else, and for damaged bytes; the text is the reason.
     """
     try:
         return _Plain(io.BytesIO(content), encoding="bytes").load()
@@ -48,7 +48,7 @@ _KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
 
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Return the function that builds an array; raises FileError for any further name."""
+        """Return the function that builds an array; raises FileError for any other name."""
         if (module, name) not in _KNOWN:
             raise FileError(f"expected plain containers and NumPy arrays, got a pickle of {module}.{name}")
         return _KNOWN[module, name]

@@ -1,4 +1,4 @@
-"""Printed output to any destination: no stream, encoding or departed reader may break a run."""
+"""Printed output that no stream, encoding or departed reader can break."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ERRORS: Final = "ipusim"
 class _Outlet(io.TextIOWrapper):
     """Standard output whose reader may close the pipe (``| head``): later text is dropped.
 
-    Any further failure, such as a full disk, is raised once; Python would raise the error again at exit. Failures of
+    Any other failure, such as a full disk, is raised once; Python would raise the error again at exit. Failures of
     standard error are silent.
 
     The class wraps the buffer, not the raw stream: an interrupt in a raw stream written in Python, between the system's
@@ -67,7 +67,7 @@ def _taking_all(stream: TextIO | None, original: TextIO | None, descriptor: int)
 
 
 class NumberedLines(io.TextIOBase):
-    """A stream whose lines begin with the number of the printing host, for several hosts in a process.
+    """A stream whose lines begin with the number of the printing host.
 
     A line is written when complete; text from a host without a number is written unchanged.
     """

@@ -74,10 +74,10 @@ _NUMBER: Final = re.compile(r"\s*([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-
 
 
 def parse_quantity(text: str, kind: str) -> Fraction:
-    """Return the exact value of ``text`` in the base unit of ``kind`` (a key of :data:`UNITS`).
+    """Return the exact value of ``text`` in the base unit of ``kind``.
 
-    A number without a unit is in the base unit. Raises QuantityError for a text without a number, or with a unit of
-    another kind.
+    Kinds are keys of :data:`UNITS`. A number without a unit is in the base unit. Raises QuantityError for a text
+    without a number, or with a unit of another kind.
 
     >>> parse_quantity("624 KiB", "bytes")
     Fraction(638976, 1)
@@ -99,7 +99,9 @@ def parse_quantity(text: str, kind: str) -> Fraction:
 
 
 def with_point(text: str) -> list[str]:
-    """Return the possible meanings of a number with a comma: a decimal number, or thousands; empty otherwise.
+    """Return the possible meanings of a number with a comma; empty for other text.
+
+    These are a decimal number, and a number with thousands separators.
 
     >>> with_point("5,5 us"), with_point("1,024 KiB")
     (['5.5 us'], ['1.024 KiB', '1024 KiB'])
@@ -112,7 +114,7 @@ def with_point(text: str) -> list[str]:
 
 
 def format_numbers(count: int) -> str:
-    """Return the valid numbers of ``count`` items, as words that follow "expected an IPU".
+    """Return the numbers of ``count`` items, in words after "expected an IPU".
 
     >>> format_numbers(4), format_numbers(1)
     ('from 0 to 3', 'numbered 0')
@@ -158,7 +160,7 @@ def format_figure(number: float, digits: int = 3) -> str:
 
 
 def enumerated(words: Iterable[object], most: int | None = None) -> str:
-    """Return words as an English list; after ``most`` words the list ends with a count.
+    """Return words as an English list; beyond ``most`` words, a count ends the list.
 
     >>> enumerated(["gpipe", "1f1b", "zbv"]), enumerated(["gpipe", "1f1b", "zbv"], 1)
     ('gpipe, 1f1b and zbv', 'gpipe and 2 more')
@@ -170,7 +172,9 @@ def enumerated(words: Iterable[object], most: int | None = None) -> str:
 
 
 def enumerated_rows(numbers: Iterable[int], name: Callable[[int], object] = str) -> str:
-    """Return named ascending numbers as an English list, with runs of three or more as "a to b".
+    """Return named ascending numbers as an English list.
+
+    Three or more numbers in a row become "a to b".
 
     >>> enumerated_rows([0, 2, 3, 4], "abcde".__getitem__)
     'a and c to e'

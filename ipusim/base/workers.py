@@ -60,7 +60,10 @@ def side_by_side(
 
 
 def _leave_with(parent: int) -> None:
-    """End this worker process soon after its parent: a killed parent ends no workers, which would wait."""
+    """End this worker process soon after its parent.
+
+    A killed parent ends no workers, which would wait for ever.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,1 +1,1 @@
-"""Lowering of an Order to a Plan: a lowering per sync mode, and side instructions."""
+"""Lowering of an Order to a Plan in every sync mode."""

@@ -1,4 +1,4 @@
-"""Bounds on the tensors that wait between a producing and a consuming stage, whatever the durations.
+"""Bounds on waiting tensors between two stages, for any durations.
 
 A sender sees the receiver's progress only in returned tensors. The first proof that the receiver has run pass ``p`` is
 a sender's pass with an input that the receiver made in ``p`` or later. Tensors sent before this proof may still wait
@@ -19,7 +19,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
-    """Return the most micro-batches that may wait between every stage and every consumer of its output.
+    """Return the most micro-batches that may wait between neighbouring stages.
 
     ``passes`` has the columns of an Order, shape (passes, 4), in the order of every IPU.
     """

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ipusim.pipeline.instructions import NONE, Table
 
-#: Rows of items, an item per column: the sort key, followed by the instruction without its IPU, the first key.
+#: Rows of items, an item per column: the sort key, which begins with the IPU, and the rest of the instruction.
 COLUMNS: Final = ("ipu", "step", "rank", "turn", "around", "code", "stage", "micro_batch", "number")
 Items = npt.NDArray[np.int64]
 #: Largest absolute value of ``around``.
@@ -35,7 +35,7 @@ class SortKey(NamedTuple):
     around: int = 0
 
     def of(self, own: npt.NDArray[np.bool_], around: int = 0) -> SortKey:
-        """Return the keys of the passes selected by ``own``, with a place ``around`` the pass."""
+        """Return the keys of selected passes, with a place ``around`` the pass."""
         step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (self.step, self.turn))
         return SortKey(self.ipu[own], step, self.rank, turn, around)
 

@@ -68,7 +68,7 @@ def _feeds(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
 
 
 def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[Items]:
-    """Yield the host copies on I/O tiles, a time-step before or after the related pass."""
+    """Yield host copies on I/O tiles, a time-step before or after the pass."""
     if code is Code.ADD_RESULTS:  # results stay on the IPU
         yield items(SortKey(results[:, 1], results[:, 0] + 1, _Rank.BEHIND), code, NONE, results[:, 4])
         results = results[:0]

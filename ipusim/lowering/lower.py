@@ -1,4 +1,4 @@
-"""The sync modes, a row each: the lowering of an Order to a Plan, and unsupported features."""
+"""The sync modes, a row each: lowering, and unsupported features."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def lower(order: Order, sync: Sync, side: SideInstructions = _NOTHING) -> Plan:
 
 
 def complete(plan: Plan, program: PipelineProgram, replicas: int, hosts: int = 1) -> Plan:
-    """Return ``plan`` with the side instructions of ``program``, for ``replicas`` per host on ``hosts`` hosts."""
+    """Return ``plan`` with the side instructions of ``program``.
+
+    There are ``replicas`` replicas per host, on ``hosts`` hosts.
+    """
     side = side_instructions(program, replicas, hosts)
     return lock_step(plan.order, side, plan) if plan.sync is Sync.LOCK_STEP else lower(plan.order, plan.sync, side)
 

@@ -1,4 +1,4 @@
-"""Point-to-point: an IPU runs a pass when the inputs have arrived, and sends the output at once.
+"""Point-to-point: passes run when their inputs have arrived, and send at once.
 
 Poplar programs never run like this, as IPUs meet for every exchange; schedules of the GPU world assume this mode.
 """
@@ -50,7 +50,10 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
 
 
 def _moves(moves: list[Column]) -> Iterator[Items]:
-    """Yield moves of activations: begins after passes, and waits before the memory or the activations are needed."""
+    """Yield moves of activations, and the waits for their end.
+
+    A move begins after a pass. The IPU waits before it needs the memory or the activations.
+    """
     ipu, stage, micro_batch, forward, taken, fetched, _, freed_for, *_ = moves
     freed = freed_for != NONE
     for code, way, turn, around, own in (
@@ -63,7 +66,10 @@ def _moves(moves: list[Column]) -> Iterator[Items]:
 
 
 def _slots(joined: Mask) -> tuple[Column, Column]:
-    """Return the first and the last pass of every pass's slot: the pass itself, unless passes are joined."""
+    """Return the first and the last pass of every pass's slot.
+
+    A slot is a pass, or several joined passes.
+    """
     turn = np.arange(len(joined))
     first = np.maximum.accumulate(np.where(np.r_[True, ~joined[:-1]][: len(joined)], turn, 0))
     last = np.minimum.accumulate(np.where(joined, len(joined), turn)[::-1])[::-1]

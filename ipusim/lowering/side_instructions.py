@@ -1,4 +1,7 @@
-"""Instructions beside passes, in every sync mode: streams, tables, all-gathers, feeds, the end of an execution."""
+"""Instructions beside passes, in every sync mode.
+
+These are streams, tables, all-gathers, feeds and the end of an execution.
+"""
 
 from __future__ import annotations
 
@@ -94,9 +97,10 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
 def passes_with_sides(
     side: SideInstructions, key: SortKey, kind: Column, stage: Column, micro_batch: Column
 ) -> Iterator[Items]:
-    """Yield passes at ``key``, surrounded by loads, all-gathers, table rows, host and replica calls, and stores.
+    """Yield passes at ``key``, surrounded by their side instructions.
 
-    Rows looked up for a forward pass stay for its recomputation.
+    Side instructions are loads, all-gathers, table rows, host calls, collectives and stores. Rows looked up for a
+    forward pass stay for its recomputation.
     """
     yield items(key, kind, stage, micro_batch)
     for (one, where), stream in side.streams.items():
@@ -126,7 +130,7 @@ def passes_with_sides(
 def feeds(
     side: SideInstructions, shape: PlanShape, kind: Column, stage: Column, micro_batch: Column
 ) -> tuple[Mask, Mask, Code, int]:
-    """Return masks of the passes that read an infeed element, and of the passes with results for the host.
+    """Return masks of passes that read the infeed, and of passes with results.
 
     Also returns the code of the instruction that hands out results, and its period in executions.
     """
@@ -141,7 +145,7 @@ def feeds(
 
 
 def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:
-    """Yield every IPU's instructions after the last pass: weight update, sum of results, final meeting."""
+    """Yield every IPU's instructions after the last pass, through the final meeting."""
     for ipu in sorted(set(shape.mapping)):
         key = SortKey(np.array([ipu]), step, rank)
         for turn, (code, number) in enumerate(_end_of(side, shape, ipu)):

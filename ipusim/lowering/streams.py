@@ -1,4 +1,4 @@
-"""Bytes loaded from Streaming Memory before a pass or a weight update, and stored after.
+"""Bytes loaded from Streaming Memory before passes and updates, and stored after.
 
 Durations are known only during the run, as the IPUs of a machine share the memory's bandwidth.
 """
@@ -58,7 +58,10 @@ def update_streams(program: PipelineProgram) -> dict[int, Stream]:
 
 
 def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Stream]:
-    """Return the passes' streams of activations and gradients; the last stage keeps activations on the IPU."""
+    """Return the passes' streams of activations and gradients.
+
+    The last stage keeps its activations on the IPU.
+    """
     shape = program.shape
     passes: dict[tuple[int, int], Stream] = {}
     for stage in range(shape.stages):

@@ -1,4 +1,4 @@
-"""Moves of activations: out after a forward pass, and back before the pass that uses them.
+"""Moves of activations: out after a forward pass, back before a later pass.
 
 Moves run beside passes. An IPU waits for a move when it needs the memory or the activations. In lock-step it waits for
 every move, unless I/O tiles or the merged copy carry the move out.
@@ -102,7 +102,7 @@ class ActivationMoves(Facility):
         self._what = {key: first + number for number, key in enumerate(keys)}
 
     def _begin(self, _ipu: IpuId, stage: int, micro_batch: int, way: int, step: int, cause: int) -> int:
-        """Begin a move, now or after the moves before it; return ``cause``, as the IPU does not wait."""
+        """Begin a move, now or after earlier moves; return ``cause`` without a wait."""
         key = stage, micro_batch, way
         waits_for: tuple[_Key, ...] = ()
         if way == Way.BACK:
@@ -139,7 +139,7 @@ class ActivationMoves(Facility):
         self._end(key)
 
     def _end(self, key: _Key) -> int:
-        """End a move: record the span, begin the followers, wake the waiting IPU; return the span."""
+        """End a move: record its span, begin followers, wake the IPU; return the span."""
         move, (stage, micro_batch, way) = self._under_way.pop(key), key
         self._move(self._ipu.shard, self._there.shard, stage, micro_batch, way)
         span = self._record(self._what[key], move.step, move.start, self._clock.now, move.cause)

@@ -24,7 +24,7 @@ Spans = Generator[simpy.Event, Any, int]
 
 
 class Moment(simpy.Event):
-    """An event in a later cycle, with the cycle as value: SimPy's Timeout without its checks."""
+    """Event of a later cycle, with the cycle as value: a Timeout without checks."""
 
     _ok = True
     _value: int
@@ -36,7 +36,7 @@ class Moment(simpy.Event):
 
 
 class _Process(simpy.Process):
-    """SimPy's process without failed events: an exception in a process ends the run at once."""
+    """SimPy's process without failed events: an exception ends the run at once."""
 
     def __init__(self, clock: Clock, generator: Process) -> None:
         super().__init__(clock, generator)
@@ -80,7 +80,7 @@ class Clock(simpy.Environment):
     at: Callable[[int], Moment]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
-        """Start at cycle 0, with ``speeds`` and delays of resources; by default at full speed."""
+        """Start at cycle 0; without ``speeds`` work always runs at full speed."""
         super().__init__()
         self.steady = speeds is None
         self.process = partial(_Process, self)  # type: ignore[method-assign]
@@ -130,10 +130,10 @@ class Clock(simpy.Environment):
         return event
 
     def happen(self, event: simpy.Event, value: object) -> None:
-        """Succeed an event with a value after every further event of this cycle.
+        """Succeed an event with a value after every other event of this cycle.
 
-        If no further event is due, a direct call gives the same order and avoids the event queue, which takes as long
-        as three calls.
+        If no other event is due, a direct call gives the same order and avoids the event queue, which takes as long as
+        three calls.
         """
         if self._queue and self._queue[0][0] <= self._now:
             event.succeed(value)
@@ -148,12 +148,18 @@ class Clock(simpy.Environment):
         return self.steady or not any(map(self._speeds.touches, workers))
 
     def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
-        """Return a function from a pass's cycles at full speed to real cycles; None if the start matters."""
+        """Return a function from a pass's cycles at full speed to real cycles.
+
+        None if the cycle of the pass's begin matters.
+        """
         (worker,) = workers
         return self._speeds.foreseen(worker)
 
     def speed(self, worker: Resource, what: What) -> Pace:
-        """Return the speed of work now, and the cycle of the next change or None."""
+        """Return the speed of work now, and the cycle of the next change.
+
+        The cycle is None if the speed stays.
+        """
         return (Fraction(1), None) if self.steady else self._speeds.pace(worker, what, self.now)
 
     def delay(self, workers: Iterable[Resource], what: What, start: int) -> int:
@@ -161,11 +167,11 @@ class Clock(simpy.Environment):
         return 0 if self.steady else sum(self._speeds.delay(worker, what, start) for worker in workers)
 
     def until(self, process: simpy.Process) -> int | None:
-        """Return the cycles until a process resumes; None during a wait without a known end."""
+        """Return the cycles until a process resumes; None if the moment is unknown."""
         return process.target.cycle - self.now if isinstance(process.target, Moment) else None
 
     def worked(self, worker: Resource, what: What, start: int, end: int) -> int | Fraction:
-        """Return the cycles of work at full speed that a resource does between two cycles."""
+        """Return a resource's cycles of work at full speed between two cycles."""
         if self.steady:
             return end - start
         done = Fraction(0)
@@ -192,7 +198,7 @@ class Clock(simpy.Environment):
         return start
 
     def run_all(self, processes: list[simpy.Process]) -> bool:
-        """Run until the ``processes`` have ended; return False if the event queue runs empty before.
+        """Run until the ``processes`` have ended; return False if no event is left.
 
         Raises the exception of any process.
         """

@@ -39,7 +39,7 @@ class InstructionColumns(NamedTuple):
 
 
 def instruction_columns(context: Context, replica: int) -> dict[int, InstructionColumns]:
-    """Return the instructions of every IPU of a replica, by the IPU's number within the replica."""
+    """Return every IPU's instructions within a replica, by number within the replica."""
     plan, costs = context.plan, context.costs
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T
@@ -76,7 +76,10 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
 
 
 def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the time-step of every instruction; ``ends`` are the first rows of every IPU but the first."""
+    """Return the time-step of every instruction.
+
+    ``ends`` are the first rows of every IPU but the first.
+    """
     plan, last = context.plan, context.steps - 1
     _, code, stage, _, number = plan.instructions.T
     met = np.where(code == Code.MEET, number, 0)
@@ -92,10 +95,13 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
 
 
 class Marks(Facility):
-    """Facility that notes the machine's state when the IPU of the first stage reaches a mark."""
+    """Facility that notes the machine's state at marks of the first stage's IPU."""
 
     def __init__(self, ipu: IpuId, note: Callable[[int, tuple[int, int]], object]) -> None:
-        """Call ``note`` with the micro-batch and pass of a mark, all NONE at the start of an execution."""
+        """Call ``note`` with a mark's micro-batch and pass.
+
+        Micro-batch and pass are NONE at the start of an execution.
+        """
         self.ipus = (ipu,)
         self.handlers = {cast(Code, MARK): self._pass}
         self._note = note
@@ -106,7 +112,7 @@ class Marks(Facility):
 
 
 def marked(columns: InstructionColumns, micro_batches: Container[int], *, in_phases: bool) -> InstructionColumns:
-    """Return instructions with marks at their start and before forward passes of the first stage.
+    """Return instructions with marks at the start and before first-stage forward passes.
 
     Args:
         columns: instructions of the IPU of the first stage.

@@ -86,7 +86,7 @@ def replicas_of(
 def sum_over_copies(
     executors: Sequence[NumpyExecutor], program: PipelineProgram, system: System, algorithm: str
 ) -> None:
-    """Set the accumulators of every copy of a stage to the total over all micro-batches.
+    """Set the accumulators of every stage's copies to the total over micro-batches.
 
     The total is the sum over copies. Running means are averaged, as every copy processes equally many micro-batches.
     """
@@ -104,7 +104,7 @@ def _sum(
     parts: int,
     buffer_bytes: int | None = None,
 ) -> None:
-    """Replace the arrays of every IPU of a ``group`` by the sum over the group, divided by ``parts``.
+    """Replace every group member's arrays by the group's sum, divided by ``parts``.
 
     The order of summation is the order of ``algorithm``, the name of an all-reduce.
     """
@@ -123,9 +123,10 @@ def _sum(
 def sum_over_hosts(
     executors: Sequence[NumpyExecutor], ipus: Iterable[int], host: Host, ready: int, *, averaged: bool
 ) -> int:
-    """Set the accumulators of every replica to the sum or mean over hosts; return the latest ``ready`` cycle.
+    """Set every replica's accumulators to the sum or mean over hosts.
 
-    The order of summation is the order of hosts, so that every host has the same bits.
+    Returns the latest ``ready`` cycle of the hosts. The order of summation is the order of hosts, so that every host
+    has the same bits.
     """
     ipus = tuple(ipus)
     gradients = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
@@ -165,7 +166,10 @@ class Shards:
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
-        """Gather the weights of ``stage`` on ``shard``, or (None) the arrays for the shard's weight update."""
+        """Gather the weights of ``stage`` on ``shard``.
+
+        For stage None, gather the arrays of the shard's weight update.
+        """
         stored = [self._arrays(executor, shard, stage) for executor in self._executors]
         for arrays in zip(*stored, strict=True):
             plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm)
@@ -198,12 +202,18 @@ class Shards:
                 self.release(replica, shard, None)
 
     def _found_plan(self, shard: int, size: int, itemsize: int, algorithm: str) -> Collective:
-        """Return an all-gather; cached, as choosing the routes of a ring takes longer than the gather."""
+        """Return an all-gather.
+
+        Results are cached, as choosing the routes of a ring takes longer than the gather.
+        """
         group = range(shard, self._system.count, self._system.shards)
         return ALGORITHMS["all_gather"][algorithm](self._system, group, size, itemsize)
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
-        """Return the sharded weights of a stage, or (None) the sharded weights and optimizer state of a shard."""
+        """Return the sharded weights of a stage.
+
+        For stage None, return the sharded weights and optimizer state of the shard.
+        """
         stages, offload = executor.stages(shard), self._offload
         if stage is not None:
             return list(stages[stage].parameters.values())

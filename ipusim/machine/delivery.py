@@ -24,7 +24,10 @@ from ipusim.timeline.kinds import SpanKind
 
 
 def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: PlanShape) -> Column:
-    """Return a number per tensor from a stage to a neighbour, or from the last stage to the same stage."""
+    """Return a number per tensor between neighbouring stages.
+
+    The last stage may also send to itself.
+    """
     copy = micro_batch % len(shape.copies)
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
@@ -81,7 +84,7 @@ class Delivery(Facility):
         self._what = self._described(context, replica)
 
     def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
-        """Return the ways of tensors from every stage's forward and backward passes, at the cost of ``sends``."""
+        """Return the ways of every stage's forward and backward tensors."""
         shape = self._shape
         return [
             _Way(
@@ -130,7 +133,7 @@ class Delivery(Facility):
         return what.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
-        """Hand a tensor to the links; ``cause`` is the span of the pass that made the tensor."""
+        """Hand a tensor from the pass with span ``cause`` to the links."""
         way = self._ways[tensor // self._count]
         if way.at_once:
             self._arrive(tensor, way, cause)
@@ -142,7 +145,7 @@ class Delivery(Facility):
     def _send_blocking(
         self, ipu: IpuId, stage: int, micro_batch: int, tensor: int, step: int, cause: int
     ) -> simpy.Event:
-        """Hand a tensor to the links; return the event of its delivery, whose value is the span."""
+        """Hand a tensor to the links; return the event of its delivery."""
         self._send(ipu, stage, micro_batch, tensor, step, cause)
         delivered = self._clock.event()
         if tensor in self._on_way:
@@ -189,7 +192,7 @@ class Delivery(Facility):
     def _receive(
         self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
-        """Receive a tensor, at once or on arrival; return the span that brought the tensor."""
+        """Receive a tensor; return ``cause`` after its arrival, else the event of arrival."""
         if tensor in self._here:
             del self._here[tensor]
             return cause
@@ -202,7 +205,7 @@ class Delivery(Facility):
         return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the arrived tensors, the tensors in flight, the waiting IPUs, and the load of the links."""
+        """Return arrived tensors, tensors in flight, waiting IPUs, and loads of links."""
 
         def relative(tensors: Iterable[int]) -> tuple[tuple[int, int], ...]:
             ways = (divmod(tensor, self._count) for tensor in tensors)
@@ -213,7 +216,7 @@ class Delivery(Facility):
         return here, relative(self._on_way), relative(sorted(self._waiting)), blocking, self._links.state()
 
     def _piles(self, first_micro_batch: int) -> Hashable:
-        """Return the arrived tensors per way: a list, or the ends of a pile without gaps.
+        """Return the arrived tensors per way: a list, or a gapless pile's ends.
 
         An end is named "first" or "last" for the first or last tensor ever sent this way, and is else a micro-batch
         relative to ``first_micro_batch``. A pile for a later phase grows from the first tensor, and is used up to the
@@ -244,7 +247,7 @@ class Delivery(Facility):
         return None
 
     def _way_of(self, tensor: int) -> tuple[int, int, Op]:
-        """Return the sending and the receiving IPU of a tensor, and the pass that makes it."""
+        """Return a tensor's sending and receiving IPU, and the producing pass."""
         way, micro_batch = divmod(tensor, self._count)
         copy, source = divmod(way // 2, self._shape.stages)
         kind, target = (Pass.BACKWARD, source - 1) if way % 2 else (Pass.FORWARD, source + 1)

@@ -1,4 +1,4 @@
-"""Speeds and delays of resources on a disturbed System: a rule per kind of disturbance.
+"""Speeds and delays on a disturbed System: a rule per kind of disturbance.
 
 :mod:`ipusim.machine.speeds` combines the rules into the speed of every resource.
 """
@@ -169,7 +169,10 @@ def _stated(disturbance: Stated, system: System) -> Rule | None:  # noqa: ARG001
 
 @rule.register
 def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
-    """Return the rule of a dead cable: routes avoid the cable, and a change only if the cable dies during the run."""
+    """Return the rule of a dead cable.
+
+    Routes avoid the cable. Only a cable that dies during the run changes anything.
+    """
     if not disturbance.later:
         return None
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
@@ -184,7 +187,7 @@ def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
 
 
 def _host(system: System, part: HostPart) -> frozenset[Resource]:
-    """Return the resources of a part of the host's work, across replicas, with the host ports."""
+    """Return the resources of a part of the host's work, with host ports."""
     if part in _OF_ALL:
         return frozenset(_OF_ALL[part])
     track = HostTrack[part.upper()]
@@ -196,13 +199,16 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
 @rule.register(Pause)
 @rule.register(Skip)
 def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
-    """Return None: Pause replaces losses and acts between executions, and a Skip leaves speeds alone."""
+    """Return None, as these disturbances change no speed.
+
+    Pause replaces losses and acts between executions; Skip jumps forward in time.
+    """
     return None
 
 
 @rule.register
 def _moved(disturbance: Moved, system: System) -> Rule | None:  # noqa: ARG001
-    """Return the rule of a move: speeds stay, but routes and the IPU's disturbances change."""
+    """Return the rule of a move: a change of routes, not of speeds."""
     return Rule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
@@ -221,7 +227,7 @@ def _full(worker: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
 
 
 def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
-    """Return the rule of resources with a different speed, or late links, during a period."""
+    """Return the rule of resources that are slower, or late, during a period."""
     known = tuple(cycle for cycle in (first, until) if cycle)
     windows = dict.fromkeys(slow, (Window(first, until, speed, late),))
     steady = first if until is None else until
@@ -283,7 +289,10 @@ def _within(windows: Sequence[Window], begin: int, end: int | None) -> Iterator[
 
 
 def disturbs(system: System) -> bool:
-    """Whether any disturbance has an effect: not a factor of 1, nor a period without length."""
+    """Whether any disturbance has an effect.
+
+    A factor of 1 has none, nor has a period without length.
+    """
     return bool(rules_of(system) or system.topology.dead) or any(isinstance(loss, Lost) for loss in system.disturbances)
 
 
@@ -294,7 +303,7 @@ def steady_from(system: System) -> int | None:
 
 
 def changes(system: System) -> tuple[int, ...]:
-    """Return the cycles of speed changes in rising order; empty if any change is unknown."""
+    """Return the rising cycles of speed changes; empty if any is unknown."""
     rules = rules_of(system)
     if any(rule_of.steady_from is None or rule_of.steady_from != max(rule_of.changes, default=0) for rule_of in rules):
         return ()

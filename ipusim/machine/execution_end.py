@@ -1,4 +1,4 @@
-"""The end of an execution: meetings before the weight update, the update, and the final meeting.
+"""The end of an execution: meetings, the weight update, and the final meeting.
 
 A run covers a single host. Runs of several hosts exchange their arrival times and gradients.
 """
@@ -24,7 +24,7 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE
 
 
 class BeforeUpdate(Meeting):
-    """A meeting of every IPU of every replica, at an instruction that occurs once per execution."""
+    """A meeting of every IPU of every replica, once per execution."""
 
     def __init__(self, context: Context, code: Code) -> None:
         """Prepare the meeting at an instruction."""
@@ -56,7 +56,7 @@ class GradientSum(BeforeUpdate):
     """The sum of gradients over IPU-Links, across replicas or across copies of stages."""
 
     def __init__(self, context: Context, total: ReplicaCollective, code: Code, reduce: Callable[[], object]) -> None:
-        """Describe the load of every link direction per round; the end of the sum calls ``reduce``."""
+        """Describe the loads of every round; ``reduce`` is called at the end."""
         super().__init__(context, code)
         self.what = "the sum over replicas" if code is Code.ALL_REDUCE else "the sum over copies of stages"
         self._cost, self._reduce = total.cost, reduce
@@ -103,7 +103,7 @@ class GradientSum(BeforeUpdate):
 
 
 class ByHost(BeforeUpdate):
-    """A host update of the device: gradients go to the host together, IPUs wait, weights come back."""
+    """A host update: gradients go to the host, IPUs wait, weights come back."""
 
     def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
         """Prepare copies of a kind of span, and the host's work on a track."""
@@ -136,10 +136,10 @@ class ByHost(BeforeUpdate):
 
 
 class HostSumming(ByHost):
-    """The sum of gradients over hosts, after the sum over replicas: via the hosts' network, or via links.
+    """The sum of gradients over hosts, via the hosts' network or via links.
 
-    ``sum_over_hosts`` of the context's arithmetic receives the cycle of this host's arrival, and returns the cycle of
-    the last host's arrival.
+    It follows the sum over replicas. ``sum_over_hosts`` of the context's arithmetic receives the cycle of this host's
+    arrival, and returns the cycle of the last host's arrival.
     """
 
     what = "the sum over hosts"
@@ -152,7 +152,10 @@ class HostSumming(ByHost):
         self._network, self._late = self._worked(cost.bytes), self._worked(0)
 
     def _work(self, step: int, cause: int) -> Spans:
-        """Write, wait for the slowest host, sum, and read; over links, wait for that host and sum."""
+        """Write, wait for the slowest host, sum, and read.
+
+        Over links, nothing is written or read.
+        """
         links = self._cost.over_links
         if links is not None:
             cause = yield from self._await(self._late, self._together.sum_over_hosts(self._clock.now), step, cause)
@@ -166,7 +169,7 @@ class HostSumming(ByHost):
 
 
 class HostUpdating(ByHost):
-    """The weight update on the host: gradients go to the host, and new weights come back."""
+    """The weight update on the host, with gradients sent and weights returned."""
 
     what = "the weight update on the host"
 
@@ -236,7 +239,7 @@ class ExecutionEnd(Meeting):
 
 
 def build(context: Context) -> Iterator[Facility]:
-    """Yield the facilities of an execution's end, in order: sums of gradients, weight update, final meeting."""
+    """Yield the facilities of an execution's end, in order."""
     costs = context.costs
     if costs.copy_sum is not None:
         yield GradientSum(context, costs.copy_sum, Code.SUM_COPIES, context.together.sum_copies)

@@ -1,4 +1,4 @@
-"""Interface between time and arithmetic: calls from IPU processes whenever something happens to a tensor."""
+"""Interface between time and arithmetic, called by IPU processes for every tensor event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipusim.pipeline.order import Edge
 
 
 class Executor(Protocol):
-    """The arithmetic of a replica, called from the machine's processes at the simulated time of every event.
+    """The arithmetic of a replica, called at the simulated time of every event.
 
     ``ipu`` is a logical IPU within the replica; ``stage`` and ``micro_batch`` count from 0 within an execution.
     """
@@ -32,13 +32,16 @@ class Executor(Protocol):
         """
 
     def copy(self, edges: Sequence[Edge]) -> None:
-        """Move every tensor computed since the last copy along these edges, within or across IPUs."""
+        """Move every tensor computed since the last copy along ``edges``.
+
+        An edge leads within an IPU, or to another.
+        """
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move the output of a step of a micro-batch's life from ``ipu`` to the next step's IPU."""
+        """Move a step's output for a micro-batch to the next step's IPU."""
 
     def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``there``, or back, per ``way``.
+        """Move a stage's saved activations from ``ipu`` to ``there``, or back.
 
         ``there`` may also be Streaming Memory beside an IPU.
         """

@@ -1,4 +1,4 @@
-"""Upper bounds on the spans and cycles of a run before the run begins, from the terms of Costs."""
+"""Upper bounds on the spans and cycles of a run, from Costs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def most_spans(plan: Plan, system: System, costs: Costs, executions: int) -> int
 
 
 def most_cycles(plan: Plan, system: System, costs: Costs, executions: int) -> int:
-    """Return an upper bound on the cycles of ``executions`` executions: the duration without any overlap."""
+    """Return an upper bound on the cycles of a run, assuming no overlap."""
     # Tensors that share links round a time up whenever another tensor begins or ends.
     return executions * sum(thing.times * (sum(thing.cycles) + thing.spans) for thing in _things(plan, system, costs))
 
@@ -84,7 +84,7 @@ def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: i
 
 
 def tracks_of(system: System, costs: Costs) -> int:
-    """Return the number of tracks of a run: IPUs, link directions, and tracks of every replica's host."""
+    """Return the number of tracks: IPUs, link directions, and every replica's host."""
     return system.count + len(costs.links) + len(HostTrack) * system.replicas
 
 

@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
     Attributes:
         text: reason in words.
-        ipus: logical IPUs that keep the IPU waiting; empty for any different reason.
+        ipus: logical IPUs that keep the IPU waiting; empty for another reason.
     """
 
     text: str
@@ -72,7 +72,10 @@ class Facility:
         return None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - by default nothing but events to come
-        """Return the state that determines the future, with times relative to now and relative micro-batches."""
+        """Return the state that determines the future.
+
+        Times are relative to now, micro-batches to ``first_micro_batch``.
+        """
         return ()
 
 
@@ -115,12 +118,15 @@ class Context:
 
     @cached_property
     def groups(self) -> list[list[int]]:
-        """Groups of replicas that meet after time-steps and executions: a single group, or a group per replica."""
+        """Groups of replicas that meet after time-steps: a joint group, or a group each."""
         together = len(self.costs.copies.meetings) == 1
         return [list(self.replicas)] if together else [[replica] for replica in self.replicas]
 
     def ipus(self, replicas: Iterable[int] | None = None) -> list[IpuId]:
-        """Return the IPUs of some replicas that hold a stage, by default of every replica."""
+        """Return the IPUs of some replicas that hold a stage.
+
+        The default is every replica.
+        """
         chosen = self.replicas if replicas is None else replicas
         return [self.ipu(replica, shard) for replica in chosen for shard in self.plan.ipus]
 
@@ -137,7 +143,7 @@ class Context:
         return self.together.executors[replica]
 
     def wait(self, end: int, what: int, step: int, cause: int) -> Spans:
-        """Wait until cycle ``end``; return the span of the wait, or ``cause`` without a wait."""
+        """Wait until ``end``; return the wait's span, or ``cause`` without a wait."""
         start = self.clock.now
         if end == start:
             return cause

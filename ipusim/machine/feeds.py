@@ -21,10 +21,13 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """A replica's infeed and outfeed; a copy takes time if the host's stream does."""
+    """A replica's infeed and outfeed; copies without a stream take no time."""
 
     def __init__(self, context: Context, replica: int, data: SharedRate | None) -> None:
-        """Connect the feeds to the host, which produces elements for every infeed at the rate of ``data``."""
+        """Connect the feeds to the host.
+
+        ``data`` is the host's common rate of elements for infeeds.
+        """
         self.ipus = tuple(context.ipus([replica]))
         self.handlers = {
             Code.INFEED: self._take,
@@ -49,7 +52,7 @@ class Feeds(Facility):
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - places in buffers, of whatever micro-batch
-        """Return the states of the streams, and the cycles until every I/O tile copy resumes."""
+        """Return the states of streams, and the cycles until I/O tile copies resume."""
         beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
         return tuple(stream.state() for stream in self._streams), beside
 
@@ -93,7 +96,10 @@ class Feeds(Facility):
         return cause
 
     def _copy_beside(self, ipu: IpuId, handed_out: int, taken_in: int, step: int, cause: int) -> Spans:
-        """Hand out, then take in, like Graphcore's overlapped visitor; return the last span. A SimPy process."""
+        """Hand out, then take in, like Graphcore's overlapped visitor; return the last span.
+
+        A SimPy process.
+        """
         if handed_out != NONE:
             cause = yield from self._hand_out(ipu, handed_out, step, cause)
         if taken_in != NONE:
@@ -120,7 +126,7 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - c
 
 
 def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterator[HostStream]:
-    """Yield the streams of a replica's infeeds and outfeeds that take time, per copy of the stages."""
+    """Yield the streams of a replica's infeeds and outfeeds that take time."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
     sent = program.outfeed_elements
     kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
@@ -145,7 +151,7 @@ def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterato
 
 
 def _shared_data(context: Context) -> SharedRate | None:
-    """Return the host's rate of elements; None without a limit, as for hosts without cost."""
+    """Return the host's rate of elements; None without a limit."""
     host = context.costs.host
     if not host.data:
         return None

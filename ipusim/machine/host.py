@@ -1,4 +1,4 @@
-"""The host's side of the feeds: streams beside the IPUs, with a buffer of a few elements between."""
+"""The host's side of the feeds: streams with a buffer of a few elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import NONE
 
 
 class HostStream:
-    """A buffer of ``depth`` elements between the host and an IPU, served by a host process.
+    """A buffer of ``depth`` elements between an IPU and a host process.
 
     The host fills empty places of an infeed (prefetching), and empties full places of an outfeed. The IPU does the
     reverse, and waits only if the host is late. A handed-over place carries the span that made the place ready, as the
@@ -43,7 +43,7 @@ class HostStream:
         copy: int,
         shared: SharedRate | None = None,
     ) -> None:
-        """Prepare a stream of ``elements`` elements on the track of an infeed or an outfeed.
+        """Prepare a stream of ``elements`` elements for an infeed or an outfeed.
 
         The IPU's copies follow ``transfer``, a copy per entry of ``micro_batches``. Every replica, and every copy of
         the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with a ``shared``
@@ -87,7 +87,7 @@ class HostStream:
         return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left), shared
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
-        """Wait for a slot of the buffer if the host is late, copy, pass the slot on; return a span.
+        """Wait for a buffer slot, copy, pass the slot on; return the span.
 
         A host without cost is never late.
         """

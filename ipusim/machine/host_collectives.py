@@ -28,10 +28,10 @@ _REDUCES: Final[Mapping[str, Callable[[Array, Array], Array]]] = {
 
 
 def all_reduce(host: Host | None, name: str, array: Array, operation: str = "average") -> Array:
-    """Reduce the arrays of every host by average, sum, min, max or product, keeping the dtype.
+    """Reduce the arrays of every host, keeping the dtype.
 
-    The order of reduction is the order of ranks, so that every host has the same bits. Without a ``host`` the array is
-    the only operand.
+    The operation is average, sum, min, max or product. The order of reduction is the order of ranks, so that every host
+    has the same bits. Without a ``host`` the array is the only operand.
 
     Raises ProgramError for an average of whole numbers, arrays of several shapes or dtypes, and hosts with different
     operations.
@@ -49,7 +49,7 @@ def all_reduce(host: Host | None, name: str, array: Array, operation: str = "ave
 def all_gather(host: Host | None, name: str, array: Array) -> Array:
     """Concatenate the arrays of every host along the first axis, by rank.
 
-    Raises ProgramError for numbers without axes, and for arrays with different dtypes or different further axes.
+    Raises ProgramError for numbers without axes, and for arrays that differ in dtype or in axes after the first.
     """
     if not array.ndim:
         raise ProgramError(f"{name}: expected an array with a first axis to gather along, got a single number")
@@ -72,7 +72,10 @@ def broadcast(host: Host | None, name: str, array: Array, root: int) -> Array:
 
 
 def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the named arrays of host 0, sent as a single message; shapes agree across hosts."""
+    """Return the named arrays of host 0, sent as a single message.
+
+    Shapes agree across hosts.
+    """
     flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
     sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
     received, first = {}, 0
@@ -83,7 +86,10 @@ def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[st
 
 
 def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.Law) -> Sequence[Array]:
-    """Return the arrays of every host, by rank; raises ProgramError if hosts disagree on the operation."""
+    """Return the arrays of every host, by rank.
+
+    Raises ProgramError if hosts disagree on the operation.
+    """
     if host is None:
         return [array]
     brought = host.exchange(name, (how, array.copy()))

@@ -1,4 +1,4 @@
-"""The host server: IPUs call the host within a pass, send inputs, wait, and read results."""
+"""The host server: IPUs call the host within a pass, and wait for results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from ipusim.timeline.timeline import NONE
 
 
 class HostServer(Facility):
-    """The host of a replica, which serves calls in order, independent of the host's further work (assumed)."""
+    """The host of a replica, which serves calls in order.
+
+    Calls are independent of the rest of the host's work (assumed).
+    """
 
     def __init__(self, context: Context, replica: int, stages: list[int], track: HostTrack, kind: SpanKind) -> None:
-        """Set the Timeline track of the host's work, and the ``kind`` of the copies of ``stages``."""
+        """Set the track of the host's work, and the ``kind`` of the copies."""
         self._clock, self._wait = context.clock, context.wait
         self._record, self._describe = context.recorder.record, context.recorder.describe
         self._replica, self._micro_batches = replica, context.plan.shape.micro_batches
@@ -37,7 +40,7 @@ class HostServer(Facility):
         return max(0, self._busy_until - self._clock.now)
 
     def _copy(self, size: int, cycles: int, of: tuple[int, int], step: int, cause: int) -> Spans:
-        """Copy between host and IPU for a stage and a micro-batch; return the last span."""
+        """Copy between host and IPU for a micro-batch; return the last span."""
         if not cycles:
             return cause
         stage, micro_batch = of
@@ -56,7 +59,7 @@ class HostServer(Facility):
         return ipus[micro_batch % len(ipus)].number
 
     def _call(self, of: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
-        """Wait until the host has worked on a call for ``cycles``; return the span of the work."""
+        """Wait until the host has worked on a call; return the work's span."""
         ready, work = self._serve(cycles, cause)
         yield from self._wait(ready, self._waits[self._ipu(*of)], step, cause)
         return work
@@ -87,14 +90,14 @@ class Tables(HostServer):
         self.handlers = {Code.LOOK_UP: self._look_up, Code.UPDATE_ROWS: self._update}
 
     def _look_up(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        """Copy looked-up rows from the host for a stage's next forward pass; return the last span."""
+        """Copy looked-up rows from the host for a forward pass; return the last span."""
         cost, of = self._costs[stage], (stage, micro_batch)
         cause = yield from self._copy(cost.bytes.ids, cost.ids, of, step, cause)
         cause = yield from self._call(of, cost.gather, step, cause)
         return (yield from self._copy(cost.bytes.rows, cost.rows, of, step, cause))
 
     def _update(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        """Send gradients of rows to the host, which applies them while the IPU continues; return the last span."""
+        """Send gradients of rows to the host, without waiting; return the last span."""
         cost = self._costs[stage]
         cause = yield from self._copy(cost.bytes.back, cost.gradients, (stage, micro_batch), step, cause)
         self._serve(cost.apply, cause)
@@ -102,7 +105,7 @@ class Tables(HostServer):
 
 
 class HostCompute(HostServer):
-    """Host compute for the passes of a replica: IPUs send inputs, wait, and read results.
+    """Host compute for a replica's passes: IPUs send inputs, and wait for results.
 
     The calls precede the pass, as the order of a pass's parts does not change the duration.
     """

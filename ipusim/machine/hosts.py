@@ -1,6 +1,7 @@
-"""Several simulated hosts in a single process: a host runs until an exchange, then the next host runs.
+"""Several simulated hosts in a single process, which run in turns.
 
-Hosts run strictly in the order of ranks, so that every run has the same result.
+A host runs until an exchange, then the next host runs. Hosts run strictly in the order of ranks, so that every run has
+the same result.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def host_count() -> int:
 
 
 def run_on(host: Host, function: Callable[[], T]) -> T:
-    """Run a function on a host that exchanges with further processes, within a copy of the caller's context."""
+    """Run a function on a host that exchanges with other processes.
+
+    The function runs in a copy of the caller's context.
+    """
     context = contextvars.copy_context()
     context.run(_HOST.set, host)
     return context.run(function)

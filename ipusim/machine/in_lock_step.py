@@ -28,7 +28,10 @@ from ipusim.pricing.costs import Costs, PassCollective
 
 
 class InLockStep:
-    """Runs passes that call collectives, in every replica at once: when the first replica begins the pass."""
+    """Runs passes with collectives in every replica at once.
+
+    The first replica to begin such a pass runs the pass of every replica.
+    """
 
     def __init__(self, executors: Sequence[NumpyExecutor], system: System, costs: Costs) -> None:
         """Take over the executors' passes with collectives; executors are in the order of replicas."""
@@ -52,7 +55,7 @@ class InLockStep:
         Raises the executors' errors, and ModelError for replicas with different collectives than in the trial run of
         the function.
         """
-        if self._failed is not None:  # further processes run until time ends, and would report missing tensors
+        if self._failed is not None:  # other processes run until time ends, and would report missing tensors
             raise self._failed
         key = ipu, kind, stage, micro_batch
         if key not in self._ahead:
@@ -104,7 +107,10 @@ class _Turn:
         self._greenlet.gr_context = copy_context()
 
     def next(self, answer: Array | None) -> tuple[CollectiveCall, Array] | None:
-        """Resume the pass with a collective's result; return the next call and array, or None at the end."""
+        """Resume the pass with a collective's result; return the next call and array.
+
+        Returns None at the end of the pass.
+        """
         if self._greenlet.dead:
             return None
         request: tuple[CollectiveCall, Array] = self._greenlet.switch(*(() if answer is None else (answer,)))
@@ -113,7 +119,7 @@ class _Turn:
     def end(self) -> None:
         """Abandon an unfinished pass."""
         if self._greenlet and not self._greenlet.dead:
-            with suppress(Exception):  # the pass reports the abandonment like any further error
+            with suppress(Exception):  # the pass reports the abandonment like any error
                 self._greenlet.throw()
 
 
@@ -146,7 +152,7 @@ def _words(call: CollectiveCall | None) -> str:
 
 
 def _filled_up(array: Array, plan: Collective) -> Array:
-    """Pad a reduce-scatter's chunk with zeros to the longest chunk; return further results unchanged."""
+    """Pad a reduce-scatter's chunk with zeros to the longest chunk; return other results unchanged."""
     if plan.operation != "reduce_scatter" or array.size == plan.chunk:
         return array
     return np.concatenate([array, np.zeros(plan.chunk - array.size, array.dtype)])

@@ -1,4 +1,4 @@
-"""Lock-step: the meeting of the IPUs after every time-step, and the IPU-Links that carry the merged copy."""
+"""Lock-step: meetings of IPUs after time-steps, with merged copies over IPU-Links."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Interconnect(Meeting):
         self._bundles = _bundles_of(context, self._copies)
 
     def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
-        """Note the arrival of an IPU for ``times`` time-steps; return the event that wakes the IPU."""
+        """Note an IPU's arrival for ``times`` time-steps; return its wake-up event."""
         ipu = of.number
         self._arrived[ipu] = (self._clock.now, cause)
         last = self._meeting + times - 1
@@ -119,7 +119,7 @@ class Interconnect(Meeting):
         return super().waits_for(ipu)
 
     def state(self, first_micro_batch: int) -> Hashable:
-        """Return the arrived IPUs, the remaining meetings of sleeping IPUs, and the copy under way.
+        """Return arrived IPUs, remaining meetings of sleeping IPUs, and the copy under way.
 
         The next copy follows from the IPUs' positions in their instructions.
         """
@@ -137,7 +137,7 @@ class Interconnect(Meeting):
         return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
 
     def _cut_short(self, first_byte: int) -> int | None:
-        """Return the cycle in which a cable dies before finishing its share of the copy, or None."""
+        """Return the cycle in which a cable dies during the copy, or None."""
         now, links = self._clock.now, {share.link for share in self._copy.links}
         dying = next((later for later in self._routes if later.cycle > now and links & later.dead), None)
         if dying is None:
@@ -147,7 +147,7 @@ class Interconnect(Meeting):
         return dying.cycle if last > dying.cycle else None
 
     def _resend(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
-        """Record the interrupted part of a copy when a cable dies, and begin the copy again."""
+        """Record the interrupted part of a copy, and begin the copy again."""
         now = self._clock.now
         cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
         for bundle in self._bundles[self._at] if now > first_byte else ():
@@ -158,10 +158,11 @@ class Interconnect(Meeting):
         self._meet(cause, resent=True)
 
     def _meet(self, cause: int, *, resent: bool = False) -> None:
-        """Begin the work after the last arrival: synchronise and copy, or release everyone without a copy.
+        """Begin the work after the last arrival.
 
-        The meeting is a chain of event callbacks instead of a process, which would cost an event more per step. The
-        loop repeats while every IPU sleeps.
+        The IPUs synchronise and copy, or are released at once if there is nothing to copy. The meeting is a chain of
+        event callbacks instead of a process, which would cost an event more per step. The loop repeats while every IPU
+        sleeps.
         """
         while True:
             if not resent:
@@ -249,7 +250,10 @@ class Interconnect(Meeting):
         self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
     def _transfer(self, since: int, cause: int) -> None:
-        """Start the link directions of the copy; the exchange began at ``since``. End a copy without links."""
+        """Start the link directions of the copy; end a copy without links.
+
+        The exchange began at ``since``.
+        """
         if not self._copy.links:
             self._end(cause)
             return
@@ -272,7 +276,10 @@ class Interconnect(Meeting):
         self._end(self._record(self._post_copy, self._step, start, self._clock.now, cause))
 
     def _end(self, cause: int) -> None:
-        """End the copy: wake the IPUs, or begin the next meeting if everyone sleeps through the next time-step."""
+        """End the copy and wake the IPUs.
+
+        If every IPU sleeps through the next time-step, begin its meeting.
+        """
         if (done := self._finish(cause)) is not None:
             self._clock.happen(done, cause)
         elif self._sleepers == self._everyone:
@@ -313,7 +320,7 @@ class Interconnect(Meeting):
 
 
 def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundle]]:
-    """Return the bundles of every copy: links that carry for equally long in the same copies.
+    """Return every copy's bundles: links that carry equally long in the same copies.
 
     If links may be slower than their neighbours, every link is a separate bundle.
     """
@@ -338,6 +345,9 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
 
 
 def build(context: Context) -> list[Interconnect]:
-    """Return the meetings after time-steps: a joint meeting, or a meeting per replica; empty in point-to-point."""
+    """Return the meetings after time-steps; empty in point-to-point.
+
+    Replicas meet jointly, or each separately.
+    """
     meetings = context.costs.copies.meetings
     return [Interconnect(context, replicas, copies) for replicas, copies in zip(context.groups, meetings, strict=False)]

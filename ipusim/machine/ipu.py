@@ -122,7 +122,7 @@ class Ipu:
         ]
 
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
-        """Spend the time of the current pass under disturbances that depend on stage and micro-batch."""
+        """Spend a pass's time under disturbances that depend on stage and micro-batch."""
         columns = self._columns
         row = len(columns.code) - length_hint(self._left) - 1
         work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)

@@ -69,7 +69,7 @@ class Tensor:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """Tensors that share a route at equal rates; the tensor with the least target ends first.
+    """Tensors that share a route at equal rates; the least target ends first.
 
     Attributes:
         links: links of the route.
@@ -102,7 +102,7 @@ class Links:
     """The link directions of a device, used for sends."""
 
     def __init__(self, clock: Clock, recorder: Recorder, rates: Sequence[Fraction], labels: Sequence[str]) -> None:
-        """Begin idle, with ``rates`` in bytes per cycle by link number, and the ``labels`` of links."""
+        """Begin idle; ``rates`` are bytes per cycle, by link number like ``labels``."""
         self._clock = clock
         self._recorder = recorder
         self._record = recorder.record
@@ -120,14 +120,14 @@ class Links:
         self._what: list[dict[int, int]] = [{} for _ in rates]
 
     def reroute(self, tensor: Tensor, send: Send, ends: Workers) -> None:
-        """Move a tensor from a route with a dead link to a new route, from the beginning."""
+        """Move a tensor from a dead route to a new route, from the beginning."""
         self._void(tensor)
         self._take_off(tensor)
         tensor.send, tensor.alone = send, False
         self.carry(tensor, ends)
 
     def carry(self, tensor: Tensor, ends: Workers) -> None:
-        """Carry a tensor along its route from now on; ``ends`` are the sending and the receiving IPU."""
+        """Carry a tensor along its route; ``ends`` are both IPUs."""
         clock, send, now = self._clock, tensor.send, self._clock.now
         begin = tensor.begin = clock.end(ends, _SEND, now, send.lead_cycles)
         if not send.links:
@@ -167,7 +167,7 @@ class Links:
         )
 
     def places(self, tensor: Tensor) -> tuple[int, ...]:
-        """Return the position of a tensor within the state of every link of its route."""
+        """Return a tensor's position within the state of every link of its route."""
         return tuple([*self._tensors(link)].index(tensor) for link in tensor.send.links)
 
     def _tensors(self, link: int) -> Iterator[Tensor]:
@@ -213,7 +213,7 @@ class Links:
             self._share(self._enter(tensor, Fraction(tensor.send.bytes)))
 
     def _enter(self, tensor: Tensor, left: Fraction) -> Flow:
-        """Let a tensor with ``left`` remaining bytes enter the flow of its route; return the flow."""
+        """Let a tensor with ``left`` remaining bytes enter its route's flow; return that flow."""
         links, now = tensor.send.links, self._clock.now
         flow = self._flows.get(links)
         if flow is None:
@@ -291,7 +291,10 @@ class Links:
         return known[size]
 
     def _share(self, flow: Flow) -> list[Flow]:
-        """Set new rates of ``flow`` and of every flow connected by shared links; return these flows."""
+        """Set new rates of all flows connected to ``flow``; return these flows.
+
+        Flows are connected by shared links, directly or via other flows.
+        """
         now = self._clock.now
         together = self._together(flow)
         for sharer in together:
@@ -314,7 +317,7 @@ class Links:
         return together
 
     def _share_anew(self, flow: Flow, links: Iterable[int]) -> None:
-        """Schedule a new sharing of ``links``, including those of ``flow``, at the next change of speed."""
+        """Schedule a new sharing of ``links`` at the next change of speed."""
         changes = [until for link in links if (until := self._speed(link)[1]) is not None]
         if changes:
             self._clock.call_at(min(changes), partial(self._changed, flow, flow.since))
@@ -339,7 +342,7 @@ class Links:
         return queue
 
     def _fair(self, flows: Sequence[Flow]) -> dict[Flow, Fraction]:
-        """Return the max-min fair rates: the links with the least rate per tensor are filled first."""
+        """Return max-min fair rates: links with the least rate per tensor fill first."""
         waiting = dict.fromkeys(flows)
         free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
         rates: dict[Flow, Fraction] = {}

@@ -1,4 +1,4 @@
-"""Meetings of IPUs: the last arrival begins the joint work, and its end releases everyone."""
+"""Meetings of IPUs: the last arrival begins joint work, which releases the IPUs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Meeting(Facility):
         self._wait_of = context.described(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
-        """Note the arrival of ``ipu`` after span ``cause``; return the event of its release, with a span as value."""
+        """Note the arrival of ``ipu`` after span ``cause``; return the event of release."""
         done = self._done
         self._arrived[ipu] = (self._clock.now, cause)
         if len(self._arrived) == len(self.ipus):
@@ -74,7 +74,10 @@ class Meeting(Facility):
         self._clock.process(process)
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        """Record the waits of earlier arrivals, open the next meeting; return the span of every IPU."""
+        """Record the waits of earlier arrivals, and open the next meeting.
+
+        Returns the spans of the waits, by IPU.
+        """
         now = self._clock.now
         spans = {}
         for ipu in self._numbers:
@@ -92,7 +95,7 @@ class Meeting(Facility):
 
 
 def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
-    """Yield every link direction's load in a round that begins in ``start``, with first and last cycle."""
+    """Yield every load of a round begun in ``start``, with first and last cycle."""
     if clock.steady:  # the fast path: rings over many IPUs have a hundred thousand loads
         first_byte = start + round_cost.latency_cycles
         yield from ((load, first_byte, first_byte + load.cycles) for load in round_cost.links)
@@ -104,7 +107,10 @@ def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int)
 
 
 def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
-    """Return the end of a collective that ``workers`` begin now: a round ends with its last link."""
+    """Return the end of a collective that ``workers`` begin now.
+
+    A round ends with its last link.
+    """
     now = clock.end(workers, what, clock.now, cost.lead_cycles)
     for round_of in cost.rounds:
         hops = clock.end(workers, what, now, round_of.latency_cycles)

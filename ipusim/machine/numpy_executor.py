@@ -1,4 +1,4 @@
-"""Real arithmetic in the simulated machine: tensors on IPUs, and passes that consume and produce tensors.
+"""Real arithmetic in the simulated machine: tensors on IPUs, and passes.
 
 A tensor is on a single IPU. Outputs of a pass wait in the IPU's outbox until the copy at the end of the time-step;
 inputs must be on the IPU at the start of the pass. A wrong order, or a stage on a wrong IPU, therefore stops the run
@@ -60,7 +60,7 @@ class NumpyExecutor(PlacedVariables):
         before: Callable[[int], object] = lambda execution: None,  # noqa: ARG005
         received: Callable[[], object] = lambda: None,
     ) -> None:
-        """Place the initial parameters of the stages on IPUs; every replica begins with equal parameters.
+        """Place the initial parameters on IPUs; replicas begin with equal parameters.
 
         Feed elements are dealt to the ``replicas`` in turn, from replica 0. ``before`` is called at the beginning of
         every execution, with its number, and ``received`` after every new entry of ``results``.
@@ -121,7 +121,7 @@ class NumpyExecutor(PlacedVariables):
         self._memories[ipu].arrived[0, micro_batch] = Payload(x, labels)
 
     def run(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        """Run a pass on ``ipu``, or in every replica at once for a pass with collectives.
+        """Run a pass on ``ipu``, or on every replica for a pass with collectives.
 
         Raises MissingTensorError for a missing input, ModelError if a layer fails.
         """
@@ -148,7 +148,7 @@ class NumpyExecutor(PlacedVariables):
             raise self.failed(kind, stage, micro_batch, error) from error
 
     def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
-        """Return the ModelError of a failed pass, with the pass, the stage and the line."""
+        """Return the ModelError of a failed pass, with pass, stage and line."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
         return ModelError(f"{op} of stage {name!r} failed in execution {self._execution}: {line}{message_of(error)}")
@@ -242,7 +242,7 @@ class NumpyExecutor(PlacedVariables):
         home.accumulated += 1
 
     def _taken_back(self, ipu: int, kind: Pass, memory: IpuMemory, index: tuple[int, int]) -> tuple[Saved, Any]:
-        """Return the saved values and the arriving gradient of a backward pass, or of its first half."""
+        """Return saved values and output gradient for a backward pass, or its half."""
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._shape.recompute_inline and self._recomputes[stage]:
             self._recompute(ipu, memory, stage, micro_batch)
@@ -258,7 +258,10 @@ class NumpyExecutor(PlacedVariables):
         return saved, arriving
 
     def _give_back(self, memory: IpuMemory, index: tuple[int, int], gradient: Any) -> None:
-        """Put the gradient of a stage's input into the outbox, and values for other stages of the IPU aside."""
+        """Put the gradient of a stage's input into the outbox.
+
+        Gradients of values from other stages on the IPU are put aside.
+        """
         (stage, micro_batch), (_, step) = index, self._steps[index[0]]
         if self._fetches[stage]:
             gradient = memory.put(self._fetches[stage], micro_batch, gradient, backward=True)
@@ -272,7 +275,7 @@ class NumpyExecutor(PlacedVariables):
             raise self._missing(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
-        """Return the seed of a micro-batch's random draws and its position in the feed; None in inference."""
+        """Return the seed and feed position for random draws; None in inference."""
         return (self._workload.seed, self._element(micro_batch)) if self._shape.training else None
 
     def _element(self, micro_batch: int) -> int:

@@ -1,4 +1,7 @@
-"""A single BLAS thread: equal bits on any number of cores, and no spinning over small matrices."""
+"""A single BLAS thread, for equal bits on any number of cores.
+
+Several threads would spin over small matrices.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from threadpoolctl import get_cached_controller
 def one_blas_thread() -> AbstractContextManager[object]:
     """Return a context manager that limits every loaded BLAS to a single thread.
 
-    The list of loaded libraries is renewed only after further imports: the search takes milliseconds, as long as a
+    The list of loaded libraries is renewed only after new imports: the search takes milliseconds, as long as a
     small run.
     """
     limit: AbstractContextManager[object] = get_cached_controller().limit(limits=1, user_api="blas")

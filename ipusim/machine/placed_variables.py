@@ -22,7 +22,7 @@ class PlacedVariables:
     """
 
     def __init__(self, copies: Sequence[Sequence[int]], optimizer: Optimizer | None) -> None:
-        """Allocate the memory of every stage on its IPU, for every copy of the pipeline."""
+        """Allocate the memory of every stage, for every copy of the pipeline."""
         self._copies = copies
         self._mapping = copies[0]
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(self._mapping))}
@@ -57,7 +57,7 @@ class PlacedVariables:
                 self._rest = self._joint.begin(self._all_stages(), True)
 
     def update(self, ipu: int) -> None:
-        """Apply accumulated gradients of every stage on ``ipu``; a joint optimizer waits for the last IPU."""
+        """Update the stages on ``ipu``; a joint optimizer waits for the last IPU."""
         if self._joint is not None:
             self._updated.add(ipu)
             if len(self._updated) == len(self._memories):
@@ -72,7 +72,7 @@ class PlacedVariables:
                 self._optimizer.apply(stage.own, stage.accumulators, stage.state)
 
     def _copy_to_others(self) -> None:
-        """Copy jointly updated variables from the first copy of every stage to further copies."""
+        """Copy jointly updated variables from the first copy of every stage to the others."""
         for mapping in self._copies[1:]:
             for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
                 copy, source = (self._memories[at].stages[stage] for at in (ipu, first))

@@ -1,4 +1,4 @@
-"""Whether a run repeats itself: the machine's complete state, relative to now, at marks within an execution.
+"""Whether a run repeats itself, judged by complete states at marks.
 
 Three facts make a jump over repeats exact. The machine is deterministic. A state holds everything that determines the
 future, with times relative to now and micro-batches relative to the mark. The remaining instructions of every IPU are
@@ -99,7 +99,7 @@ def size_of(state: Hashable) -> int:
 
 
 def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, int]) -> str:
-    """Return the name of an event's callback: the number of an IPU, or the name of a function."""
+    """Return the name of a callback: an IPU's number, or a function's name."""
     owner = getattr(callback, "__self__", None)
     if isinstance(owner, simpy.Process):
         generator = owner._generator
@@ -109,7 +109,7 @@ def _name(callback: Callable[[simpy.Event], Any], numbers: dict[simpy.Process, i
 
 
 def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Iterator[tuple[Mark, Mark]]:
-    """Yield pairs of marks around a period of a run: latest first, then shortest first.
+    """Yield pairs of marks around a run's period: latest, then shortest, first.
 
     A pair has equal states, and a third mark with that state follows at the same distance.
 
@@ -171,7 +171,7 @@ class Lists:
 
 
 def _bounds(own: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, int]:
-    """Return the first instruction after pass ``first - 1``, and the instruction of pass ``last``."""
+    """Return the index after pass ``first - 1``, and the index of pass ``last``."""
     passes = np.flatnonzero(own[:, 0] < PASSES)
     return int(passes[first - 1]) + 1 if first else 0, int(passes[last]) if last < len(passes) else len(own)
 

@@ -41,7 +41,7 @@ class ShortRun:
 
     @property
     def micro_batches(self) -> int:
-        """Least common multiple of the periods; the omitted micro-batches are a multiple of this number."""
+        """Least common multiple of the periods, which divides the omitted micro-batches."""
         return math.lcm(*(block.length for block in self.inner))
 
     def time_steps(self, left_out: int) -> int:
@@ -76,7 +76,7 @@ class ShortRun:
         return once.contiguous().stretched(info, repeats)
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
-        """Return the blocks with their copies already in the rows, for equally many micro-batches per execution."""
+        """Extend blocks by copies among the rows, equally in every execution."""
         blocks = [with_copies(self.timeline.columns, block) for block in inner]
         folded = min(((block.times - 1) * block.length for block in blocks), default=0)
         folded -= folded % self.micro_batches
@@ -130,7 +130,7 @@ def short_run(
 
 
 def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
-    """Whether every stage's passes of a kind repeat in a single block, independent of further blocks.
+    """Whether every stage's passes of a kind repeat within a single, independent block.
 
     The number of piled-up tensors between blocks then does not matter: in a longer run, tensors only arrive earlier.
     In lock-step, passes wait for time-steps instead of tensors, so that blocks are always independent.
@@ -155,7 +155,7 @@ def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat
 def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
-    """Yield blocks of a single copy whose spans recur in the next period, from the first few periods."""
+    """Yield blocks of a single copy whose spans recur in the next period."""
     for one, two in islice(periods(marks, alike), _TRIED):
         begin, end = one.cycle, two.cycle
         further = {"micro_batches": two.micro_batch - one.micro_batch, "executions": two.execution - one.execution}
@@ -166,16 +166,17 @@ def _blocks(
 
 
 def _reaches_back(columns: Mapping[str, npt.NDArray[np.int64]], block: Repeat) -> bool:
-    """Whether a row after a block has a cause before the block's previous copy, for example a slow tensor.
+    """Whether a row after a block has a cause before the block's previous copy.
 
-    The matching row in a longer run would be unknown; a block of several periods reaches far enough.
+    Slow tensors are an example. The matching row in a longer run would be unknown; a block of several periods reaches
+    far enough.
     """
     cause = columns["cause"][block.last :]
     return bool(((cause != NONE) & (cause < 2 * block.first - block.last)).any())
 
 
 def _time_steps(columns: Mapping[str, npt.NDArray[np.int64]], begin: int, end: int) -> Iterator[int]:
-    """Yield the difference in time-steps between spans from cycle ``end`` on and spans from ``begin`` on."""
+    """Yield the difference in time-steps between spans from ``begin`` and from ``end`` on."""
     first, last = np.searchsorted(columns["start"], [begin, end]).tolist()
     step = columns["time_step"]
     numbered = np.flatnonzero(step[first:last] != NONE)

@@ -24,7 +24,7 @@ class Part(NamedTuple):
 
     Attributes:
         cost: cost of the collective.
-        what: description of the first replica's span; descriptions of further replicas follow.
+        what: description of the first replica's span; descriptions of the other replicas follow.
         done: callback at the end.
     """
 
@@ -55,7 +55,7 @@ class ReplicaMeeting(Meeting):
         return Part(collective.cost, describe(*spans), done)
 
     def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
-        """Register the arrival of ``ipu`` and wait for the joint work; return the span at its end."""
+        """Register the arrival of ``ipu``; return the span after the joint work."""
         self._parts, self._step = self._parts_of(stage, micro_batch, number), step
         spans = yield self.arrive(ipu.number, cause)
         return spans[ipu.number]
@@ -64,7 +64,10 @@ class ReplicaMeeting(Meeting):
         self._do_together(self._carry_out(self._parts, self._step))
 
     def _carry_out(self, parts: Sequence[Part], step: int) -> Process:
-        """Synchronise, carry out every round of every collective, and release the IPUs; a SimPy process."""
+        """Carry out the rounds of every collective, and release the IPUs.
+
+        A SimPy process.
+        """
         spans = {ipu: before for ipu, (_, before) in self._arrived.items()}
         spans |= self._record_waits(step)
         for part in parts:
@@ -77,7 +80,7 @@ class ReplicaMeeting(Meeting):
 
 
 class WeightGather(ReplicaMeeting):
-    """All-gathers of a shard: the weights of a stage, or (NONE) variables for the weight update."""
+    """All-gathers of a shard: a stage's weights, or (NONE) variables for the update."""
 
     what = "the all-gather"
 

@@ -1,4 +1,7 @@
-"""Costs of copies between IPUs after a cable dies or an IPU is replaced, by cycle."""
+"""Costs of copies between IPUs after a change of routes.
+
+Routes change when a cable dies, or an IPU is replaced.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class Rerouted:
 
 
 def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[Costs, tuple[Rerouted, ...]]:
-    """Return costs over every link ever in use, and the changes of routes in order."""
+    """Return costs over every link ever in use, and the route changes."""
     changing = [
         change
         for change in system.disturbances

@@ -40,7 +40,10 @@ def host_ports(track: HostTrack, replicas: Iterable[int]) -> Workers:
 
 
 def hosts(track: HostTrack, replicas: Iterable[int] = (0,)) -> Workers:
-    """Return the host's resources on a track per replica; a joint resource belongs to replica 0."""
+    """Return the host's resources on a track, per replica.
+
+    Replica 0 owns a resource shared by replicas.
+    """
     return tuple(Resource("host", replica, track) for replica in replicas)
 
 

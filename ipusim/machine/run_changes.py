@@ -39,7 +39,7 @@ class Watched(RunChange):
 
 @dataclass(frozen=True)
 class Pause(RunChange):
-    """A pause of every IPU before an execution: the effect of lost IPUs, at known cycles.
+    """A pause of every IPU before an execution, caused by lost IPUs.
 
     Attributes:
         execution: execution after the pause.
@@ -54,10 +54,10 @@ class Pause(RunChange):
 
 @dataclass(frozen=True)
 class Moved(RunChange):
-    """The move of a logical IPU to the physical IPU of a spare, a logical IPU without a stage.
+    """The move of a logical IPU to the physical IPU of a spare.
 
-    The logical IPU keeps its number, rows and tracks, as after the replacement of a physical IPU in a partition. The
-    two logical IPUs swap their physical IPUs.
+    A spare is a logical IPU without a stage. The logical IPU keeps its number, rows and tracks, as after the
+    replacement of a physical IPU in a partition. The two logical IPUs swap their physical IPUs.
 
     Attributes:
         ipu: logical IPU that is lost.
@@ -96,7 +96,7 @@ class Skip(RunChange):
 
 
 def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int | None]]:
-    """Return the losses of IPUs in order, with the spare logical IPU that replaces every lost IPU.
+    """Return the losses of IPUs in order, with the replacing spare IPUs.
 
     Args:
         system: system with losses.
@@ -130,7 +130,7 @@ def swapped(system: System, move: Moved) -> System:
 
 
 def moved_to(ipu: int, moves: Sequence[Moved], cycle: int) -> int:
-    """Return the logical IPU that started on the physical IPU used by ``ipu`` in a cycle."""
+    """Return the logical IPU that started on the current physical IPU of ``ipu``."""
     for move in reversed([move for move in moves if move.from_ <= cycle]):
         ipu = {move.ipu: move.spare, move.spare: move.ipu}.get(ipu, ipu)
     return ipu

@@ -43,9 +43,9 @@ class SessionRuns:
         }
 
     def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
-        """Wait before ``execution`` for a new session run or a pause; return the last span.
+        """Wait for a new session run or a pause; return the last span.
 
-        The end of the last execution counts as the begin of a further one.
+        The end of the last execution counts as the begin of another execution.
         """
         cause = yield from self._between_runs(ipu, execution, step, cause)
         pause = self._pauses.get(execution)
@@ -60,7 +60,7 @@ class SessionRuns:
         return cause
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
-        """Wait for host work after the previous execution, and before the first execution of a session run."""
+        """Wait for host work after the previous execution, and before a session run."""
         wait, what = self._context.wait, self._waits[ipu.number]
         behind = self._host.behind(execution, self._executions) if execution else 0
         if behind:

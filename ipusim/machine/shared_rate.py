@@ -57,7 +57,9 @@ class SharedRate:
         return self._active[-1].done
 
     def state(self, own: simpy.Event | None = None) -> Hashable:
-        """Return the remaining amounts of transfers in order of begin, and the place of a given transfer.
+        """Return the remaining amounts of transfers, and the place of a given transfer.
+
+        The order is the order of begin.
 
         Args:
             own: event of the end of a transfer.

@@ -175,9 +175,10 @@ class Machine:
         return place_in_step, tuple(facility.state(first_micro_batch) for facility in self._facilities)
 
     def _note(self, micro_batch: int, phase: tuple[int, int]) -> None:
-        """Note the state when the first stage's IPU is about to begin a pass over a micro-batch, or an execution.
+        """Note the state before a pass over a micro-batch, or before an execution.
 
-        States grow with piled-up tensors. Notes stop before they take longer than the run.
+        The first stage's IPU is at a mark. States grow with piled-up tensors. Notes stop before they take longer than
+        the run.
         """
         if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self._recorder):
             return

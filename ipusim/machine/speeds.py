@@ -97,7 +97,7 @@ class Speeds:
         self._touching = cache(self._found_touching)
 
     def touches(self, worker: Resource, what: What | None = None) -> bool:
-        """Whether any rule ever slows or delays a resource; else the resource always runs at full speed.
+        """Whether any rule ever slows or delays a resource.
 
         Args:
             worker: the resource.
@@ -114,7 +114,7 @@ class Speeds:
         return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
 
     def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
-        """Return the pace of a resource for a piece of work, from a cycle on."""
+        """Return the pace of a resource's work from a cycle on."""
         if not self.touches(worker, what):
             return FULL, None
         more = self._more(cycle) if self._skips else 0
@@ -131,7 +131,10 @@ class Speeds:
         return Stretch(FULL, 0, None) if course is None else course.at(cycle)
 
     def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
-        """Return a function from work and its cycles at full speed to real cycles; None if the start matters."""
+        """Return a function from work and cycles at full speed to real cycles.
+
+        None if the cycle of the begin matters.
+        """
         factors = [rule_of.factor for rule_of in self._rules_of(worker, None)]
         if None in factors or worker in self.courses:
             return None

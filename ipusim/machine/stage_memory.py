@@ -83,7 +83,10 @@ class StageMemory:
         return None if self._untrained is None else self._untrained.copy()
 
     def recompute(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:
-        """Repeat a forward pass on the untrained variables from its first run; statistics count once."""
+        """Repeat a forward pass on the untrained variables from its first run.
+
+        Statistics count once.
+        """
         with Surrounded(untrained=seen):
             return self.bound.forward(x, labels, key)
 
@@ -95,8 +98,8 @@ class StageMemory:
         a wider accumulator.
 
         A shared parameter's accumulator decays only with the stage whose gradient comes first in the backward pass.
-        Gradients of further stages are divided by the number of micro-batches in that stage. The contribution of every
-        stage then decays as in a separate accumulator, to gradient / count in the end.
+        Gradients of the other stages are divided by the number of micro-batches that this stage has processed. The
+        contribution of every stage then decays as in a separate accumulator, to gradient / count in the end.
 
         A gradient map applies to the complete gradient of a micro-batch, like in TensorFlow's optimizers: gradients of
         stages that share a variable are summed first.
@@ -135,11 +138,11 @@ class StageMemory:
         return self._map is not None or not self._running or self._later[name][-1].accumulated > 0
 
     def _first(self, name: str) -> StageMemory | None:
-        """Return the later stage that gave the first gradient of a parameter; None without such a stage."""
+        """Return the later stage with a parameter's first gradient, or None."""
         return next((stage for stage in reversed(self._later[name]) if name in stage._given), None)
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
-        """Hold a later stage's partial gradient of a parameter until this stage adds its part."""
+        """Hold a later stage's partial gradient until this stage adds its part."""
         before = self._partial.get((name, micro_batch))
         self._partial[name, micro_batch] = gradient if before is None else before + gradient
 

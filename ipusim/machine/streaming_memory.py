@@ -37,7 +37,7 @@ class RemotePort(Facility):
     def __init__(
         self, context: Context, memories: Mapping[int, RemoteMemory], ipu: IpuId, passes: Passes, update: Stream
     ) -> None:
-        """Describe the transfers of ``ipu``: before and after every (pass, stage), and during the weight update.
+        """Describe the transfers of ``ipu``, around every (pass, stage) and the weight update.
 
         ``memories`` has the memory in use from every cycle on; the latest entry applies.
         """
@@ -67,7 +67,7 @@ class RemotePort(Facility):
         return self._under_way, self._memory.state()
 
     def _move(self, store: int, _ipu: IpuId, stage: int, _micro_batch: int, kind: int, step: int, cause: int) -> Spans:
-        """Load or store the bytes of an instruction; return the span, or ``cause`` without bytes."""
+        """Load or store an instruction's bytes; return the span, or ``cause`` without bytes."""
         size = (self._update if stage == NONE else self._passes[kind, stage])[store]
         if not size:
             return cause

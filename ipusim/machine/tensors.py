@@ -1,4 +1,4 @@
-"""Tensors between passes: on IPUs, between steps of a micro-batch's life, and on the way to the host.
+"""Tensors between passes: on IPUs, between steps, and on the way to the host.
 
 Concurrent stages send their outputs in pieces to the next stage, and receive its gradient in pieces.
 """
@@ -32,7 +32,7 @@ Pieces = list[Payload | None]
 
 
 def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
-    """Concatenate outputs of concurrent stages along the last axis; return the result and the widths.
+    """Concatenate outputs of concurrent stages along the last axis; return result and widths.
 
     Stages with several outputs contribute tuples; a width is then the number of a stage's outputs.
     """
@@ -56,7 +56,7 @@ def summed(pieces: Sequence[Payload]) -> Payload:
 
 
 def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
-    """Cut a gradient into the parts of concurrent stages, by the widths of their outputs."""
+    """Cut a gradient into parts for concurrent stages, by output widths."""
     if isinstance(payload.tensor, tuple):
         ends = np.cumsum(widths)
         return [Payload(payload.tensor[end - width : end]) for end, width in zip(ends, widths, strict=True)]
@@ -100,7 +100,10 @@ class IpuMemory:
         return rest[0] if len(rest) == 1 else rest
 
     def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
-        """Return ``tensor`` followed by the values stored under ``names``; raises KeyError if any is missing."""
+        """Return ``tensor`` followed by the values under ``names``.
+
+        Raises KeyError if any value is missing.
+        """
         if not names:
             return tensor
         fetched = [self.waiting.pop((backward, name, micro_batch)) for name in names]
@@ -138,7 +141,10 @@ class Transfers:
             memory.outbox.clear()
 
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
-        """Move an output to the IPU of the next step; steps on several IPUs need :meth:`copy`."""
+        """Move an output to the next step's only IPU.
+
+        Steps on several IPUs need :meth:`copy`.
+        """
         payload = self._memories[ipu].outbox.pop((step, micro_batch))
         self._memory_of(step + 1, micro_batch).arrived[step + 1, micro_batch] = payload
 
@@ -147,7 +153,10 @@ class Transfers:
         return self._memories[self._ipus_of_step[micro_batch % len(self._ipus_of_step)][step][0]]
 
     def _spread(self, ipu: int, step: int, target: int, micro_batch: int, payload: Payload) -> None:
-        """Copy an output of ``step`` from ``ipu`` to the IPUs of step ``target``, or its parts to concurrent stages."""
+        """Copy an output of ``step`` from ``ipu`` to the IPUs of step ``target``.
+
+        Concurrent stages get their parts of a gradient.
+        """
         sources, targets = self._ipus_of_step[0][step], self._ipus_of_step[0][target]
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
@@ -196,7 +205,7 @@ class Results:
         self.elements: list[tuple[Array, ...]] = []
 
     def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
-        """Hand the last stage's results of a micro-batch to the host, or accumulate the results."""
+        """Hand a micro-batch's results to the host, or accumulate them."""
         element = tuple(results[index] for index in self._outfeed.sent)
         if not self._outfeed.accumulate:
             self._queues[micro_batch % len(self._queues)].append(element)

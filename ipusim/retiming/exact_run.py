@@ -1,4 +1,7 @@
-"""Runs with exact times from Plan and Costs, and the cycles of every part; other runs are refused."""
+"""Runs with exact times from Plan and Costs, and their durations.
+
+Other runs are refused.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class PassCycles(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactRun:
-    """A run and its durations, with an axis of replicas and an axis of K sets of durations.
+    """A run and its durations, for replicas and K sets of durations.
 
     Attributes:
         plan, program, system, costs: arguments of the machine's run.
@@ -144,7 +147,7 @@ class ExactRun:
         return max([ceil(int(cycles) * factor) for factor in factors] or [int(cycles)])
 
     def send_cycles(self, replica: int, copy: int, source: int, target: int) -> tuple[int, int]:
-        """Return the cycles until a tensor's first byte enters the links, and until its last byte arrives."""
+        """Return the cycles until a tensor's first byte leaves, and its last arrives."""
         send, mapping = self.costs.sends.get((replica, copy, source, target), Send()), self.plan.shape.copies[copy]
         ends = (self.ipus(mapping[stage])[replica] for stage in (source, target))
         lead = self.slowed(send.lead_cycles, ends)
@@ -159,7 +162,7 @@ class ExactRun:
         return sum(self.slowed(part, ipus) for part in lead) + carried + behind
 
     def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int], starts: int = 0) -> int:
-        """Return the cycles of a collective in which ``starts`` rounds begin with a further synchronisation."""
+        """Return the cycles of a collective; ``starts`` rounds begin with a further synchronisation."""
         lead = self.slowed(cost.lead_cycles, ipus)
         known: dict[int, int] = {}
         for of in cost.rounds:
@@ -169,7 +172,7 @@ class ExactRun:
         return (1 + starts) * lead + sum(known[id(of)] for of in cost.rounds)
 
     def cycles_behind(self, execution: int) -> int:
-        """Return the cycles of host work between the first ``execution`` executions and the next execution."""
+        """Return the cycles of host work before execution number ``execution``."""
         repeat_count = self.program.repeat_count
         behind = int(self.costs.host.behind(execution, repeat_count)) if execution else 0
         exchanges = () if execution % repeat_count else self.between.get(execution, ())
@@ -183,7 +186,10 @@ class ExactRun:
 
     @cached_property
     def _composites(self) -> tuple[list[tuple[tuple[int, int], ...]], Cycles]:
-        """Distinct composite passes, and the row of every instruction's cycles in a table that includes their parts."""
+        """Distinct composite passes, and the table row of every instruction's cycles.
+
+        Rows beyond plain passes are the parts of composite passes.
+        """
         _, code, stage, micro_batch, _ = self.plan.instructions.T
         passes = np.flatnonzero(code < PASSES)
         index = np.zeros(len(code) + 1, np.int64)
@@ -235,7 +241,7 @@ class ExactRun:
         return np.stack(shares)
 
     def _scaled(self, cycles: Cycles, rows: Cycles, execution: int, seeds: Cycles | None) -> Cycles:
-        """Return the cycles of passes on slower IPUs and under jitter, shape (passes, replicas, K).
+        """Return the cycles of passes under slowing and jitter, shape (passes, replicas, K).
 
         Args:
             cycles: priced cycles, shape (passes, 1, K).
@@ -265,7 +271,7 @@ class ExactRun:
 
 
 def _any_bytes(costs: Costs) -> bool:
-    """Return whether moves of activations take time, to Streaming Memory or directly to another IPU."""
+    """Return whether moves of activations take time."""
     return any(send.bytes for send in costs.moves.values())
 
 
@@ -291,7 +297,7 @@ def _ceiling(cycles: Cycles, numerator: npt.NDArray[Any], denominator: npt.NDArr
 
 
 def _changes(disturbance: Disturbance) -> str:
-    """Return the reason why a disturbance makes times inexact; empty for a disturbance without effect."""
+    """Return the reason why a disturbance makes times inexact, or an empty text."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):
             of = "a slower cable, host or memory" if disturbance.ipu is None else "an IPU that is slower for a while"

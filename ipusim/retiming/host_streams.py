@@ -1,4 +1,4 @@
-"""Feeds without events: times of every element of an infeed or an outfeed, on the IPU and on the host."""
+"""Feeds without events: the times of elements on the IPU and the host."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Streams = dict[tuple[Code, int], HostStream]
 
 
 def host_streams(run: ExactRun, columns: int) -> Streams:
-    """Return the streams of a run before the first element, for ``columns`` sets of durations."""
+    """Return a run's streams before the first element, for ``columns`` sets of durations."""
     program, shape, host = run.program, run.plan.shape, run.costs.host
     fill = int(host.fill_of(1)) if host.fill and host.data else int(host.fill)
     sent, streams = program.outfeed_elements, Streams()

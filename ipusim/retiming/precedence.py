@@ -149,7 +149,10 @@ class Precedence:
         return Loads(*loads[:, np.argsort(loads[1], kind="stable")])
 
     def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
-        """Return the end of every IPU's pipeline in an execution that begins in ``start``, shape (replicas, K)."""
+        """Return the end of every IPU's pipeline, for an execution begun in ``start``.
+
+        Times have shape (replicas, K).
+        """
         passes = of.passes
         times = np.empty((self._outer + len(self._a), *start.shape), np.int64)
         times[_BEGIN] = start
@@ -189,7 +192,9 @@ class Precedence:
 
 
 class Loads(NamedTuple):
-    """The loads of link directions during an execution, a row per tensor and link direction, sorted by begin.
+    """The loads of link directions, a row per tensor and direction, sorted.
+
+    Rows are sorted by link direction, then by begin.
 
     Attributes:
         tensor, link: number of the tensor, and of the link direction.
@@ -226,7 +231,7 @@ class Loads(NamedTuple):
         return exact, loads
 
     def _are_in_turn(self, left: Cycles, further: Cycles) -> Mask:
-        """Return whether every tensor begins after the previous tensor on the link has ended, shape (K,)."""
+        """Return whether every tensor begins after its link's previous tensor, shape (K,)."""
         begins = left[self.tensor, self.replica] + self.lead[:, np.newaxis]
         free = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
         same = np.diff(self.link) == 0

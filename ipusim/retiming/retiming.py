@@ -1,4 +1,4 @@
-"""The times of a run computed without events, for several sets of durations at once."""
+"""The times of a run without events, for several sets of durations."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ExecutionTimes(NamedTuple):
 
     Attributes:
         start, end: times of passes, weight updates and sent tensors, shape (instructions, replicas), in the order of
-            the Plan's instructions; -1 for further instructions. Tensors start at handover.
+            the Plan's instructions; -1 for other instructions. Tensors start at handover.
         execution_end: final meeting of every replica's IPUs, shape (replicas,).
     """
 
@@ -70,7 +70,7 @@ class ExecutionTimes(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """The growth of a run per additional cycle of a part, and the decline per omitted cycle.
+    """A run's growth per additional cycle of a part, and decline per omitted cycle.
 
     Attributes:
         passes: change per cycle of the passes of a kind in a stage, shape (2, kinds, stages).
@@ -178,7 +178,7 @@ class Retiming:
         return Makespans(end.max(axis=0), exact)
 
     def drawn(self, seeds: npt.ArrayLike) -> Iterator[DrawnRuns]:
-        """Yield the lengths of the run for further seeds of its jitter, a few sets at a time.
+        """Yield the lengths of the run for other jitter seeds, in chunks.
 
         Args:
             seeds: seeds of the jitters, in the order of the disturbances, shape (K, jitters).
@@ -212,10 +212,10 @@ class Retiming:
         return compute
 
     def growth(self, kinds: Iterable[int] = tuple(Pass)) -> Growth:
-        """Return the change of the run's length per additional and per omitted cycle of passes and copies.
+        """Return the run's change per additional and omitted cycle of passes and copies.
 
         Args:
-            kinds: kinds of passes; further kinds get 0 cycles.
+            kinds: kinds of passes; other kinds get 0 cycles.
 
         Returns:
             Changes in cycles, with masks of exact changes.

@@ -1,4 +1,4 @@
-"""Streaming Memory without events: transfers of a machine's IPUs between two meetings, in equal shares."""
+"""Streaming Memory without events: transfers in equal shares between two meetings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ class SharedMemory:
     def carry_out(
         self, parts: Mapping[int, Sequence[Part]], start: Mapping[int, int]
     ) -> dict[tuple[int, int], tuple[int, int]]:
-        """Return begin and end of every instruction, by IPU and row, for IPUs that begin in ``start``."""
+        """Return begin and end of every instruction, by IPU and row.
+
+        ``start`` has the begin of every IPU.
+        """
         first = min(start.values())
         key = tuple((ipu, start[ipu] - first, tuple(own)) for ipu, own in parts.items())
         if key not in self._known:

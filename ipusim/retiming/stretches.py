@@ -1,4 +1,4 @@
-"""Stretches of instructions between joint meetings, and the end of an execution, for arrays of times."""
+"""Instructions between joint meetings, and an execution's end, for arrays of times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 class Record:
     """Begin and end of the instructions of an execution, shape (instructions, replicas).
 
-    Only passes, weight updates and sent tensors have times; further entries are -1.
+    Only passes, weight updates and sent tensors have times; other entries are -1.
     """
 
     start: Cycles
@@ -83,7 +83,7 @@ class Execution:
         return (self.number + 1) % period == 0
 
     def moved(self, code: Code, shard: int, now: Cycles) -> Cycles:
-        """Return the end of an IPU's copy of the next element of a feed; ``now`` if copies are free."""
+        """Return the end of a feed's next copy; ``now`` if copies are free."""
         stream = self.streams.get((code, shard))
         return now if stream is None else stream.move(now)
 
@@ -112,12 +112,15 @@ def carry_out(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[in
 
 
 def _first_pass(code: Cycles, rows: Sequence[int]) -> int:
-    """Return the index of the first instruction without a feed."""
+    """Return the index of the first instruction other than feeds."""
     return next((at for at, row in enumerate(rows) if code[row] not in _FEEDS), len(rows))
 
 
 def _cycles(of: Execution, shard: int, row: int) -> Cycles:
-    """Return the cycles of a pass, a weight update or a meeting of replicas, shape (replicas or 1, K or 1)."""
+    """Return the cycles of a pass, an update or a meeting of replicas.
+
+    The shape is (replicas or 1, K or 1).
+    """
     run, code = of.run, of.run.plan.instructions[row, 1]
     if code < PASSES:
         cycles: Cycles = of.passes.table[of.passes.rows[row]]
@@ -163,7 +166,10 @@ def _sharing(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[int
 def _in_turn(
     of: Execution, shard: int, rows: Sequence[int], now: Cycles, beside: Cycles | None = None
 ) -> tuple[Cycles, Cycles]:
-    """Return the end of an IPU's instructions that begin ``now``, and the end of its I/O tiles' copies."""
+    """Return the end of an IPU's instructions, and of its I/O tiles' copies.
+
+    The instructions begin at ``now``.
+    """
     beside = now if beside is None else beside
     for row in rows:
         _, code, stage, micro_batch, number = of.run.plan.instructions[row].tolist()
@@ -186,7 +192,7 @@ def _in_turn(
 
 
 def meeting_cycles(run: ExactRun, row: int) -> int:
-    """Return the cycles of a meeting of replicas at an instruction, from the last arrival."""
+    """Return the cycles of a meeting of replicas, from the last arrival."""
     shard, code, stage, _, number = run.plan.instructions[row].tolist()
     if code == Code.COLLECTIVE:
         costs = [called.cost for called in run.costs.collectives[number, stage]]
@@ -219,7 +225,10 @@ class Ending:
         return bool(self._meetings)
 
     def carry_out(self, of: Execution, now: Mapping[int, Cycles]) -> Cycles:
-        """Return the end of an execution from the end of every IPU's pipeline ``now``, shape (replicas, K)."""
+        """Return the end of an execution, given every pipeline's end ``now``.
+
+        Times have shape (replicas, K).
+        """
         run, at = self._run, dict(now)
         for meeting, part in zip([*self._meetings, None], self._parts, strict=True):
             at |= carry_out(of, part, at)

@@ -1,4 +1,4 @@
-"""Lock-step without events: a time-step ends with its slowest IPU, and a merged copy follows."""
+"""Lock-step without events: the slowest IPU ends a time-step, a copy follows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _MOST: int = 2**22
 class TimeSteps:
     """The time-steps of an execution.
 
-    A cell is an IPU in a time-step. Cells with nothing but passes are plain; further cells run instruction by
-    instruction.
+    A cell is an IPU in a time-step. Plain cells contain only passes; other cells run instruction by instruction.
     """
 
     def __init__(self, run: ExactRun, streams: Streams) -> None:
@@ -58,7 +57,10 @@ class TimeSteps:
 
     @cached_property
     def _copies(self) -> Cycles:
-        """Cycles of the copy after every time-step, shape (time-steps + 1, replicas, 1); 0 after the last."""
+        """Cycles of the copy after every time-step.
+
+        The shape is (time-steps + 1, replicas, 1); the last time-step has no copy.
+        """
         run = self._run
         groups: list[Sequence[int]] = [run.all_ipus]
         if not run.together:
@@ -72,7 +74,10 @@ class TimeSteps:
 
     @cached_property
     def _alike(self) -> tuple[Cycles, Cycles]:
-        """First time-step of every sort (equal passes or durations), and the sort of every time-step."""
+        """First time-step of every sort, and the sort of every time-step.
+
+        Time-steps of a sort have equal passes, or passes of equal durations.
+        """
         if self._run.slower or self._run.jitters:  # passes differ in their cycles
             return np.arange(len(self._passes)), np.arange(len(self._passes))
         index = self._run.cycles(self._run.durations, 0).rows[self._passes]
@@ -90,7 +95,10 @@ class TimeSteps:
         return longest
 
     def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
-        """Return the end of every IPU's pipeline in an execution that begins in ``start``, shape (replicas, K)."""
+        """Return the end of every IPU's pipeline, for an execution begun in ``start``.
+
+        Times have shape (replicas, K).
+        """
         run, other = self._run, self._other
         taken = np.repeat(self._longest(of), run.replicas // of.passes.table.shape[1], axis=1)
         if run.together:

@@ -1,4 +1,4 @@
-"""Timelines: integer columns of spans, recorded by the machine and read by analyses, pictures and files.
+"""Timelines: integer columns of spans, recorded by the machine.
 
 As ``timelines`` of :mod:`ipusim.api` this room offers the table of span kinds, and the meaning of a Timeline's columns
 and tracks.

@@ -1,4 +1,4 @@
-"""Expansion of a Timeline's blocks into rows: every copy, copies within a window, or both ends of every block.
+"""Expansion of a Timeline's blocks into rows, in whole or in part.
 
 Tables of spans have a column per field of :class:`Span`.
 """
@@ -22,7 +22,7 @@ _MOVED: Final = (("start", "end"), ("micro_batch",), ("time_step",), ("execution
 
 
 class Copies(NamedTuple):
-    """Expanded spans of blocks: columns of equal length, in the order of the expanded Timeline.
+    """Expanded spans of blocks: equally long columns, in order of the expanded Timeline.
 
     Attributes:
         row: row in the Timeline with blocks.
@@ -78,7 +78,7 @@ def every_copy(repeat: Repeat, added: Column) -> Chosen:
 
 
 def at_ends(repeat: Repeat, longest: int) -> set[int]:
-    """Return the copies near both ends of a block that may differ from copies in the middle.
+    """Return a block's first and last copies, which may differ from middle copies.
 
     Near the begin these are as many copies as a span overlaps, near the end as many copies and a further one.
 
@@ -108,7 +108,10 @@ def touching(repeat: Repeat, added: int, start: Column, end: Column, window: tup
 
 
 def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
-    """Return a Choice of copies with a span inside a window of cycles, given the rows' ``start`` and ``end``."""
+    """Return a Choice of copies with a span inside a window of cycles.
+
+    ``start`` and ``end`` are the rows' columns.
+    """
 
     def choose(repeat: Repeat, added: Column) -> Chosen:
         number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
@@ -131,7 +134,7 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
 
 
 def some_copies(times: int, chosen: Iterable[int]) -> Chosen:
-    """Choose the ``chosen`` copies out of ``times``, and the first copy of every stretch between."""
+    """Choose the ``chosen`` copies, and the first copy of every stretch between."""
     inside = {number for number in chosen if 0 <= number < times}
     begins = {0, *inside, *(number + 1 for number in inside)}  # the chosen copies and their successors
     number = np.array(sorted(begin for begin in begins if begin < times), dtype=np.int64)
@@ -186,13 +189,13 @@ class _Writer:
                 self.gaps.insert(gap, Gap(block, position + number * size, size))
 
     def _part(self, rows: Column, position: int, added: Column) -> tuple[Column, ...]:
-        """Return consecutive rows from a position on, as parts of the columns of :class:`Copies`."""
+        """Return consecutive rows as parts of the columns of :class:`Copies`."""
         self.rows += len(rows)
         return rows, position + np.arange(len(rows)), *(np.full(len(rows), number) for number in added.tolist())
 
 
 def written_out(blocks: Blocks, choose: Choice) -> tuple[Copies, tuple[Gap, ...]]:
-    """Expand the chosen copies of blocks, and the rows outside; return the spans and the gaps.
+    """Expand the chosen copies of blocks, and the other rows; return spans and gaps.
 
     The gaps are sorted like blocks: by first row, outer before inner.
     """
@@ -235,7 +238,7 @@ def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int
 
 
 def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Column]:
-    """Return the table of expanded rows, and the position of every cause in the expanded Timeline.
+    """Return the table of expanded rows, and the expanded position of every cause.
 
     Args:
         table: spans, shape (rows, fields).

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class HostTrack(IntEnum):
-    """A kind of host work. Saved Timelines hold the numbers: a new track takes the next number."""
+    """A kind of host work; saved Timelines hold the numbers.
+
+    A new kind takes the next number.
+    """
 
     INFEED = 0
     OUTFEED = 1

@@ -1,4 +1,4 @@
-"""The objects behind a Timeline's columns: device, pipeline, and the names of stages, layers and links."""
+"""The objects behind a Timeline's columns: device, pipeline, and names."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ class TimelineInfo:
         return self.count // self.segments
 
     def name_of(self, micro_batch: int) -> str:
-        """Return the number of a micro-batch or segment: ``3``, or ``1-0``, the first segment of micro-batch 1.
+        """Return a micro-batch's number, ``3``, or a segment's, ``1-0``.
+
+        ``1-0`` is the first segment of micro-batch 1.
 
         Args:
             micro_batch: number in the Timeline's column.
@@ -112,7 +114,7 @@ class TimelineInfo:
 
     @property
     def ipu_rows(self) -> range:
-        """Logical IPUs from the top row down, in every picture, page, trace file and table.
+        """Logical IPUs from the top row down, in pictures, pages, traces and tables.
 
         The order is by number, replica by replica, independent of physical IPUs.
         """
@@ -131,7 +133,10 @@ class TimelineInfo:
 
 
 def layers_text(names: Sequence[str]) -> str:
-    """Join names of layers to a text; long lists keep the first names, the last name and the number of layers."""
+    """Join names of layers to a text.
+
+    Long lists keep the first names, the last name and the number of layers.
+    """
     text = ", ".join(names)
     if len(text) <= _LAYERS_TEXT:
         return text

@@ -12,7 +12,7 @@ from ipusim.timeline.time_parts import Idle
 
 
 class Track(Enum):
-    """Track of spans: an IPU, beside an IPU (I/O tiles, sends), a link direction, a host's queue."""
+    """Track of spans: on or beside an IPU, on a link or a host."""
 
     IPU = "IPU"
     IO_TILES = "I/O tiles"
@@ -22,12 +22,12 @@ class Track(Enum):
 
     @property
     def of_ipu(self) -> bool:
-        """Whether spans of the kind occupy an IPU; further kinds run ahead of or behind the pipeline."""
+        """Whether spans occupy an IPU; other spans run ahead of or behind the pipeline."""
         return self in (Track.IPU, Track.IO_TILES)
 
 
 class Part(Enum):
-    """Part of an execution that ends with a span: pipeline or weight update; a wait ends neither.
+    """Part of an execution that ends with a span; a wait ends none.
 
     The time between session runs belongs to no execution.
     """
@@ -47,7 +47,7 @@ class Use:
         column: heading in the table of IPUs; empty without a separate column.
         rank: rank of the column from the left; equal ranks keep the order of the kinds' numbers.
         always: sync modes that show the column even without any such cycles: modes with a meeting after every time-step
-            ("meets"), further modes ("alone"), both or neither.
+            ("meets"), the other modes ("alone"), both or neither.
         computes: whether the cycles are a stage's arithmetic.
         idle: cause of the IPU's idleness; None for arithmetic, and for waits, which are attributed later.
     """

@@ -1,4 +1,4 @@
-"""The kinds of spans, a row per kind: the properties used in tables, pictures, trace files and analyses.
+"""The kinds of spans, with the properties for tables, pictures, traces and analyses.
 
 A new kind needs a row with the next free number, and code that records spans. Rows stand in the order of the legend,
 which is also the order of stacked boxes from the bottom up; saved Timelines hold the numbers.
@@ -342,12 +342,15 @@ def kinds_with(condition: Callable[[Row], object]) -> tuple[SpanKind, ...]:
 
 
 def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
-    """Return ``of`` applied to every kind's row, shape (kinds,), as a look-up table for a column of kinds."""
+    """Return a property ``of`` kinds as an array, indexed by kind number."""
     return np.array([of(kind.row) for kind in sorted(SpanKind)], dtype=dtype)
 
 
 def of_kinds(column: npt.NDArray[np.int64], kinds: Sequence[SpanKind]) -> npt.NDArray[np.bool_]:
-    """Return a mask of a Timeline's column, true at ``kinds``; a look-up, much faster than a search."""
+    """Return a mask of a Timeline's column of kinds, true at ``kinds``.
+
+    A look-up in a table is much faster than a search.
+    """
     return _among(tuple(kinds)).take(column)
 
 
@@ -363,7 +366,7 @@ KIND_OF_PASS: Final = np.array([next(kind for kind in PASSES if kind.row.of_pass
 PASS_OF_KIND: Final = by_number(lambda row: -1 if row.of_pass is None else row.of_pass, np.int64)
 #: Kinds of a stage's arithmetic.
 COMPUTE_KINDS: Final = kinds_with(lambda row: row.use is not None and row.use.computes)
-#: Kinds on the tracks of IPUs; and kinds on I/O tiles, which work beside an IPU's further tiles.
+#: Kinds on the tracks of IPUs; and kinds on I/O tiles, which work beside an IPU's other tiles.
 IPU_KINDS: Final = kinds_with(lambda row: row.track.of_ipu)
 IO_TILE_KINDS: Final = kinds_with(lambda row: row.track is Track.IO_TILES)
 #: Kinds beside an IPU that may overlap each other: tensors in flight.

@@ -1,6 +1,6 @@
 """The recorder: append-only integer columns, filled by the machine during a run.
 
-Kind, IPU, stage and further properties of a span are known before the run. Such a description is stored once, and a
+Kind, IPU, stage and other properties of a span are known before the run. Such a description is stored once, and a
 span takes five integers.
 """
 
@@ -80,7 +80,10 @@ class Recorder:
         return -len(self._groups)
 
     def timeline(self, info: TimelineInfo) -> Timeline:
-        """Return the recorded spans as a Timeline, sorted by start, with renumbered causes; clear the log."""
+        """Return the recorded spans as a Timeline, and clear the log.
+
+        Spans are sorted by start, and causes renumbered.
+        """
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
         self._log.clear()  # the log takes more memory than the Timeline
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)

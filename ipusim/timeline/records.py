@@ -17,7 +17,7 @@ WIDTH: Final = 5
 
 
 class Records:
-    """The records of a run. A record is a span, or a group of consecutive spans.
+    """The records of a run, each a span or a group of spans.
 
     Spans of sleeping IPUs are recorded per group, with common time and cause. The expanded spans are many times as long
     as the log: columns are expanded separately, on request.
@@ -99,7 +99,7 @@ class Records:
 
 
 def _places(described: npt.NDArray[np.int64], late: int | None) -> Column:
-    """Return a rank per description that does not depend on the storage time of late descriptions."""
+    """Return a rank per description, independent of the storage time of late descriptions."""
     places = np.arange(len(described))
     if late is not None:
         places[late + np.lexsort(described[late:].T[::-1])] = np.arange(late, len(described))
@@ -107,7 +107,7 @@ def _places(described: npt.NDArray[np.int64], late: int | None) -> Column:
 
 
 def _order(log: npt.NDArray[np.int64], places: Column, groups: Sequence[Column]) -> Column:
-    """Return the order of records by start, end and rank of descriptions, causes before effects."""
+    """Return the order of records by start, end and rank, causes before effects."""
     order: Column = np.lexsort((log[:, 3], log[:, 2]))  # quick, as records are nearly sorted by end
     what, _, start, end, cause = log[order].T
     new = np.r_[True, (np.diff(start) != 0) | (np.diff(end) != 0)][: len(order)]

@@ -1,4 +1,4 @@
-"""Blocks: rows of a Timeline that represent several copies, with the number of copies and the shift per copy.
+"""Blocks: rows of a Timeline that represent several copies.
 
 A long execution is recorded until its state recurs. The rows between two equal states are a block: copy ``q`` is later
 by ``q`` times the block's cycles, with micro-batch, time-step and execution shifted likewise. Blocks nest if whole
@@ -58,7 +58,7 @@ class Blocks:
         self.rows = rows
         parents = {repeat: self._parent(repeat) for repeat in self.repeats}
         self._inner = {repeat: [inner for inner in self.repeats if parents[inner] is repeat] for repeat in self.repeats}
-        #: Blocks outside of any further block.
+        #: Blocks outside of any other block.
         self.outermost = [repeat for repeat in self.repeats if parents[repeat] is None]
 
     def _parent(self, repeat: Repeat) -> Repeat | None:
@@ -120,7 +120,7 @@ class Blocks:
         return positions
 
     def causes(self, cause: Column) -> Column:
-        """Return the expanded position of every row's cause, in the first copies of the row's blocks."""
+        """Return the expanded position of every row's cause, in first copies of blocks."""
         row = np.arange(self.rows)
         positions = np.where(cause == NONE, NONE, self.positions()[cause])
         for repeat in self.repeats:
@@ -166,7 +166,7 @@ class Blocks:
 def block_between(
     columns: Mapping[str, Column], begin: int, end: int, *, micro_batches: int, time_steps: int, executions: int
 ) -> Repeat | None:
-    """Return the block, of a single copy, between two cycles, if a second copy follows.
+    """Return the block between two cycles, if a second copy follows.
 
     Args:
         columns: columns of a Timeline without blocks, by name.
@@ -206,7 +206,10 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
 
 
 def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
-    """Return a mask of rows whose copy follows a block's length later; shape (rows - length,)."""
+    """Return a mask of rows whose copy follows a block's length later.
+
+    The shape is (rows - length,).
+    """
     size = block.last - block.first
     added = {
         "start": block.cycles,

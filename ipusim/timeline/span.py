@@ -23,7 +23,7 @@ class Span(NamedTuple):
         stage: number of the stage.
         micro_batch, time_step: numbers from 0 within an execution of the pipeline.
         execution: number from 0 within the run.
-        link: index into ``info.links``, or number of the host's track: 0 infeed, 1 outfeed, further a ``HostTrack``.
+        link: index into ``info.links``, or number of the host's track: a ``HostTrack``, such as 0 infeed and 1 outfeed.
         bytes: bytes moved.
         cause: row of the span whose end released this span, NONE for the first span.
         replica: number of the replica; NONE for joint activities of replicas, and on tracks of links.

@@ -99,7 +99,7 @@ class Timeline:
             self._space = np.asfortranarray(columns, dtype=np.int64).reshape(-1, len(Span._fields), order="A").view()
 
     def __getattr__(self, name: str) -> Column:
-        """Return a column, expanded from the records on first use: many columns are never read."""
+        """Return a column, expanded from the records on first use."""
         if name not in Span._fields:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         column = self._space[:, Span._fields.index(name)]
@@ -187,7 +187,7 @@ class Timeline:
         return self.blocks.weights_of_executions()
 
     def contiguous(self) -> Timeline:
-        """Return the run with a single copy per block: a shorter run without gaps between causes and effects."""
+        """Return the shorter, gapless run with a single copy of every block."""
         return self._contiguous if self.repeats else self
 
     @cached_property
@@ -227,7 +227,7 @@ class Timeline:
         return folded if right else None
 
     def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
-        """Return the longer run ``info`` with repeated blocks of this run; the inverse of :meth:`contiguous`.
+        """Return the longer run ``info`` with repeated blocks; inverse of :meth:`contiguous`.
 
         Args:
             info: objects behind the columns of the longer run.
@@ -248,7 +248,7 @@ class Timeline:
         return self if not self.repeats else self._written_out(every_copy)
 
     def spans(self, begin: int, end: int) -> Timeline:
-        """Return the spans that touch a window of cycles, with copies of blocks as separate rows.
+        """Return the spans touching a window of cycles, with copies as separate rows.
 
         Args:
             begin, end: window, in cycles from the start of the run.
@@ -275,7 +275,7 @@ class Timeline:
         )
 
     def peeled(self, execution: int | None = None) -> Timeline:
-        """Return the same run with the first and last copies of every block as separate rows.
+        """Return the same run with every block's first and last copies as rows.
 
         The remaining block has expanded copies before and after it. Quantities that depend on neighbouring spans are
         then equal for every copy of a row, and the first or last span of any kind is a row.
@@ -298,7 +298,7 @@ class Timeline:
         return self._written_out(lambda repeat, _: some_copies(repeat.times, self._at_ends(repeat)))
 
     def _at_ends(self, repeat: Repeat) -> set[int]:
-        """Return the copies near both ends of a block that its longest span may touch."""
+        """Return the copies near both ends of a block, within its longest span."""
         rows = slice(repeat.first, repeat.last)
         return at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
 
@@ -315,7 +315,7 @@ class Timeline:
         return self._written_out(choose)
 
     def around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
-        """Return the same run with the copies of blocks around a window as separate rows.
+        """Return the same run with the copies of blocks around a window as rows.
 
         Args:
             begin, end: window, in cycles from the start of the run.
@@ -370,7 +370,9 @@ class Timeline:
         return np.repeat(rows, repeats), np.repeat(first, repeats) + nth
 
     def save(self, file: Path | BinaryIO) -> None:
-        """Write the Timeline as an npz archive; equal Timelines of equal title give equal bytes.
+        """Write the Timeline as an npz archive.
+
+        Equal Timelines of equal title give equal bytes.
 
         Args:
             file: a path, or an open binary file.
