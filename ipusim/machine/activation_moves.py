@@ -175,7 +175,7 @@ class ActivationMoves(Facility):
             if isinstance(carrier, Links) and move.tensor and dead.intersection(move.tensor.send.links):
                 carrier.reroute(move.tensor, sends[stage, way], self._ends)
 
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a facility serves a single IPU
         """Return the move that the IPU waits for, or None."""
         waiting = [key for key, move in self._under_way.items() if move.done is not None]
         return Wait("the move of activations {1} of stage {0}".format(*waiting[0])) if waiting else None

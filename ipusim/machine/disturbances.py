@@ -103,7 +103,7 @@ class Rule(NamedTuple):
 
 
 @singledispatch
-def rule(disturbance: Disturbance, system: System) -> Rule | None:  # noqa: ARG001 - most kinds ask it
+def rule(disturbance: Disturbance, system: System) -> Rule | None:  # noqa: ARG001 - read by most rules
     """Return the Rule of a disturbance, by class; None without any effect."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 

@@ -67,11 +67,11 @@ class Facility:
     ipus: tuple[IpuId, ...]
     handlers: Mapping[Code, Handler]
 
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - by default IPUs wait for time alone
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - default: waits for time only
         """Return the reason why logical IPU ``ipu`` waits in this facility, or None."""
         return None
 
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - by default nothing but events to come
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - default: no state beyond scheduled events
         """Return the state that determines the future.
 
         Times are relative to now, micro-batches to ``first_micro_batch``.

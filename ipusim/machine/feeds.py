@@ -51,7 +51,7 @@ class Feeds(Facility):
         """Return the reason why ``ipu`` waits for a feed, or None."""
         return next((wait for stream in self._streams if (wait := stream.waits_for(ipu)) is not None), None)
 
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - places in buffers, of whatever micro-batch
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - buffers do not depend on micro-batches
         """Return the states of streams, and the cycles until I/O tile copies resume."""
         beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
         return tuple(stream.state() for stream in self._streams), beside

@@ -35,7 +35,7 @@ class HostServer(Facility):
         self._waits = context.described(SpanKind.HOST_WAIT, self.ipus)
         self._copies: dict[tuple[int, int], int] = {}
 
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - it serves calls, of whatever micro-batch
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - calls do not depend on micro-batches
         """Return the remaining busy cycles of the host."""
         return max(0, self._busy_until - self._clock.now)
 

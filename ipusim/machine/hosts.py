@@ -80,7 +80,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     the exception of any function, with a note about hosts that have not ended, and ProgramStateError if a host waits
     forever.
     """
-    from greenlet import getcurrent, greenlet  # noqa: PLC0415 - only runs of several hosts need it
+    from greenlet import getcurrent, greenlet  # noqa: PLC0415 - needed only for several hosts
 
     if this_host() is not None:
         raise ProgramError("expected hosts to be started from outside of them, got a host that starts others")

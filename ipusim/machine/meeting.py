@@ -55,7 +55,7 @@ class Meeting(Facility):
         late = self.missing(ipu)
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - nothing here is a micro-batch's
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - meetings do not depend on micro-batches
         """Return the waiting IPUs, their waiting times, and whether joint work has begun.
 
         Scheduled events hold the progress of the joint work.

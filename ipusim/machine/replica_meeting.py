@@ -60,7 +60,7 @@ class ReplicaMeeting(Meeting):
         spans = yield self.arrive(ipu.number, cause)
         return spans[ipu.number]
 
-    def _meet(self, cause: int) -> None:  # noqa: ARG002 - every IPU's last span comes from its arrival
+    def _meet(self, cause: int) -> None:  # noqa: ARG002 - arrivals hold the last spans
         self._do_together(self._carry_out(self._parts, self._step))
 
     def _carry_out(self, parts: Sequence[Part], step: int) -> Process:
@@ -92,7 +92,7 @@ class WeightGather(ReplicaMeeting):
             done = partial(context.together.gather, shard, None if stage == NONE else stage, gather.algorithm)
             self._gathers[stage] = [self._part(gather, done)]
 
-    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:  # noqa: ARG002 - as every kind
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:  # noqa: ARG002 - common signature
         return self._gathers[stage]
 
 

@@ -58,11 +58,11 @@ class RemotePort(Facility):
     def _memory(self) -> RemoteMemory:
         return _at(self._clock, self._memories)
 
-    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - it serves one
+    def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a port serves a single IPU
         """Return the transfer that the IPU waits for, or None."""
         return Wait(self._under_way) if self._under_way else None
 
-    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - bytes, of whatever micro-batch
+    def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - transfers do not depend on micro-batches
         """Return the IPU's transfer under way, and the transfers of the machine's memory."""
         return self._under_way, self._memory.state()
 
