@@ -54,7 +54,7 @@ _WAITS_FOR: Final = np.where(np.arange(len(_OWN)) == SpanKind.WEIGHT_UPDATE, _NU
 
 @dataclass(frozen=True, eq=False)
 class IdleCauses:
-    """Every idle interval of every IPU, as columns of equal length, sorted by IPU and start.
+    """Idle intervals of all IPUs as columns of equal length, sorted by IPU and start.
 
     In a run with repeated blocks, one interval may represent intervals of several block copies.
 
@@ -145,7 +145,7 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
 def idle_causes(
     timeline: Timeline, execution: int | None = None, shares: Mapping[tuple[Pass, int], Fraction] | None = None
 ) -> IdleCauses:
-    """Find the cause of every IPU's idle time, in a run or in one execution with its weight update.
+    """Find the causes of idle time in a run, or in an execution with its weight update.
 
     Args:
         timeline: the run.
@@ -234,7 +234,7 @@ def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
 
 
 def _nothing(track: _Track, finish: int) -> list[_Intervals]:
-    """Return idle time of IPUs without a stage, and of finished IPUs while replicas still run."""
+    """Return idle time of IPUs without a stage, and of IPUs ahead of other replicas."""
     info = track.timeline.info
     idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
     ends = np.flatnonzero(track.last)
@@ -355,7 +355,7 @@ def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool
 
 
 def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tiles: npt.NDArray[np.bool_]) -> _Intervals:
-    """Cut waits ``at``, each up to ``until``, where their releasing IPU ``source`` began another span.
+    """Cut waits ``at``, up to ``until``, at begins of spans on their releasing IPU ``source``.
 
     Waits of the mask ``on_io_tiles`` were released by host copies on I/O tiles. While ``source`` waits, the host is
     then the cause.

@@ -119,7 +119,7 @@ class _Walk:
         return way
 
     def _block(self, block: Repeat, row: int, copy: int) -> _Way:
-        """Return the path to ``row`` in one copy of a block, through all earlier copies.
+        """Return the path through a block's copies to ``row`` in one copy.
 
         The entry row of a copy determines the path through all copies before. Once an entry row recurs, the path is
         periodic.

@@ -53,7 +53,7 @@ class Figure:
         measure: name for ranking and drawing points of sweeps; empty for figures outside sweeps.
         column: column in files of sweeps.
         head: heading of the terminal column, with the unit of rates.
-        chart: name on charts with unit; charts of times choose their own unit.
+        chart: name on charts with unit; charts of times choose a unit.
     """
 
     name: str
@@ -114,7 +114,7 @@ def _key(data: Any, key: str) -> Any:
 
 
 def _item(items: Any, which: str, rest: str = "") -> Any:
-    """Return the value at path ``rest`` of a list item, selected by suffix, number, or IPU number."""
+    """Return the value at path ``rest`` of a list item; ``which`` is a suffix, a number, or an IPU number."""
     if not isinstance(items, list) or not items:
         raise LookupError(which)
     if which in ITEMS:
@@ -269,7 +269,7 @@ def figure_names() -> list[str]:
 
 
 def figure_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return a line with name, value and unit for every known figure, up to terminal width."""
+    """Return lines with name and value of all known figures, up to terminal width."""
     known = known_figures(summary)
     width = max(map(len, known))
     texts = ((name, figure(name).text(value)) for name, value in known.items())

@@ -81,7 +81,7 @@ class Fit:
         return "" if dict(peak.holders)[Holder.CODE] else ", without code"
 
     def verdict(self) -> str:
-        """Return the answer as one or two sentences, with the fullest IPU or the IPUs that do not fit."""
+        """Return the answer in sentences, with the fullest IPU or the IPUs that do not fit."""
         match self.fits:
             case Fits.UNKNOWN:
                 return f"Memory: {Fits.UNKNOWN}: the scenario does not say what its stages hold."
@@ -128,7 +128,7 @@ class Fit:
 
     @property
     def largest(self) -> Holder:
-        """Largest holder of the fullest IPU that does not fit, as the starting point for a remedy.
+        """Largest holder of the fullest IPU that does not fit; a remedy starts here.
 
         Assumed code is skipped, as nobody can change it.
         """

@@ -70,7 +70,7 @@ class Learning:
 
     @property
     def warning(self) -> str:
-        """Sentence for a run whose losses are all not finite from the first micro-batch on; else empty."""
+        """Sentence for a run without any finite loss; else empty."""
         if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
             return ""
         losses = "Every loss is NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"

@@ -67,7 +67,7 @@ class MemoryCurve:
 
 
 def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
-    """Return the curve of every IPU of ``replica`` that holds a stage, in ascending order.
+    """Return the curves of a replica's IPUs that hold a stage, in ascending order.
 
     Replicas have equal curves; only independent replicas differ in time.
     """
@@ -120,7 +120,7 @@ class Steps(NamedTuple):
 
 
 def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -> Steps:
-    """Return used bytes of the buffer for products of an IPU in replica 0, over time.
+    """Return used bytes of an IPU's buffer for products over time, in replica 0.
 
     The buffer is allocated during the whole run. A pass fills it with the stage's products; a weight update fills it
     with loaded bytes.
@@ -148,7 +148,7 @@ def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Co
 
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
-    """Return execution, first row, and end of the last store for every weight update of ``ipu``."""
+    """Return execution, first row, and end of each weight update of ``ipu``."""
     moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.HOST_UPDATE, SpanKind.REMOTE_STORE)
     rows = np.flatnonzero(
         ((timeline.ipu == ipu) | (timeline.ipu == ALL_IPUS)) & (timeline.time_step == timeline.info.time_steps)
@@ -161,10 +161,10 @@ def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
 
 
 def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
-    """Return the maximum number of micro-batches that ``stage`` keeps between forward and backward, inside and
-    outside of its FIFO.
+    """Return the maximum number of micro-batches stashed by ``stage``.
 
-    Of several copies of the stage, the largest number counts. With recomputation, the recomputed pass ends the period.
+    A micro-batch counts from forward to backward pass or recomputation, inside and outside of the FIFO. Of several
+    copies of the stage, the largest number counts.
     """
     timeline = timeline.peeled()
     of_stage = footprint.stages[stage]
@@ -187,7 +187,7 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:
-    """Return the cycle in which the pass or weight update of ``peak`` starts in the first execution."""
+    """Return the start of the pass or weight update of ``peak`` in the first execution."""
     op = peak.op
     if op is None:
         return int(timeline.start[_updates(timeline, peak.ipu)[1]].min())

@@ -59,7 +59,7 @@ class MemorySummary:
 
 
 def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
-    """Return size, time and holders of every IPU's peak, and the FIFO of every stage."""
+    """Return size, time and holders of all IPUs' peaks, and all stages' FIFOs."""
     curves = memory_curves(timeline, fit.footprint)
     ipus = tuple(
         IpuMemory(

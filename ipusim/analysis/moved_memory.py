@@ -146,8 +146,9 @@ def _found(
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
-    """Move the events of a block into its first copy, which begins in cycle ``start``.
+    """Move the events of a block into its first copy.
 
+    The first copy begins in cycle ``start``.
     A move that begins in one copy of a block may end in the next copy. Events outside of all copies stay separate.
     """
     cycles, times = block.cycles, block.times

@@ -124,7 +124,7 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
 
 
 def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Costs | None) -> tuple[int, int]:
-    """Return cycles of the longest copy and of all copies of an execution, from ``costs`` if available."""
+    """Return cycles of the longest copy and of an execution's copies, from ``costs`` if available."""
     if plan.sync.meets:
         copies = costs.copies if costs else copy_costs(plan, program, system)
         return copies.longest_cycles, copies.execution_cycles

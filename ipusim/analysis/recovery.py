@@ -1,4 +1,4 @@
-"""Time of redone work after the loss of an IPU and a restart from a checkpoint."""
+"""Time of redone work after the loss of an IPU."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class RunTimes:
 
     @property
     def utilisation(self) -> float:
-        """Arithmetic / (IPUs x makespan) over IPUs that hold a stage, in one execution's pipeline."""
+        """Arithmetic / (IPUs x makespan), for IPUs with a stage, in one execution's pipeline."""
         holders = [use for use in self.pipeline_use if use.holds_stage]
         return ratio(sum(use.compute_cycles for use in holders), len(holders) * self.makespan_cycles)
 
@@ -107,7 +107,7 @@ class RunTimes:
         return self.times_dict()
 
     def times_dict(self) -> dict[str, Any]:
-        """Return the times as plain data for JSON, in fixed order, with seconds next to cycles."""
+        """Return cycles and seconds as plain data for JSON, in fixed order."""
         data = {field.name: as_plain(getattr(self, field.name)) for field in fields(RunTimes)}
         data["phases"] = [
             {**as_plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)} for phase in self.phases

@@ -28,7 +28,7 @@ class Stash(NamedTuple):
 
 
 def stash_of(timeline: Timeline, rows: Column) -> Stash:
-    """Find the storage of every micro-batch in every stage, as shown by passes among ``rows``.
+    """Find when stages store micro-batches, from passes among ``rows``.
 
     Counts over time agree with :func:`ipusim.analysis.memory.stashed_micro_batches`. Inference stores no micro-batches.
 

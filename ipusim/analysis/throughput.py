@@ -11,7 +11,9 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class Throughput:
-    """Rates of a run, from its first IPU's start to its last IPU's end, or the end of the last session run.
+    """Rates of a run.
+
+    A run lasts from its first IPU's start to its last IPU's end, or the end of the last session run.
 
     Attributes:
         effective_batch_size: samples per weight update: micro-batch size x gradient

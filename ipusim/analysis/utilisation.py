@@ -74,7 +74,7 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
 
 
 def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[IpuUse, ...]:
-    """Return the use of every IPU of the device, idle IPUs included, in logical order.
+    """Return the use of all IPUs of the device in logical order.
 
     ``execution`` restricts the result to that execution's pipeline, without weight update.
     """
@@ -92,5 +92,5 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
 
 
 def ratio(part: int, whole: int) -> float:
-    """Return ``part / whole``, or 0.0 if ``whole`` is 0, such as the time on a free system."""
+    """Return ``part / whole``, or 0.0 for ``whole`` 0, such as time on a free system."""
     return part / whole if whole else 0.0

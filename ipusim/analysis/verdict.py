@@ -1,4 +1,4 @@
-"""Verdict on a run: use of its IPUs, its slowest stages, and time of its work on one IPU."""
+"""Verdict on a run: use of IPUs, slowest stages, and time of the same work on one IPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OneIpu:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Findings on a run, except the parts of its time, which are in the waterfall.
+    """Findings on a run; the waterfall has the parts of its time.
 
     Attributes:
         efficiency: fraction of arithmetic in the time of IPUs that hold a stage, over the whole run.

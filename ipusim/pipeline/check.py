@@ -211,7 +211,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
 
 
 def _segments(rows: _Rows) -> list[Violation]:
-    """Return passes that run before a segment of the same micro-batch whose tensors they need.
+    """Return passes that precede a needed segment of the same micro-batch.
 
     A forward pass needs keys and values of the previous segment; a backward pass needs gradients of the next segment.
     These segments belong to the same stage and IPU, and an IPU runs passes in row order.

@@ -163,7 +163,7 @@ def footprint(
 
 
 def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int:
-    """Return the bytes of a stage's buffers in Streaming Memory, for stash and sent tensors."""
+    """Return the Streaming Memory bytes of a stage's stash and sent tensors."""
     shape = plan.shape
     sent = sum(
         program.sent_bytes(stage, other)

@@ -56,7 +56,7 @@ class StageLevels(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """Number of micro-batches with live data along a stage's passes, without data of the passes themselves.
+    """Number of micro-batches with live data along a stage's passes.
 
     Attributes:
         saved: micro-batches kept for a backward pass or recomputation.
@@ -72,9 +72,9 @@ class Alive(NamedTuple):
 
 
 def alive(stage: StageFootprint, kind: Column) -> Alive:
-    """Count micro-batches with live data along passes of ``stage``, given kinds of passes (see Pass) in order.
+    """Count micro-batches with live data along passes of ``stage``.
 
-    The result is independent of bytes.
+    ``kind`` has kinds of passes (see Pass) in order of execution. The result is independent of bytes.
     """
     if not stage.training:
         nothing = np.zeros(len(kind), dtype=np.int64)
@@ -97,7 +97,7 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
 
 
 def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
-    """Return the levels of ``stage`` along its passes, given kinds of passes (see Pass) in order of execution."""
+    """Return the levels of ``stage`` along its passes; ``kind`` has their kinds (see Pass)."""
     running = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.recompute}
     running |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
     there = alive(stage, kind)
@@ -110,7 +110,7 @@ def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
 
 
 def _between(opening: Mask, closing: Mask) -> Levels:
-    """Count micro-batches between the start of an opening pass and the end of its closing pass."""
+    """Count micro-batches from the start of an opening to the end of a closing pass."""
     after = np.cumsum(opening.astype(np.int64) - closing)
     return Levels(after + closing.astype(np.int64), after)
 
@@ -128,7 +128,7 @@ def spread(levels: Levels, own: Mask) -> Levels:
 
 
 def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> tuple[Levels, Levels]:
-    """Return bytes alive on ``ipu``, and bytes in its FIFOs, along its passes in order of execution."""
+    """Return bytes alive on ``ipu`` and bytes in its FIFOs along its passes."""
     nothing = np.zeros(len(kind), dtype=np.int64)
     live = in_fifos = Levels(nothing, nothing)
     for number, footprint_of in enumerate(footprint.stages):
@@ -141,14 +141,14 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
 
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
-    """Return bytes alive on ``ipu`` during its weight update, beyond its free buffer for products."""
+    """Return live bytes of the weight update on ``ipu``, beyond its buffer for products."""
     loaded = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
     (room,) = (dict(own.resident)[Holder.TEMPORARY] for own in footprint.ipus if own.ipu == ipu)
     return max(loaded - room, 0)
 
 
 class Kept(NamedTuple):
-    """Micro-batches that a stage with moved activations keeps along the passes of its IPU, wherever stored.
+    """Kept micro-batches of a stage with moved activations, wherever stored, along its IPU's passes.
 
     Attributes:
         saved: number of micro-batches.
@@ -172,7 +172,7 @@ def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> 
 
 
 def less_by_moves(stage: StageFootprint, saved: Column, works: Column, away: Column) -> tuple[Column, Column]:
-    """Return the reduction of live bytes, and of FIFO bytes, with some micro-batches moved away."""
+    """Return the live bytes and FIFO bytes saved by micro-batches moved away."""
     outside = np.maximum(saved - stage.fifo_depth, works)
     less = outside - np.maximum(saved - away - stage.fifo_depth, works)
     return less * stage.saved, (away - less) * stage.saved

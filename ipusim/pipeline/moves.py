@@ -1,4 +1,4 @@
-"""Moves of activations off their IPU after a forward pass, and back before the pass that uses them.
+"""Moves of activations off their IPU and back, between forward and backward pass.
 
 Some micro-batches of each stage stay on the IPU; the rest takes turns in a few buffers. A micro-batch occupies a buffer
 from the start of its forward pass until the end of the move out, and from the start of the move back until the end of
@@ -54,7 +54,7 @@ class Move(NamedTuple):
 
 
 def moves_of(passes: Column, shape: PlanShape, moved: MovedActivations, *, meets: bool) -> tuple[Move, ...]:
-    """Return the moves of one execution by IPU and stage, in order of forward passes.
+    """Return the moves of one execution, by IPU, stage and forward pass.
 
     Args:
         passes: table of a Plan, shape (passes, 5).
@@ -89,7 +89,7 @@ def columns_of(moves: tuple[Move, ...]) -> list[Column]:
 
 
 def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
-    """Return the maximum number of micro-batches away at once, by (IPU, stage), as reserved room."""
+    """Return the maximum number of micro-batches away at once, by (IPU, stage)."""
     most: dict[tuple[int, int], int] = {}
     for ipu, stage in dict.fromkeys((move.ipu, move.stage) for move in moves):
         own = [move for move in moves if (move.ipu, move.stage) == (ipu, stage)]
@@ -100,7 +100,7 @@ def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
 
 
 def period_of(passes: Column, shape: PlanShape, moved: MovedActivations) -> int:
-    """Return the number of micro-batches after which the pattern of moved and staying micro-batches repeats.
+    """Return the period of the pattern of moved and staying micro-batches.
 
     Args:
         passes: table of an Order, shape (passes, 4).

@@ -41,7 +41,7 @@ class MovedActivations:
         return 1 if self.to == "streaming_memory" else max(0, (ipus + 3) // 2 - self.buffers)
 
     def place(self, ipu: int, mapping: tuple[int, ...]) -> int:
-        """Return the IPU that receives an IPU's activations, or the same IPU for Streaming Memory."""
+        """Return the IPU that receives an IPU's activations; itself for Streaming Memory."""
         if self.to == "streaming_memory":
             return ipu
         ipus = sorted(set(mapping))
@@ -106,7 +106,7 @@ class Offload:
         return sum(profile.parameter_bytes for profile in profiles if self.state_bytes(profile))
 
     def streamed_state_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of optimizer state that a replica's IPUs load and store at a weight update."""
+        """Return the bytes of optimizer state loaded and stored by a replica's weight update."""
         return 2 * sum(map(self.stored_state_bytes, profiles))
 
     def weight_bytes(self, profile: StageProfile) -> int:
@@ -156,7 +156,7 @@ def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized
 
 
 def check_moved(room: bool, *, serialized: bool) -> None:
-    """Refuse moves of activations under batch serialization, or without ``room`` in remote memory or another IPU.
+    """Refuse moves of activations under batch serialization, or without ``room`` elsewhere.
 
     Raises UnsupportedProgramError and RemoteMemoryError.
     """

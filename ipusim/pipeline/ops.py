@@ -43,11 +43,11 @@ class Op(NamedTuple):
     micro_batch: int
 
     def __str__(self) -> str:
-        """Return the grid notation, such as ``F1.3`` for the forward of stage 1 on micro-batch 3."""
+        """Return the grid notation: ``F1.3`` is stage 1's forward pass on micro-batch 3."""
         return self.text()
 
     def text(self, segments: int = 1) -> str:
-        """Return the grid notation with the segment's name, as in ``F1.1-0``, for several segments per micro-batch."""
+        """Return the grid notation, with the segment's name for several segments: ``F1.1-0``."""
         return f"{self.kind.letter}{self.stage}.{name_of(self.micro_batch, segments)}"
 
     @classmethod

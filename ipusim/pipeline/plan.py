@@ -54,7 +54,7 @@ def order_and_sync(schedule: str, sync: Sync) -> str:
 
 
 def idealised(syncs: Iterable[Sync]) -> str:
-    """Return a sentence about idealised point-to-point, for a text with runs of both sync modes.
+    """Return a sentence about idealised point-to-point, for runs of both sync modes.
 
     Args:
         syncs: modes of the runs.
@@ -229,7 +229,7 @@ class Plan:
         return cells
 
     def edges(self) -> tuple[Edge, ...]:
-        """Return all transfers of tensors from step to step, within an IPU or between IPUs."""
+        """Return all transfers between steps, within an IPU or between IPUs."""
         return tuple(Edge(step, step + 1) for step in range(self.shape.steps - 1))
 
     def listing(self) -> str:

@@ -36,7 +36,7 @@ class PipelineProgram:
         overlap_copies: whether an IPU computes during its own sends in point-to-point.
         overlapped: duration of a composite pass, with forward of some stages and backward of others in one slot.
         sums_gradients: whether replicas sum up gradients before each weight update.
-        sum_buffer_bytes: minimum bytes of an IPU's gradients in a sum of replicas; None for a joint sum of all IPUs.
+        sum_buffer_bytes: minimum bytes of an IPU's gradients in a sum of replicas; None for a single joint sum.
         sums_over_hosts: whether hosts sum up gradients first; if False, hosts process gradients themselves.
         has_synthetic_data: whether feeds, tables and host calls are omitted, by ``use_synthetic_data``.
         learns_for_free: whether host tables learn at no cost, as with synthetic data.
@@ -89,7 +89,7 @@ class PipelineProgram:
 
     @property
     def updated_variables(self) -> int:
-        """Number of variables changed by a weight update, in stages whose update is counted from layers."""
+        """Number of variables changed by weight updates that are counted from layers."""
         return sum(0 if isinstance(stage.update, int) else len(stage.update) for stage in self.stages)
 
     def recomputes_inside(self, stage: int) -> bool:
@@ -132,7 +132,7 @@ class PipelineProgram:
         return self._of_pass(kind, stage, profile.forward_host_calls, profile.backward_host_calls)
 
     def _of_pass(self, kind: int, stage: int, forward: tuple[T, ...], backward: tuple[T, ...]) -> tuple[T, ...]:
-        """Select the calls of a pass from calls of the stage's forward and backward pass."""
+        """Select the calls of a pass from the stage's calls."""
         match kind:
             case Pass.BACKWARD | Pass.INPUT_GRADIENT:
                 return (*(forward if self.recomputes_inside(stage) else ()), *backward)

@@ -45,7 +45,7 @@ def standstill(plan: Plan) -> list[Violation]:
 
 
 def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
-    """Return a circle of IPUs, each waiting for the next and the last for the first; empty without a circle."""
+    """Return IPUs that wait for each other in a circle; empty without a circle."""
     graph: TopologicalSorter[int] = TopologicalSorter()
     for ipu, others in waits.items():
         if present := [other for other in others if other in waits]:
@@ -61,7 +61,7 @@ def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def all_end(receives: Iterable[tuple[int, int, int, int]]) -> bool:
-    """Tell whether IPUs reach the end of their instructions, if each receive waits for its send.
+    """Tell whether IPUs reach their end if each receive waits for its send.
 
     Measured on 98,000 instructions: 0.02 s, while scipy's strongly connected components take 0.2 s, and 30 MB, to
     import.

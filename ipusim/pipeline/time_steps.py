@@ -96,6 +96,6 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
 def _made_by(
     made: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Return entries of ``made`` for a need, and for the half of a backward pass that can replace it."""
+    """Return entries of ``made`` for a needed pass, and for its equivalent half."""
     half = made.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
     return made.get((kind, stage), {}), half

@@ -22,7 +22,7 @@ _SENDS: Final = (Code.SEND, Code.BLOCKING_SEND)
 
 
 def meetings(plan: Plan) -> list[Violation]:
-    """Return IPUs that miss meetings after time-steps, and passes in other time-steps than the Plan's."""
+    """Return IPUs that miss meetings, and passes in other time-steps than the Plan's."""
     ipu, code, _, _, number = plan.instructions.T
     meets = np.where(code == Code.MEET, number, 0)
     broken = []
@@ -42,7 +42,7 @@ def meetings(plan: Plan) -> list[Violation]:
 
 
 def waits(plan: Plan) -> list[Violation]:
-    """Return tensors awaited but never sent, tensors sent but never produced, and circles of waiting IPUs."""
+    """Return unsent tensors, unproduced tensors, misordered passes, and circles of waiting IPUs."""
     graph = _Graph(plan)
     broken = [*graph.unsent(), *graph.unordered()]
     return broken or (standstill(plan) if graph.circles() else [])
@@ -153,7 +153,7 @@ class _Graph:
         return Violation(rule, None, int(self.ipu[row]), text, ops)
 
     def unsent(self) -> list[Violation]:
-        """Return sends before the producing pass, receives without a send, and passes before their tensor."""
+        """Return sends and passes before their tensor exists, and receives without a send."""
         broken = []
         made, sent = self._made(), self._sent()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])

@@ -24,7 +24,7 @@ def ipus_of(shape: PlanShape) -> int:
 
 
 def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
-    """Return the chunks of each IPU, with IPUs in order of a micro-batch's first visit.
+    """Return the chunks of each IPU, in order of a micro-batch's first visit.
 
     Raises UnsupportedProgramError unless a micro-batch visits all IPUs in one cyclic order, equally often.
     """
@@ -41,7 +41,7 @@ def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]
 
 
 def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> dict[int, list[tuple[int, ...]]]:
-    """Return the chunks of each IPU, two per wave, with IPUs in order of a micro-batch's first visit.
+    """Return each IPU's chunks, two per wave, in order of a micro-batch's first visit.
 
     A wave goes over the IPUs and back; a single wave is a V. Raises UnsupportedProgramError for stages that do not form
     up to ``most_waves`` waves, with the last stage on the first stage's IPU.
@@ -59,7 +59,7 @@ def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> di
 
 
 def _waves(stages: tuple[int, ...], half: int, waves: int) -> Iterator[tuple[int, ...]]:
-    """Yield an IPU's chunks forth and back, wave by wave, from the stages of its first chunk."""
+    """Yield an IPU's chunks forth and back, wave by wave."""
     for begin in range(0, 2 * half * waves, 2 * half):
         yield tuple(begin + stage for stage in stages)
         yield tuple(begin + 2 * half - 1 - stage for stage in reversed(stages))
@@ -99,7 +99,7 @@ def joined_order_of(
     shape: PlanShape,
     turns: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
 ) -> Order:
-    """Build the Order from passes of chunks, with some passes joined to the next in one slot."""
+    """Build the Order from passes of chunks, some joined to the next pass."""
     tables, joined = [], []
     for ipu, (chunks, own) in turns.items():
         tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in own)))

@@ -57,21 +57,21 @@ def v_half(shape: PlanShape) -> Order:
 
 
 def v_min(shape: PlanShape) -> Order:
-    """Lay out V-Min, which keeps at most 2 floor((N + 4) / 3) micro-batches of a stage.
+    """Lay out V-Min.
 
-    Raises like :func:`v_half`.
+    An IPU keeps at most 2 floor((N + 4) / 3) micro-batches of a stage. Raises like :func:`v_half`.
     """
     return _order("v_min", shape, _third)
 
 
 def _half(ipus: int, rank: int) -> tuple[int, ...]:
-    """Return the slots of the first micro-batch's passes in V-Half (summed up from table 9 of the paper)."""
+    """Return V-Half's slots of the first micro-batch (paper's table 9, summed up)."""
     apart = 0 if ipus % 2 else 3
     return 2 * rank, 3 * ipus - 2 - rank, 3 * ipus - 1 + apart + 2 * rank, 6 * ipus - 2 + apart - rank
 
 
 def _third(ipus: int, rank: int) -> tuple[int, ...]:
-    """Return the slots of the first micro-batch's passes in V-Min (summed up from table 8 of the paper)."""
+    """Return V-Min's slots of the first micro-batch (paper's table 8, summed up)."""
     apart = 0 if ipus % 3 else 2
     return rank, 2 * ipus - 1 - rank, 2 * ipus + apart + rank, 4 * ipus - 1 + apart - rank
 
@@ -92,7 +92,7 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
 
 
 def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = False) -> list[list[ChunkPass]]:
-    """Return the passes of each IPU in order, from the slots of the first micro-batch.
+    """Return each IPU's passes, from slots of the first micro-batch.
 
     The ramps are closed up twice: with weight-gradient halves, as far as the pattern has room for them, and without.
     Then the halves are inserted again, first the halves of the way back.
@@ -178,7 +178,7 @@ def _slots_of(lane: _Lane, count: int) -> _Slots:
 
 
 def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Slots]:
-    """Return the slots of the neighbour whose pass of a number precedes the ``rank``-th IPU's; empty without one."""
+    """Return the slots of the neighbour with the preceding pass; empty without a neighbour."""
     if number >= _WEIGHTS:
         return ()
     before = rank - 1 if number in (_THERE, _GRADIENT_BACK) else rank + 1
@@ -206,7 +206,7 @@ class _SavedBySlot:
         return max(saved for saved, _ in self._states)
 
     def moved(self, slot: int, ready: int, most: int) -> int:
-        """Move a pass to the first free slot from ``ready`` on that keeps the peak within ``most``; return the slot."""
+        """Move a pass to the first free slot within peak ``most``; return the slot."""
         one, self.lane[slot] = self.lane[slot], _FREE
         for earlier in range(ready, slot):
             if self.lane[earlier] == _FREE:

@@ -1,4 +1,4 @@
-"""A decorator that registers a function from a shape to an Order as a schedule."""
+"""A decorator that registers a function from shape to Order as a schedule."""
 
 from __future__ import annotations
 

@@ -100,14 +100,14 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[Turn]:
 
 
 def _kinds(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int, bool]]:
-    """Yield kind and chunk of each pass, and whether it shares a slot with the next; chunks of halves are arbitrary."""
+    """Yield kind, chunk and joining of each pass; chunks of weight-gradient halves are arbitrary."""
     ahead, behind = ipus - rank - 1, rank + 1
     together = (_F, _BACK, True), (_B, _THERE, False)
     yield from [(_F, _THERE, False)] * (2 * ahead)
     yield from [(_F, _THERE, False), (_F, _BACK, False)] * behind
     yield from [(_I, _BACK, False), (_W, _BACK, False), (_F, _BACK, False)] * ahead
     for turn in range(count - 2 * ipus + behind):
-        # The last IPU's first backward pass follows its own forward pass.
+        # The last IPU's first backward pass needs the forward pass just before.
         yield from ((_F, _THERE, turn > 0 or ahead > 0), (_B, _BACK, False), *together)
     yield from [(_B, _BACK, False), *together] * ahead
     # The last backward passes of both chunks are in halves from the middle on, with one half pending.

@@ -10,7 +10,7 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Choose rotations that never put two steps on one IPU at once, greedily from 0.
+    """Choose rotations greedily that never put two steps on one IPU at once.
 
     A rotation of the steps' IPUs is accepted if it differs from every accepted rotation in every place, so each IPU has
     at most one step per time-step.

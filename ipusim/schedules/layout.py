@@ -19,7 +19,7 @@ from ipusim.pipeline.shape import PlanShape
 
 
 def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
-    """Return the table of all operations, shape (operations, 5), with the columns of a Plan.
+    """Return the operations as a Plan's table, shape (operations, 5).
 
     Operations of one IPU and time-step are in descending step order (backward
     before forward, older micro-batches first), followed by recomputations.

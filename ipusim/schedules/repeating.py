@@ -51,7 +51,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeating(Schedule):
-    """A schedule for one count, and for counts that differ by whole periods of its Order.
+    """A schedule for one count, and for counts shorter by whole periods.
 
     Attributes:
         count: micro-batches of the original Order.
@@ -62,7 +62,7 @@ class Repeating(Schedule):
     stretch: Stretch
 
     def step(self, shape: PlanShape) -> int:
-        """Return the smallest number of micro-batches by which a longer Plan of ``shape`` repeats."""
+        """Return the smallest count increase that adds whole periods to a Plan."""
         return math.lcm(self.stretch.period, shape.serialization)
 
 
@@ -162,7 +162,7 @@ def _periods(passes: Column, count: int) -> list[int]:
 
 
 def _stretch_of(order: Order, rows: Mapping[int, Column], period: int) -> Stretch:
-    """Return the stretch around the middle of each IPU's passes that is periodic with ``period``."""
+    """Return the stretch with ``period`` around the middle of each IPU's passes."""
     timed = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
     columns = np.hstack([timed, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])
     bounds, time_steps = {}, None

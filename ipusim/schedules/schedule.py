@@ -130,7 +130,7 @@ class Schedule:
             _check_written(self.name, self.written, shape)
 
     def count_step(self, shape: PlanShape) -> int:
-        """Return the divisor of gradient accumulation counts, in whole micro-batches of any number of segments.
+        """Return the divisor of gradient accumulation counts, in whole micro-batches.
 
         Args:
             shape: stages, their IPUs and micro-batches.
@@ -141,7 +141,7 @@ class Schedule:
         return self.multiple(shape) // shape.segments
 
     def step(self, shape: PlanShape) -> int:
-        """Return the smallest number of micro-batches by which a longer Plan of ``shape`` repeats.
+        """Return the smallest count increase that adds whole periods to a Plan.
 
         Args:
             shape: stages, their IPUs and micro-batches.

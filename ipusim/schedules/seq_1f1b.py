@@ -27,7 +27,7 @@ def order(shape: PlanShape) -> Order:
 
 
 def _passes(shape: PlanShape, ahead: int) -> Iterator[ChunkPass]:
-    """Yield 1F1B passes of an IPU that keeps up to ``ahead`` segments, with backward segments in reverse."""
+    """Yield 1F1B passes with up to ``ahead`` kept segments, backward segments in reverse."""
     for kind, chunk, number in one_forward_one_backward.passes(shape.micro_batches, ahead):
         if kind is Pass.FORWARD:
             yield kind, chunk, number

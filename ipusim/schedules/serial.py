@@ -82,7 +82,7 @@ def time_step_of(shape: PlanShape, step: int, micro_batch: int) -> int:
 
 
 def _lay_out_serialized(shape: PlanShape) -> Table:
-    """Return the table of all operations, shape (operations, 5), with the columns of a Plan."""
+    """Return the operations as a Plan's table, shape (operations, 5)."""
     rows = []
     for step in range(shape.steps):
         kind = Pass.FORWARD if step < shape.positions else Pass.BACKWARD

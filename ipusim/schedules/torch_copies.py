@@ -103,7 +103,7 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
 
 
 def _needed(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Copy, tuple[int, Op]]:
-    """Return the copies between ranks needed by passes, with the pass and its position in the row."""
+    """Return needed copies between ranks, with their pass and its row position."""
     needed: dict[Copy, tuple[int, Op]] = {}
     for row in rows:
         for turn, op in enumerate(row):

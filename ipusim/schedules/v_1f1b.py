@@ -105,7 +105,7 @@ class _Lane:
         return 0 if begin is None else begin + _LENGTHS[number]
 
     def move(self, slot: int, number: int, micro_batch: int, ready: int, most: int) -> None:
-        """Move a pass from ``slot`` to the first free slot from ``ready`` on, with at most ``most`` stored."""
+        """Move a pass to the first free slot from ``ready`` on, within peak ``most``."""
         length, forward = _LENGTHS[number], _PASSES[number][0] is Pass.FORWARD
         if forward:
             full = np.flatnonzero(self.saved[ready:slot] >= most)

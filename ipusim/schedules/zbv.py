@@ -51,7 +51,7 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
 
 
 def _turns(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int]]:
-    """Yield kind and chunk of each pass, which takes the next micro-batch of its kind and chunk."""
+    """Yield kind and chunk of each pass; micro-batches follow in order."""
     left = ipus - rank  # number of IPUs from this one to the last
     yield from [(_F, _THERE)] * (2 * left - 1)
     yield from [(_F, _BACK), (_F, _THERE)] * rank

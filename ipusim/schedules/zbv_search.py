@@ -21,7 +21,7 @@ _NEVER: Final = -1
 
 
 def searched(ipus: int, count: int) -> list[list[ChunkPass]]:
-    """Return the passes of each IPU in order, for ``count`` micro-batches on a V of ``ipus``."""
+    """Return each IPU's passes for ``count`` micro-batches on a V of ``ipus``."""
     ranks = [_Rank(count) for _ in range(ipus)]
     for ipu, before, behind in zip(ranks, [None, *ranks], [*ranks[1:], None], strict=False):
         ipu.neighbours = before, behind
@@ -77,7 +77,7 @@ class _Rank:
         return 0 if source is None else source._ends.get((kind, chunk, self.done[kind, chunk]), _NEVER)
 
     def run(self, kind: Pass, chunk: int) -> None:
-        """Run the next pass of a kind and chunk, after weight-gradient halves in slots that would be idle."""
+        """Run the next pass of a kind and chunk, after weight-gradient halves in idle slots."""
         arrives = self.arrives(kind, chunk)
         while self.waiting and arrives > self.slot:
             self.run_waiting()

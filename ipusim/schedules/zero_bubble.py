@@ -36,7 +36,7 @@ def order_h2(shape: PlanShape) -> Order:
 
 
 def _passes(count: int, ahead: int, behind: int) -> Iterator[ChunkPass]:
-    """Yield the passes of an IPU that begins ``ahead`` micro-batches before its first backward pass.
+    """Yield an IPU's passes, with ``ahead`` forward passes before the first backward pass.
 
     The weight-gradient half of a micro-batch follows the input-gradient half of the micro-batch ``behind`` later.
     """

@@ -41,7 +41,7 @@ def _counts(job: Job) -> Iterator[Change]:
 
 
 def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
-    """Yield other schedules and sync modes on the present number of IPUs, even if the request leaves it open."""
+    """Yield other schedules and sync modes, on the present number of IPUs."""
     system = job.request.options.system
     is_open = system.auto_select_ipus is None and system.select_ipus is None
     device = {"system.auto_select_ipus": len(job.system.ipus)} if is_open else {}
@@ -82,7 +82,7 @@ def _stages(job: Job) -> Iterator[Change]:
 
 
 def _hardware(job: Job) -> Iterator[Change]:
-    """Yield links and a host twice as fast, machines of other generations, and twice as many IPUs."""
+    """Yield faster links and host, machines of other generations, and more IPUs."""
     system, options = job.system, job.request.options
     if not system.free and not isinstance(options.rates, str):
         rates = {rate.name: rate for rate in hardware.RATES}

@@ -83,7 +83,7 @@ class Explanation(Result):
         return [{"ipu": row["ipu"], **row["cycles"]} for row in self._ipu_cycles()]
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return a bar chart of every IPU's time, and a trace with the critical path.
+        """Return a bar chart of IPUs' time, and a trace with the critical path.
 
         The trace covers the chosen execution, a lost IPU's period, or the first execution.
         """
@@ -112,7 +112,7 @@ class Explanation(Result):
             yield self.memory.verdict()
 
     def where(self) -> Iterator[str]:
-        """Yield sentences about parts of the run's time and disturbances, as in the run's verdict."""
+        """Yield sentences about parts of the time and disturbances, as in the verdict."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
         if self.disturbances is not None:

@@ -86,7 +86,7 @@ class Moves:
 
 @sharing
 def memory_moves(job: Job) -> Moves:
-    """Return the bytes that each change frees on the fullest IPU of ``job``, and its time cost.
+    """Return bytes freed on the fullest IPU and time cost of each change.
 
     If no single change makes the program fit, every two changes for different tensors are tried together, and then
     more. The moves then include the fastest combination that fits, or the combination with the lowest peak.
@@ -224,14 +224,15 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
 
 
 def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
-    """Return the fastest two changes for different tensors that fit together, or else the first larger set that fits.
+    """Return the fastest fitting pair of changes, or else the first larger set that fits.
 
     Args:
         job: the Job to change.
         base: the trial of the unchanged Job.
         candidates: legal changes, by freed bytes in descending order.
 
-    If no set fits, the set with the lowest peak is returned; None if no two changes are legal together.
+    Changes of a set concern different tensors. If no set fits, the set with the lowest peak is returned; None if no two
+    changes are legal together.
     """
     legal: list[tuple[str, dict[str, Any], Trial]] = []
     for one, other in combinations(candidates, 2):

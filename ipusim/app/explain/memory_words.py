@@ -41,7 +41,7 @@ def move_words(of: Moves) -> list[str]:
 
 
 def advice(of: Moves) -> str:
-    """Return the options of the fastest change that fits and of equally fast changes, or a sentence without one.
+    """Return the options of the fastest fitting changes, or a sentence without such changes.
 
     Changes that leave another IPU equally full are excluded.
     """

@@ -103,7 +103,7 @@ class Stragglers:
 
 
 def stragglers(job: Job, timeline: Timeline) -> Stragglers:
-    """Compute the cost of stragglers in the run of a Job, by simulation of variants."""
+    """Compute the cost of stragglers by simulation of variants of a run."""
     shape, passes, disturbances = job.plan.shape, list(job.costs.passes), [*_by_ipu(job)]
     kinds = sorted(set(job.plan.kind.tolist()))
     of_type = {_name(kind): _Real([key for key in passes if key[0] == kind]) for kind in kinds}
@@ -174,7 +174,10 @@ class _Real:
 
 
 def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
-    """Return the cycles of runs; variants of passes alone are computed together without events, others are simulated."""
+    """Return the cycles of runs.
+
+    Variants of passes alone are computed together without events; others are simulated.
+    """
     alike = [one for one in variants if not (one.copies or one.disturbed)]
     known = dict[int, int | None]()
     if len(alike) >= _FEWEST:

@@ -49,7 +49,7 @@ class WhatIf:
 
     Attributes:
         change: the tried change.
-        before, after: simulated seconds per sample without and with the change; ``after`` is None if nothing ran.
+        before, after: simulated seconds per sample without and with the change; ``after`` is None without a run.
         refusal: reason why the change is impossible or was not tried; empty for a simulated change.
         fits: whether the changed program fits its memory; None without a run.
         too_large: excess bytes of the fullest IPU; 0 if the program fits.
@@ -110,9 +110,10 @@ class ChangeTrials:
         return WhatIf(change, self.before, after, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
-        """Return a Trial with other replicas and equal samples per weight update if possible, and describe the change.
+        """Keep the samples per weight update of a Trial with other replicas, if possible.
 
-        A larger batch alone saves time, as weight updates and host work are shared by more samples.
+        A larger batch alone saves time, as more samples share weight updates and host work. The returned Change names
+        replicas and count, or replicas and batch.
         """
         replicas, count = (
             trial.accepted_job.system.replicas,
@@ -134,7 +135,7 @@ class ChangeTrials:
 
 
 def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:
-    """Tell whether stages share an IPU in the second shape that do not in the first."""
+    """Tell whether stages newly share an IPU in the second shape."""
     shared = _stages_by_ipu(before)
     return not all(any(here <= there for there in shared) for here in _stages_by_ipu(after))
 

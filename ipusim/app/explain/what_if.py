@@ -42,7 +42,7 @@ class Together:
 
     @property
     def adds_up(self) -> bool:
-        """Whether the joint gain equals the sum of separate gains, to a thousandth of the time."""
+        """Whether the gains add up, to a thousandth of the time."""
         return abs(self.both.gain - self.sum) < HELP
 
 
@@ -74,7 +74,7 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
 
 
 def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
-    """Drop outcomes of other schedules on one IPU that equal ``single``'s outcome, as the plans are equal."""
+    """Drop schedules on one IPU with the outcome of ``single``, as their plans are equal."""
 
     def schedule_alone(row: _Tried) -> str:
         """Return the schedule of a row on one IPU; empty for other rows."""
@@ -86,7 +86,7 @@ def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
 
 
 def _cause(now: analysis.Waterfall, before: Timeline, other: Trial) -> tuple[str, float]:
-    """Return the part of the time per sample that shrinks most in another run, with its present share."""
+    """Return the part of the time that shrinks most in another run, with its present share."""
     then, here, there = other.waterfall, _cycle(before), _cycle(other.timeline)
     saved = {part: now.cycles[part] * here - then.cycles[part] * there for part in now.cycles}
     part = max(saved, key=lambda part: saved[part])
@@ -99,7 +99,7 @@ def _cycle(timeline: Timeline) -> Fraction:
 
 
 def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
-    """Return a sentence about an effective link rate, after an ineffective change of another rate; else empty."""
+    """Name an effective link rate after an ineffective change of another rate; else empty."""
     names, words = {f"rates.{name}" for name in LINKS}, outcome.change.words
     if outcome.after != outcome.before or not outcome.change.values or not outcome.change.values.keys() <= names:
         return ""

@@ -21,7 +21,7 @@ _SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DIS
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
-    """Yield sentences about the best helpful change of every kind, and about shortened parts of the time."""
+    """Yield sentences about the best change of every kind, and shortened parts of time."""
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
     if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
@@ -102,7 +102,7 @@ def _adds_up(pair: Together) -> str:
 
 
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
-    """Return a table of the best changes, including the best of every kind, and the number of omitted changes."""
+    """Return a table of the best changes, and the number of omitted changes."""
     first = [tied[0] for tied in _best(rows)]
     others = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
     cells = [

@@ -99,7 +99,7 @@ def ran(case: Case) -> Ran:
 
 
 def job_of(case: Case, **holds: int) -> Job:
-    """Return the unshortened Job of a case, whose stages hold bytes given by scenario key."""
+    """Return a case's unshortened Job, with stage bytes given by scenario key."""
     if case.schedule != SEARCHED:
         return assemble(_request(case, schedules.find(case.schedule), holds)).whole
     request = _request(case, schedules.find("zero_bubble_h1"), holds)
@@ -131,7 +131,7 @@ def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
 
 
 def _with_copies(job: Job, case: Case) -> Costs:
-    """Return the costs of a Job with copies as long as the case's, without links."""
+    """Return a Job's costs with the case's copies, without links."""
     sends = {key: pricing.Send(send.bytes, lead_cycles=case.copy) for key, send in job.costs.sends.items()}
     return replace(job.costs, sends=sends)
 

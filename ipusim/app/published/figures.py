@@ -54,7 +54,7 @@ def _over_1f1b(figure: Callable[[Ran, int], Fraction]) -> _Figure:
 
 
 def _throughput(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
-    """Return samples per second and device, with the mean constant time per iteration of the fitted rows."""
+    """Return samples per second and device, with a fitted constant time per iteration."""
 
     def samples(of: PublishedValue) -> Fraction:
         return of.number("b", 1) * of.count("m") / of.count("p")
@@ -80,7 +80,7 @@ def _held(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
 
 
 def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
-    """Return the activation bytes of a layer on a device, divided by s b h.
+    """Return a layer's activation bytes on a device, divided by s b h.
 
     Source: Korthikanti et al. 2022, table 2.
     """
@@ -126,7 +126,7 @@ def _order(row: PublishedValue, _: Sequence[PublishedValue]) -> str:
 
 
 def _forwards(number: int) -> _Figure:
-    """Return a figure that lists the stages, or the micro-batches, of a device's forward passes."""
+    """Return a figure of stages (0) or micro-batches (1) of a device's forward passes."""
     return lambda row, _: " ".join(cell.split("F")[number] for cell in _order(row, ()).split() if "F" in cell)
 
 

@@ -233,7 +233,7 @@ def _numbers(numbers: Mapping[str, object]) -> str:
 
 
 def _noted(table: Table) -> tuple[Table, list[str]]:
-    """Replace a table's last two columns by the number of a note, and return the notes."""
+    """Move a table's last two columns to numbered notes."""
     notes = list(dict.fromkeys(row[-2:] for row in table.rows))
     rows = tuple((*row[:-2], str(1 + notes.index(row[-2:]))) for row in table.rows)
     words = [f"Note {number}: {source}; assumed: {assumed}." for number, (assumed, source) in enumerate(notes, 1)]

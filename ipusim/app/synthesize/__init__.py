@@ -1,1 +1,1 @@
-"""Search for the best Order for one scenario's costs, starting from existing schedules, with a lower bound."""
+"""Search for the best Order for a scenario's costs, with a lower bound."""

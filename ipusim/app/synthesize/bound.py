@@ -87,7 +87,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
 
 
 def _relaxed(tasks: Tasks) -> Tasks:
-    """Return tasks with halves no longer than a whole backward pass, as stages may run either."""
+    """Limit halves to the cycles of whole backward passes, as stages may run either."""
     cycles = list(tasks.cycles)
     for stage, whole in enumerate(tasks.whole):
         first, second = tasks.parts(pipelines.Pass.BACKWARD, stage)
@@ -118,7 +118,7 @@ def earliest(tasks: Tasks, count: int) -> list[list[int]]:
 
 
 def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return earliest begins of every letter's passes on an otherwise idle IPU, and arrivals of their copies."""
+    """Return earliest begins of passes on otherwise idle IPUs, and arrivals of their copies."""
     heads = [[0] * count for _ in tasks.letters]
     comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):
@@ -135,7 +135,7 @@ def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the least cycles after every letter's passes on an otherwise idle IPU, and after their copies."""
+    """Return least cycles after passes on otherwise idle IPUs, and after their copies."""
     tails = [[tasks.updates[word]] * count for word in tasks.word_of]
     behind = [[0] * count for _ in tasks.letters]
     for letter in reversed(_order(tasks)):

@@ -29,7 +29,7 @@ _Stage = tuple[int, int, int]
 
 
 class _State(NamedTuple):
-    """Progress of a pipeline, and whether a result waits to be sent to the host."""
+    """Progress of a pipeline, and whether a result waits for the host."""
 
     stages: tuple[_Stage, ...]
     sends: bool
@@ -194,7 +194,7 @@ class _Search:
         return works
 
     def _ready(self, stage: int, stages: tuple[_Stage, ...]) -> tuple[int, int, int]:
-        """Count possible forward passes, backward passes and weight-gradient halves of a stage in the next time-step.
+        """Count a stage's possible passes in the next time-step: forward, backward, weight-gradient half.
 
         Backward passes exclude those enabled by a forward pass in the same time-step.
         """

@@ -77,7 +77,7 @@ class _State:
                 self._word_after[need].add(tasks.word_of[letter])
 
     def await_first_backward(self) -> None:
-        """Forbid forward passes that would end after the earliest begin of their IPU's first backward pass."""
+        """Forbid forward passes that could delay their IPU's first backward pass."""
         heads = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]

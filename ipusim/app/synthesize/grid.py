@@ -60,7 +60,7 @@ class Layout:
         return None if kind == _WEIGHTS else (len(self.tasks.letters) + stage, steps[number])
 
     def is_legal(self, steps: Sequence[int]) -> bool:
-        """Tell whether passes keep their distances, and no program of a stage runs twice in a time-step."""
+        """Tell whether passes keep distances, and no program runs twice in a time-step."""
         if any(steps[need] + apart > steps[number] for number, of in enumerate(self.needs) for need, apart in of):
             return False
         programs = [program for number in range(len(steps)) if (program := self.program(number, steps)) is not None]
@@ -150,7 +150,7 @@ class Grid:
         self.cycles = sum(self._peaks) + self.length * (tasks.meeting or 0)
 
     def _add(self, number: int, sign: int) -> None:
-        """Add the cycles of a pass to its time-step, or remove them if ``sign`` is -1."""
+        """Add a pass to its time-step, or remove it for ``sign`` -1."""
         tasks, letter, step = self.layout.tasks, self.layout.letter_of[number], self.steps[number]
         self._inside[step] += sign
         self._loads[step][tasks.word_of[letter]] += sign * tasks.cycles[letter]
@@ -173,7 +173,7 @@ class Grid:
         return not all(self._inside)
 
     def window(self, numbers: Sequence[int]) -> tuple[int, int]:
-        """Return the first and last time-step in which passes, moved together, keep their distances to others."""
+        """Return the first and last legal time-step of passes moved together."""
         steps, needs, users = self.steps, self.layout.needs, self.layout.users
         firsts = [steps[need] + apart for number in numbers for need, apart in needs[number] if need not in numbers]
         lasts = [steps[user] - apart for number in numbers for user, apart in users[number] if user not in numbers]
@@ -216,7 +216,7 @@ class Grid:
         return True
 
     def word(self, number: int, *, closed: bool = False) -> tuple[int, ...]:
-        """Return the word of an IPU with a bar between time-steps, and after the last if ``closed``.
+        """Return an IPU's word, with bars between time-steps, and at the end if ``closed``.
 
         Within a time-step, passes that free memory come first: weight-gradient halves, then backward passes.
         """

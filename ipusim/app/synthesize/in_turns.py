@@ -111,7 +111,7 @@ class _Turns:
         return True
 
     def _ahead(self) -> list[int]:
-        """Return the number of further forward passes of every IPU before its first backward pass."""
+        """Return every IPU's further forward passes before its first backward pass."""
         cycles, inputs = self._cycles[_FORWARD], self._cycles[_INPUT]
         ahead = [0] * (self._last + 1)
         comes = self._now[-1] + inputs[-1]
@@ -155,7 +155,7 @@ class _Turns:
         return len(self._ends[_INPUT][ipu]) - len(self._ends[_WEIGHTS][ipu])
 
     def _fill(self, ipu: int, kind: int, source: int) -> None:
-        """Run weight-gradient halves until the input of the next pass of ``kind`` arrives from ``source``."""
+        """Run weight-gradient halves until the next pass's input arrives from ``source``."""
         if not 0 <= source <= self._last:
             return
         comes = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]

@@ -122,7 +122,7 @@ def _at_most(moves: int, go_on: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Words, list[int]]]:
-    """Yield cuts between two time-steps, and for every letter the number of micro-batches before the cut."""
+    """Yield cuts between two time-steps, with every letter's micro-batches before the cut."""
     ends = [[index + 1 for index, letter in enumerate(word) if letter == BAR] for word in words]
     length = max(map(len, ends))
     for step in range(0, length + 1, max(-(-length // _CUTS), 1)):
@@ -149,7 +149,7 @@ def _cycles(memory: Memory, cut: Periodic, count: int) -> int | None:
 
 
 def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
-    """Yield words cut where the first stage begins a micro-batch, with the next letters as periods."""
+    """Yield cuts at begins of micro-batches, with the next letters as periods."""
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
     begins = [[end - tasks.cycles[letter] for end in ends] for letter, ends in enumerate(outcome.ends)]

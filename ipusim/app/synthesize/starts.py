@@ -97,7 +97,7 @@ class Start:
 
 
 def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator[Start]:
-    """Yield searches for every placement and kind of backward pass, with initial words that fit the memory.
+    """Yield a search per placement and kind of backward pass, with fitting initial words.
 
     In lock-step there is one search per placement, with whole or split backward passes.
     """
@@ -135,7 +135,7 @@ def _order(start: Start, words: Words) -> pipelines.Order:
 
 
 def in_halves(mapping: tuple[int, ...]) -> Schedule:
-    """Return a schedule for any count with stages placed by ``mapping``, and split backward passes.
+    """Return a schedule with stages placed by ``mapping``, and split backward passes.
 
     Callers only use the costs of its passes, and their memory.
     """
@@ -159,7 +159,7 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
 
 
 def assembled(request: Request, schedule: Schedule) -> Job | None:
-    """Return the Job of a request under an unregistered schedule, even if it does not fit; None if refused."""
+    """Return a request's Job under an unregistered schedule, even beyond the memory; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)
         return tried(request, {"pipeline.schedule": schedule.name}).job

@@ -1,7 +1,7 @@
-"""Find the best Order for a scenario's costs within a time limit, starting from existing schedules.
+"""Find the best Order for a scenario's costs within a time limit.
 
-The search ignores contention. Results are simulated like named schedules, and kept only if their time per weight update
-is shorter.
+The search starts from existing schedules, and ignores contention. Results are simulated like named schedules, and kept
+only if their time per weight update is shorter.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def synthesize(
 
 
 def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
-    """Return the runs of named schedules, and of the scenario's own, on the scenario's number of IPUs.
+    """Run named schedules and the scenario's own, on the scenario's number of IPUs.
 
     Other numbers of IPUs imply other numbers of replicas, and other work per weight update.
 
@@ -179,7 +179,7 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]]
 
 
 def _placement(request: Request) -> tuple[int, ...]:
-    """Return the IPU of each stage under a request's own schedule, also for a count that only this schedule refuses."""
+    """Return the placement of a request's schedule, even if the schedule refuses the count."""
     try:
         return assemble(time_alone(request, misfits=True)).program.shape.mapping
     except RequestError:
@@ -264,7 +264,7 @@ def _searched(
 
 
 def _promise(start: Start) -> float:
-    """Return the estimated cycles per micro-batch, at least the bound, as sort key of starts."""
+    """Return estimated cycles per micro-batch, at least the bound, as sort key."""
     whole = start.job.program.shape.micro_batches
     return max(start.makespan / start.count, start.bound.cycles / whole)
 

@@ -35,7 +35,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """Letters of a program, with costs on a device whose pairs of IPUs share no links.
+    """Letters of a program, with costs on a device without shared links.
 
     Attributes:
         letters: (kind, stage) of every letter, numbered as in :class:`Op`; a letter is an index into this tuple.
@@ -204,7 +204,7 @@ def tasks_of(job: Job) -> Tasks | None:
 def _needs(
     number_of: Mapping[tuple[int, int], int], stages: int, sends: set[tuple[int, int]]
 ) -> list[tuple[tuple[int, bool], ...]]:
-    """Return the needs of every letter, given by (kind, stage), and whether they come from another IPU."""
+    """Return the needs of letters (kind, stage), and whether another IPU provides them."""
     kind_of = pipelines.Pass
 
     def first_half(stage: int) -> int:
@@ -244,7 +244,7 @@ def _target(kind: int, stage: int) -> int:
 
 
 def _outfeed(job: Job) -> int:
-    """Return the cycles in which an IPU sends the result of a micro-batch to the host."""
+    """Return the cycles of sending a micro-batch's result to the host."""
     outfeed = job.program.outfeed
     return job.costs.host.outfeed if outfeed.mode == "ALL" and not outfeed.accumulate else 0
 

@@ -54,7 +54,7 @@ def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bo
 
 
 def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
-    """Move a pass, or a whole backward pass, if the cycles stay within ``limit`` and the memory suffices."""
+    """Move a pass, or both halves, if cycles stay within ``limit`` and memory suffices."""
     number = random.randrange(len(grid.steps))
     before = grid.steps[number]
     partner = grid.layout.partner[number]
