@@ -26,7 +26,7 @@ class RunTimes:
         replicas: number of pipeline replicas; mapping belongs to the first.
         count, micro_batch_size, overlap: of one execution.
         time_steps: number of time-steps of one execution; None in point-to-point.
-        execution: number of the execution behind makespan, phases, IPUs and bubble.
+        execution: number of the execution described by makespan, phases, IPUs and bubble.
         makespan_cycles: cycles of that execution's pipeline, without weight update.
         weight_update_cycles: weight update of that execution.
         execution_cycles: pipeline plus weight update of that execution.

@@ -35,7 +35,7 @@ class Verdict:
     Attributes:
         efficiency: fraction of arithmetic in the time of IPUs that hold a stage, over the whole run.
         slowest_stage: stage with the longest passes per micro-batch, first of equals.
-        slowest_stages: all stages with equally long passes.
+        slowest_stages: all stages that tie with the slowest stage.
         slowest_ratio: cycles of the slowest stage over the mean of all stages.
         single_ipu_cycles: mean cycles of an execution of the same work on one IPU with enough memory, simulated
             under schedule ``single`` with the same model, feeds, host, optimizer and samples per weight update; None if

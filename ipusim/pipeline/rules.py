@@ -238,7 +238,7 @@ def check_overlapped_count(count: int, overlap: int) -> None:
     """Refuse a count too small for overlapped I/O, or indivisible by the overlap length.
 
     Graphcore's compiler checks only the minimum, and silently drops micro-batches beyond a
-    multiple (grouped_overlap_pipeline_visitor.cc). Here they are refused.
+    multiple (grouped_overlap_pipeline_visitor.cc). ipusim refuses such counts.
     Raises CountError.
     """
     check_count_range(count)

@@ -1,6 +1,6 @@
 """Deadlock detection: a walk through the IPUs' instructions, and the circle of waiting IPUs.
 
-The walk goes instruction by instruction. It is slow, and only for Plans already known to deadlock.
+The walk goes instruction by instruction, which is slow. Only Plans already known to deadlock need the walk.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def copy_of(text: str) -> Copy | None:
 
 
 def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int], name: str) -> None:
-    """Raise FileError unless copies are exactly those needed by the passes of ``rows``; no copies are valid."""
+    """Raise FileError unless copies match the needs of passes in ``rows``; a file without copies is valid."""
     if not copies:
         return
     needed = _needed(rows, mapping)
