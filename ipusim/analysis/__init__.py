@@ -1,6 +1,6 @@
-"""What a Timeline says about a run: phases, utilisation, bubble, throughput; pure functions, vectorised.
+"""Analyse the Timeline of a run: phases, utilisation, bubble, throughput, memory. Functions are pure and vectorised.
 
-As ``analysis`` of :mod:`ipusim.api` this room offers these functions and what they return.
+As ``analysis`` of :mod:`ipusim.api` this package offers these functions and their results.
 """
 
 from typing import TYPE_CHECKING

@@ -1,9 +1,8 @@
-"""The pipeline bubble by each of the definitions in use.
+"""The pipeline bubble by every common definition.
 
-All count one execution of the pipeline without its weight update, over the
-IPUs that hold a stage. Idle is every cycle in which an IPU does none of its
-stages' arithmetic, so copies, syncs and host transfers count as bubble;
-recomputation counts as arithmetic.
+All definitions cover one pipeline execution without weight update, over IPUs with a stage.
+An IPU is idle in every cycle without stage arithmetic. Copies, syncs and host transfers therefore count as
+bubble; recomputation counts as arithmetic.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class Bubble:
-    """The bubble of one execution, by name of the definition.
+    """Bubble of an execution, by definition.
 
     Attributes:
-        idle_fraction: idle cycles / (IPUs x makespan). Of Grouped with N equal stages,
-            G micro-batches and free copies it is (N - 1) / (G + N - 1).
+        idle_fraction: idle cycles / (IPUs x makespan). Schedule Grouped with N equal stages,
+            G micro-batches and free copies gives (N - 1) / (G + N - 1).
         overhead: (makespan - ideal) / ideal, where ideal is the arithmetic of the busiest IPU
             (GPipe's and Megatron-LM's bubble overhead; Narayanan et al. 2021, section 2.2).
-        rank_cost_rate: (cost - ideal) / cost, where cost is the longest time from any one IPU's
-            first pass to its own last; the "bubble rate" of Qi et al., "Zero Bubble Pipeline
+        rank_cost_rate: (cost - ideal) / cost, where cost is the longest time from any IPU's
+            first pass to the IPU's last; "bubble rate" of Qi et al., "Zero Bubble Pipeline
             Parallelism" (arXiv 2401.10241, section 6), whose ideal m (T_F + T_B + T_W) is the arithmetic of a rank.
-        span_idle_fraction: idle cycles within each IPU's own first to last pass, over the sum of these spans.
-        idle_cycles: idle cycles of all IPUs together.
+        span_idle_fraction: idle cycles from every IPU's first pass to its last, over the sum of these periods.
+        idle_cycles: idle cycles, summed over IPUs.
         ideal_cycles: arithmetic of the busiest IPU.
-        rank_cost_cycles: the cost of ``rank_cost_rate``.
+        rank_cost_cycles: cost in ``rank_cost_rate``.
     """
 
     idle_fraction: float
@@ -46,7 +45,7 @@ class Bubble:
 
 
 def bubble_of(timeline: Timeline, execution: Execution) -> Bubble:
-    """Return the bubble of one execution of the pipeline by every definition."""
+    """Compute an execution's bubble by every definition."""
     holders = np.array(list(timeline.info.stages_of_ipu), dtype=np.int64)
     compute = cycles_by_kind(timeline, execution)[holders][:, PASSES].sum(axis=1)
     available = len(holders) * execution.makespan_cycles

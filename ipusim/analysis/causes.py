@@ -1,10 +1,9 @@
-"""Why each IPU is idle: every cycle in which it does none of its stages' arithmetic, with its cause.
+"""Find causes of every IPU's idle time. An IPU is idle in cycles without arithmetic of its stages.
 
-What an IPU does by itself (a copy, a sync, a host transfer) is its own cause. A wait is for what released it: where
-another IPU then carried out anything but passes, that is the cause (the host that kept it or its I/O tiles, its
-Streaming Memory, the tensor on its way); where it ran passes or waited itself, the wait is for passes of other IPUs.
-How much of that is fill and drain, gaps in main, imbalance of stages or another part, the waterfall tells
-(:func:`ipu_time`).
+A copy, a sync or a host transfer on the IPU is a cause by itself. The cause of a wait follows from the span that ended
+the wait. The cause may be the host, I/O tiles, Streaming Memory or a tensor in transit. If another IPU ran passes or
+waited as well, the cause is "passes of other IPUs". :func:`ipu_time` divides waits for passes further, by the
+waterfall: fill and drain, gaps in main, imbalance of stages, and further parts.
 """
 
 from __future__ import annotations
@@ -41,32 +40,33 @@ from ipusim.timeline.repeats import Column
 from ipusim.timeline.time_parts import COMPUTES, Idle, TimePart
 from ipusim.timeline.timeline import NONE, Timeline
 
-#: Every cause, by its number.
+#: All causes; an array stores a cause as index into this tuple.
 CAUSES: Final = tuple(Idle)
 _ON_IPU: Final = kinds_with(lambda row: row.track is Track.IPU)
 _NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
-#: Of each kind the cause that it is itself; NONE for arithmetic and waits. A weight update keeps other IPUs waiting.
+#: Cause of idle time by kind of span, on the span's IPU; NONE for arithmetic and waits.
 _OWN: Final = by_number(
     lambda row: NONE if row.use is None or row.use.idle is None else _NUMBER[row.use.idle], np.int64
 )
+#: Cause of waits by kind of span, on waiting IPUs: as above, plus weight updates.
 _WAITS_FOR: Final = np.where(np.arange(len(_OWN)) == SpanKind.WEIGHT_UPDATE, _NUMBER[Idle.UPDATE], _OWN)
 
 
 @dataclass(frozen=True, eq=False)
 class IdleCauses:
-    """Every idle interval of each IPU; columns of one length, sorted by IPU and start.
+    """Idle intervals of all IPUs as columns of equal length, sorted by IPU and start.
 
-    Of a run that repeats itself, one interval stands for those of several copies of a block.
+    In a run with repeated blocks, one interval may represent intervals of several block copies.
 
     Attributes:
         ipu: logical IPU of the device.
         start, end: in cycles.
         cause: index into :data:`CAUSES`.
-        stage: whose pass another IPU runs meanwhile, which this one waits for; -1 where there is none.
-        times: how many intervals each stands for, itself included.
-        busy: cycles of arithmetic of each IPU, weight updates too; shape (IPUs,).
-        recomputing, updating: those of it in which passes compute activations again, and of weight updates.
-        window_cycles: of what was looked at; busy and idle cycles add up to it for each IPU.
+        stage: stage of the pass on another IPU that the idle IPU waits for; -1 for other causes.
+        times: number of intervals that this entry represents.
+        busy: cycles of arithmetic by IPU, weight updates included; shape (IPUs,).
+        recomputing, updating: cycles of ``busy`` spent on recomputation, and on weight updates.
+        window_cycles: length of the examined window; busy plus idle cycles of every IPU.
     """
 
     ipu: Column
@@ -82,7 +82,7 @@ class IdleCauses:
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """Every cause in words, in the order of the columns of :attr:`cycles`."""
+        """Words of every cause, in column order of :attr:`cycles`."""
         return tuple(cause.words for cause in CAUSES)
 
     @cached_property
@@ -94,20 +94,23 @@ class IdleCauses:
 
 
 def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look, Column], ...]:
-    """Return the parts of each IPU's time: looks with cycles of shape (IPUs,), which add up to the window.
+    """Divide the time of every IPU into parts.
 
-    The waits of an IPU for passes of other IPUs are divided in this order:
+    Waits for passes of other IPUs are divided in this order:
 
-    - fill and drain, then gaps in main: as many cycles as the waterfall has of them. Balanced IPUs wait equally long.
+    - fill and drain, then gaps in main: the waterfall's cycles of each part. Balanced IPUs wait equally long.
     - imbalance of stages: further waits of a run of passes alone. None if the waterfall has no imbalance.
-    - another part of the waterfall: the cycles of that part that the IPU does not spend itself, as passes of other IPUs
-      then come later.
+    - further parts of the waterfall: cycles of the part minus the IPU's own cycles of that part, as passes of other
+      IPUs are delayed by the difference.
 
-    The remaining waits stay waits for passes of other IPUs.
+    Remaining waits stay waits for passes of other IPUs.
 
     Args:
-        idle: of the window.
-        waterfall: of the window; None where it is not known, and all waits for passes are no more than that.
+        idle: idle intervals of the window.
+        waterfall: waterfall of the window; None if unknown, so waits for passes stay undivided.
+
+    Returns:
+        Look and cycles of every part, cycles of shape (IPUs,). The parts add up to the window.
     """
     cycles = dict(zip(CAUSES, idle.cycles.T, strict=True))
     computes, waits = idle.busy - idle.recomputing - idle.updating, cycles[Idle.PASSES]
@@ -142,14 +145,14 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
 def idle_causes(
     timeline: Timeline, execution: int | None = None, shares: Mapping[tuple[Pass, int], Fraction] | None = None
 ) -> IdleCauses:
-    """Return why each IPU of the device is idle, over the whole run or in one execution with its weight update.
+    """Find the causes of idle time in a run, or in an execution with its weight update.
 
     Args:
         timeline: the run.
-        execution: which one; None for the whole run.
-        shares: which part of a stage's passes of a kind computes activations again, where it is a part of them.
+        execution: number of an execution; None for the whole run.
+        shares: recomputed fraction of a stage's passes, by kind of pass and stage, where passes include recomputation.
 
-    Raises TimelineError for an execution that the Timeline does not hold.
+    Raises TimelineError if the Timeline lacks the execution.
     """
     track = _Track(timeline.peeled(execution))
     begin, finish = 0, int((track.end + track.later).max(initial=0))
@@ -172,32 +175,32 @@ def idle_causes(
 
 
 def _worked(track: _Track, rows: npt.NDArray[np.bool_], begin: int, finish: int) -> Column:
-    """Return the cycles of each IPU in some spans, from one cycle to another."""
+    """Return every IPU's cycles in selected spans, within a window."""
     cycles = np.zeros(len(track.timeline.info.ipus), dtype=np.int64)
     worked = np.minimum((track.end + track.later)[rows], finish) - np.maximum((track.start + track.later)[rows], begin)
     np.add.at(cycles, track.ipu[rows], np.maximum(worked, 0) * track.times[rows])
     return cycles
 
 
-#: Columns of intervals: ipu, start, end, cause, stage, and in which span of a track; NONE for none, with true times.
+#: Columns of intervals: ipu, start, end, cause, stage, index in a track. Intervals with index NONE have final times.
 _Intervals = tuple[Column, Column, Column, Column, Column, Column]
 
 
 class _Track:
-    """The spans of each IPU that holds a stage, one after the other; sorted by IPU, then by time.
+    """Spans of every IPU with a stage, one after the other; sorted by IPU, then by time.
 
     Attributes:
-        timeline: that they are of, with each block once.
-        row: of the Timeline.
-        ipu, start, end, kind, stage: of each.
-        first: where the spans of each IPU begin, with the end of all behind it, shape (IPUs + 1,).
-        last: of each span, whether it is its IPU's last.
-        later: by how many cycles each is later in the run.
-        times: how many spans each stands for.
+        timeline: Timeline with one copy of every block.
+        row: row of the Timeline.
+        ipu, start, end, kind, stage: columns of the spans.
+        first: index of every IPU's first span, and the number of spans at the end; shape (IPUs + 1,).
+        last: mask of every IPU's last span.
+        later: cycles to add to a span's time for its time in the run.
+        times: number of spans that this entry represents.
     """
 
     def __init__(self, peeled: Timeline) -> None:
-        """Put the spans of each IPU in a row, those of all IPUs on each, and leave out those that take no time."""
+        """Sort spans by IPU. Spans of all IPUs appear on every IPU; spans of zero cycles are dropped."""
         self.timeline = timeline = peeled.contiguous()
         rows = np.flatnonzero(of_kinds(timeline.kind, _ON_IPU) & (timeline.start < timeline.end))
         row, ipu = timeline.per_ipu(rows)
@@ -213,14 +216,14 @@ class _Track:
 
 
 def _own(track: _Track) -> _Intervals:
-    """Return the spans on IPUs that are no arithmetic, as idle intervals."""
+    """Return an IPU's own spans without arithmetic as idle intervals."""
     own = np.where(_waits_for_sum(track), _NUMBER[Idle.UPDATE], _OWN[track.kind])
     at = np.flatnonzero(own != NONE)
     return track.ipu[at], track.start[at], track.end[at], own[at], np.full(len(at), NONE), at
 
 
 def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
-    """Return which spans are waits for the sum over hosts: a part of the weight update, as its copies beside them."""
+    """Mask waits beside the sum over hosts; these belong to the weight update, like the sum's copies."""
     summing, follows = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
     beside = np.zeros(len(summing), dtype=np.bool_)
     beside[:-1] |= summing[1:] & follows
@@ -231,7 +234,7 @@ def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
 
 
 def _nothing(track: _Track, finish: int) -> list[_Intervals]:
-    """Return the idle time of IPUs without a stage, and of finished ones while other replicas still run."""
+    """Return idle time of IPUs without a stage, and of IPUs ahead of other replicas."""
     info = track.timeline.info
     idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
     ends = np.flatnonzero(track.last)
@@ -246,16 +249,16 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
 
 
 def _waits(track: _Track) -> _Intervals:
-    """Return every wait in pieces, each with what went on meanwhile on the IPU that ended it."""
+    """Cut every wait into pieces by activity of the IPU that ended the wait."""
     timeline = track.timeline
     at, released = _released(track)
     known = released != NONE
     kind, source = timeline.kind[released], timeline.ipu[released]
-    # A tensor on its way is what is waited for from its start on; before that, its sender.
+    # A wait ended by a tensor is for the sender until the transfer starts, then for the transfer.
     sent = known & of_kinds(kind, SEND_KINDS)
     start, end = track.start[at], track.end[at]
     until = np.where(sent, np.clip(timeline.start[released], start, end), end)
-    # Host copies on an IPU's own I/O tiles: whatever the IPU does beside them, it waits for them.
+    # Host copies on an IPU's own I/O tiles ended the wait: the whole wait is for the host.
     beside = known & ~sent & (source == track.ipu[at])
     streamed = of_kinds(kind, STREAMED_KINDS)
     on_way, loaded = (np.flatnonzero(sent & (until < end) & (streamed == is_streamed)) for is_streamed in (False, True))
@@ -283,11 +286,10 @@ def _waits(track: _Track) -> _Intervals:
 
 
 def idle_by_root(timeline: Timeline) -> Column:
-    """Return idle cycles of each IPU by the IPU and the cause that they are for in the end; shape (IPUs, IPUs, causes).
+    """Sum idle cycles by idle IPU, root IPU and cause; shape (IPUs, IPUs, causes).
 
-    Where an IPU waits for another that waits itself meanwhile, that is for the one that this one waits for, and so on.
-    What an IPU does by itself that is no arithmetic it is idle for itself. Of waits whose end none has brought about,
-    nothing is told.
+    If an IPU waits for a waiting IPU, the cycles count for the IPU at the end of this chain of waits. Idle time without
+    a wait, such as a copy, counts for the idle IPU itself. Waits without a known releasing span are not counted.
     """
     track = _Track(timeline.peeled(None))
     table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
@@ -295,7 +297,7 @@ def idle_by_root(timeline: Timeline) -> Column:
     np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[of])
     waits, released = _released(track)
     waits, released = waits[released != NONE], released[released != NONE]
-    # Of each wait the IPU that ends it, and when it becomes one for a tensor on its way, or for the host by I/O tiles.
+    # For every wait: the releasing IPU, and the cycle from which the wait is for a transfer or for host I/O.
     source, until, behind = np.full((3, len(track.row)), NONE)
     source[waits] = track.timeline.ipu[released]
     sent = of_kinds(track.timeline.kind[released], SEND_KINDS)
@@ -326,11 +328,11 @@ def idle_by_root(timeline: Timeline) -> Column:
 
 
 def _released(track: _Track) -> tuple[Column, Column]:
-    """Return all waits, and the span that ended each, by the cause of what its IPU does next; NONE if unknown."""
+    """Return waits and their releasing spans; NONE for unknown spans."""
     timeline, at = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
     following = np.where(track.last[at], NONE, track.row[np.minimum(at + 1, len(track.row) - 1)])
     released = np.where(following == NONE, NONE, timeline.cause[following])
-    # What took no time, as the host's work may, passed on what ended just then.
+    # A span of zero cycles, such as free host work, only passes a release on: use its cause.
     while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
         released = np.where(passing, timeline.cause[released], released)
     waits = of_kinds(timeline.kind, WAITS)
@@ -343,7 +345,7 @@ def _released(track: _Track) -> tuple[Column, Column]:
 
 
 def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
-    """Return a span that ended just when a wait of ``ipu`` did: of its replica, if there is one."""
+    """Find a span that ended together with a wait of ``ipu``; spans of the same replica come first."""
     ended = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
     rows = np.flatnonzero(ended & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
     if not len(rows):
@@ -353,9 +355,10 @@ def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool
 
 
 def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tiles: npt.NDArray[np.bool_]) -> _Intervals:
-    """Return the waits ``at``, each up to ``until``, cut where the IPU ``source`` that ended it began another span.
+    """Cut waits ``at``, up to ``until``, at begins of spans on their releasing IPU ``source``.
 
-    It has ended those ``on_io_tiles`` by its host copies there, which are what it waits for itself.
+    Waits of the mask ``on_io_tiles`` were released by host copies on I/O tiles. While ``source`` waits, the host is
+    then the cause.
     """
     wait, during = _spans_during(track, source, track.start[at], until)
     kind = track.kind[during]
@@ -372,7 +375,7 @@ def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tile
 
 
 def _spans_during(track: _Track, ipu: Column, start: Column, end: Column) -> tuple[Column, Column]:
-    """Return the spans of an IPU that lie in intervals, whole or in part: the number of the interval, and the span."""
+    """Find spans of IPUs that overlap intervals. Returns indices of intervals and of spans."""
     first, last = np.zeros((2, len(ipu)), dtype=np.int64)
     for number, (begin, finish) in enumerate(pairwise(track.first.tolist())):
         of = ipu == number

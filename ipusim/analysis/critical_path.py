@@ -1,4 +1,4 @@
-"""The critical path of a run: the spans, one released by the end of the other, that make it as long as it is."""
+"""The critical path of a run: the chain of spans, linked by cause, that determines the run's length."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ipusim.timeline.timeline import NONE, Timeline
 
 Rows = npt.NDArray[np.int64]
 
-#: Every kind, by its number.
+#: All kinds, by number.
 _KINDS: Final = tuple(sorted(SpanKind))
-#: Kinds that end because something else ends.
+#: Kinds of waits, which end together with another span.
 WAITS: Final = kinds_with(lambda row: row.part is Part.WAIT)
 
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
-    """The spans that make a run as long as it is.
+    """The spans on the critical path of a run.
 
     Attributes:
-        rows: of the Timeline, of the spans on the path, in order of time; of a block those of its first copy.
-        spans: how many spans of the path each row of the Timeline stands for, shape (rows of the Timeline,).
+        rows: Timeline rows of spans on the path, in order of time; rows of a block belong to its first copy.
+        spans: number of spans on the path that each Timeline row represents, shape (rows of the Timeline,).
     """
 
     rows: Rows
@@ -40,15 +40,14 @@ class CriticalPath:
 def critical_path_of(timeline: Timeline) -> CriticalPath:
     """Return the critical path of a run.
 
-    It leads from the run's start to the end of its last span on an IPU, or of the host's work that this waits for, and
-    is found from its end, cause by cause. Each of its spans begins in the cycle in which the one before it ends, so
-    that their lengths add up to that of the run; waits are never on it, as what they wait for is. Where paths are
-    equally long, as in every even pipeline, it is one of them: an IPU's own span is on it, and no tensor that arrives
-    in the cycle in which that ends. Through a block it leads copy by copy, until it enters one where it has entered
-    one before.
+    The path leads from the run's start to the end of the last span on an IPU, or of the host work that this IPU
+    awaits. The search follows causes backwards from the end. Every span on the path begins in the cycle in which the
+    previous span ends, so their lengths add up to the run's length. Waits are never on the path; their causes are.
+    Among equally long paths, as in every even pipeline, an IPU's own span takes precedence over a tensor that arrives
+    in the same cycle. Inside a block the search goes copy by copy, until an entry row recurs.
 
-    Raises TimelineError for a Timeline without spans on IPUs, and for one that ends in a wait for nothing, or in which
-    a span begins later than the run and nothing that ends then is its cause, which no run records.
+    Raises TimelineError for a Timeline without spans on IPUs, for a final wait without cause, and for a span that
+    begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
     """
     once = timeline.contiguous()
     way = _Walk(once, timeline.blocks).back_from(_last(once), 0, timeline.blocks.outermost)
@@ -61,12 +60,12 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
 
 @dataclass
 class _Way:
-    """A part of the path, from its end back.
+    """A part of the path, in backward order.
 
     Attributes:
-        rows: that it leads through, in the first copies of blocks.
-        more: rows that it leads through in further copies, and how often.
-        cause: of its first span; of one in a block this may lie in the copy before.
+        rows: rows on the path, in first copies of blocks.
+        more: rows on the path in further copies, and number of repetitions.
+        cause: cause of the earliest span; in a block, this row may belong to the previous copy.
     """
 
     rows: list[int]
@@ -74,17 +73,17 @@ class _Way:
     cause: int
 
     def add(self, way: _Way) -> None:
-        """Go on along another part, which ends where this one begins."""
+        """Append an earlier part of the path."""
         self.rows += way.rows
         self.more += way.more
         self.cause = way.cause
 
     def repeat(self, way: _Way, times: int) -> None:
-        """Count the rows of another part some times more."""
+        """Count the rows of another part several times."""
         self.more += [(way.rows, times), *((rows, times * number) for rows, number in way.more)]
 
     def counts(self, rows: int) -> Rows:
-        """Return how often the critical path leads through each of so many rows."""
+        """Count visits of the critical path to every row."""
         counts = np.zeros(rows, dtype=np.int64)
         for members, times in ((self.rows, 1), *self.more):
             np.add.at(counts, np.array(members, dtype=np.int64), times)
@@ -92,7 +91,7 @@ class _Way:
 
 
 class _Walk:
-    """Follows causes back through a Timeline that has each block once."""
+    """Backward search along causes, through a Timeline with one copy of every block."""
 
     def __init__(self, timeline: Timeline, blocks: Blocks) -> None:
         self._timeline, self._blocks = timeline, blocks
@@ -103,7 +102,7 @@ class _Walk:
         self._copies: dict[tuple[Repeat, int], _Way] = {}
 
     def back_from(self, row: int, first: int, inside: Sequence[Repeat]) -> _Way:
-        """Return the path to ``row`` from the row ``first`` on, with the blocks ``inside`` of what lies between."""
+        """Return the path from row ``first`` to ``row``; ``inside`` lists the blocks between."""
         way = _Way([], [], row)
         while way.cause >= first:
             row = way.cause
@@ -114,16 +113,16 @@ class _Walk:
                 way.add(self._block(block, row, block.times - 1))
             for block in inside:
                 size = block.last - block.first
-                # Behind a block, what was just before may be in the last but one of its copies.
+                # The cause just before a block may lie in the block's second-to-last copy.
                 if block.last <= row and max(block.first - size, 0) <= way.cause < block.first:
                     way.add(self._block(block, way.cause + size, block.times - 2))
         return way
 
     def _block(self, block: Repeat, row: int, copy: int) -> _Way:
-        """Return the path to ``row`` of a copy of a block, through all copies before it.
+        """Return the path through a block's copies to ``row`` in one copy.
 
-        What a copy is entered by decides all that lies before: where the path enters by the same row again, it goes
-        round from there on.
+        The entry row of a copy determines the path through all copies before. Once an entry row recurs, the path is
+        periodic.
         """
         path, ways = _Way([], [], NONE), list[_Way]()
         entered: dict[int, tuple[int, int]] | None = {}
@@ -153,13 +152,13 @@ class _Walk:
         return path
 
     def _copy(self, block: Repeat, row: int) -> _Way:
-        """Return the path to ``row`` within a copy of a block."""
+        """Return the path to ``row`` within one copy of a block."""
         if (block, row) not in self._copies:
             self._copies[block, row] = self.back_from(row, block.first, self._blocks.inside(block))
         return self._copies[block, row]
 
     def _before(self, row: int) -> int:
-        """Return the row whose end released that of another one; NONE of the first."""
+        """Return the row that released another row; NONE at the start."""
         cause: int = self._cause[row]
         if cause != NONE and self._waits[cause]:
             cause = _last_to_come(self._timeline, row)
@@ -169,7 +168,7 @@ class _Walk:
 
 
 def _last(timeline: Timeline) -> int:
-    """Return the last span to end on an IPU, or the cause of its last wait; among ties the last recorded."""
+    """Find the last span on an IPU, or the cause of its last wait; of equal ends the last row."""
     here, waits = on_ipus(timeline), of_kinds(timeline.kind, WAITS)
     if not here.any():
         raise TimelineError("expected a Timeline with spans on IPUs, got none")
@@ -181,7 +180,7 @@ def _last(timeline: Timeline) -> int:
 
 
 def _last_to_come(timeline: Timeline, row: int) -> int:
-    """Return the row whose span released the IPUs that meet in ``row``: that of the last to arrive."""
+    """Find the span of the last IPU to arrive at the meeting in ``row``."""
     together = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
     causes = timeline.cause[together & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
@@ -192,12 +191,12 @@ def _last_to_come(timeline: Timeline, row: int) -> int:
 
 @dataclass(frozen=True)
 class PathPart:
-    """The part of the critical path that spans of one kind take, of one stage where they are a stage's.
+    """Share of a span kind and a stage in the critical path.
 
     Attributes:
-        kind: of the spans.
-        stage: -1 for what is no stage's.
-        spans, cycles: how many there are on the path, and how long they are together.
+        kind: kind of span.
+        stage: number of the stage; -1 for spans without a stage.
+        spans, cycles: number and total length of these spans on the path.
     """
 
     kind: SpanKind
@@ -207,7 +206,7 @@ class PathPart:
 
 
 def path_parts(timeline: Timeline, path: CriticalPath) -> tuple[PathPart, ...]:
-    """Return the parts of the critical path by kind and stage, the longest first; their cycles add up to the run's."""
+    """Divide the critical path by kind and stage, longest part first; cycles add up to the run's."""
     rows = np.flatnonzero(path.spans)
     cycles = timeline.end[rows] - timeline.start[rows]
     kind = timeline.kind[rows]

@@ -1,4 +1,4 @@
-"""The cost of disturbances: slowdown against the undisturbed run, longer waits by IPU and cause, and recovery."""
+"""Cost of disturbances: slowdown against the undisturbed run, longer waits by IPU and cause, and recovery."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class DisturbedCable:
-    """A cable that is slower or dead, or on which signals take longer.
+    """A cable that is slower, late or dead.
 
     Attributes:
-        link: the two logical IPUs that it joins, in ascending order.
-        dead: whether it carries nothing.
-        used: whether copies cross the cable in the run without disturbances.
-        detour: logical IPUs between its ends on the detour round a dead cable, from the first of ``link`` on; empty
-            for other cables.
+        link: the two connected logical IPUs, ascending.
+        dead: whether the cable carries nothing.
+        used: whether copies cross the cable in the undisturbed run.
+        detour: intermediate logical IPUs of the detour around a dead cable, starting near the first IPU of ``link``;
+            empty for other cables.
     """
 
     link: tuple[int, int]
@@ -36,26 +36,25 @@ class DisturbedCable:
 
 @dataclass(frozen=True)
 class DisturbanceCost:
-    """The cost of a run's disturbances.
+    """Cost of a run's disturbances.
 
     Attributes:
-        cycles, plain_cycles: of the run, and of the same without disturbances.
-        waits: cycles that an IPU waits more for another than in that, by the numbers of both; those above 0. Where one
-            waits for another that waits meanwhile, that is for the one that this waits for in the end. Where a cable
-            is disturbed, of IPUs that are disturbed themselves alone: healthy ones wait for the cable's copies.
-        idle: cycles that all IPUs together are idle more than in that, by what they are idle for in the end: none of
-            them more than all causes together, as waits for one may come in place of waits for another.
-        recovery: how many micro-batches the first stage begins behind the last change of a disturbance until the state
-            of the machine is that of the run without them, in which it then stays; None where it does not come back to
-            that, or disturbances never end.
-        passes: whether disturbances end for good within the run, and its states behind that were looked at: those of
-            runs of up to 50,000 spans are, unless so many tensors pile up that they are not all noted.
-        loses: whether an IPU is lost within the run, so that work is.
-        slow_ipus: logical IPUs that are slower, ascending.
-        cables: the cables that are slower, late or dead.
-        cable_cycles: further cycles in which IPUs, all together, wait for copies over these cables or round them. If
-            cables alone are disturbed, these are all further idle cycles of the run, else those for copies.
-        cables_alone: whether nothing but cables is disturbed.
+        cycles, plain_cycles: length of the run, with and without disturbances.
+        waits: further cycles of waits, keyed by waiting IPU and awaited IPU; only values above 0. A chain of waiting
+            IPUs counts for the IPU at its end. If cables are disturbed, only disturbed IPUs count as awaited: healthy
+            IPUs wait for copies over these cables.
+        idle: further idle cycles of all IPUs together, by root cause; only values above 0. No value exceeds the total
+            of all causes, as waits for one cause may replace waits for another.
+        recovery: micro-batches that the first stage begins after the last change of a disturbance, until the machine
+            state is that of the undisturbed run for good; None if the state never recurs or disturbances never end.
+        passes: whether disturbances end within the run and later states were compared. Runs of up to 50,000 spans are
+            compared, unless too many tensors pile up to be recorded.
+        loses: whether the run loses an IPU, and so work.
+        slow_ipus: slower logical IPUs, ascending.
+        cables: slower, late or dead cables.
+        cable_cycles: further cycles in which IPUs wait for copies over these cables or around them, summed over IPUs.
+            All further idle cycles of the run if only cables are disturbed, else idle cycles for copies.
+        cables_alone: whether only cables are disturbed.
     """
 
     cycles: int
@@ -72,16 +71,16 @@ class DisturbanceCost:
 
     @property
     def slowdown(self) -> float:
-        """The slowdown S against the run without disturbances; 1 of runs that take no time."""
+        """Run time over undisturbed run time; 1 for runs of zero cycles."""
         return ratio(self.cycles, self.plain_cycles) if self.plain_cycles else 1.0
 
     @property
     def cause(self) -> Idle | None:
-        """The cause of most idle cycles that the undisturbed run does not have; None where there is none."""
+        """Cause of most further idle cycles; None without further idle cycles."""
         return max(self.idle, key=lambda cause: self.idle[cause], default=None)
 
     def most_waited_for(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """Yield each IPU that others wait for longer, for how many cycles in all, and these; the longest first."""
+        """Yield awaited IPUs, further cycles of waits, and waiting IPUs; longest waits first."""
         totals: dict[int, int] = {}
         for (_, source), cycles in self.waits.items():
             totals[source] = totals.get(source, 0) + cycles
@@ -89,7 +88,7 @@ class DisturbanceCost:
             yield source, cycles, tuple(ipu for ipu, other in self.waits if other == source)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data for JSON."""
+        """Return all values as plain data for JSON."""
         return {
             "slowdown": self.slowdown,
             "cycles_without": self.plain_cycles,
@@ -105,12 +104,12 @@ class DisturbanceCost:
 
 @dataclass(frozen=True)
 class MoreIdle:
-    """The idle cycles that a run has more than the one without disturbances.
+    """Further idle cycles of a run against the undisturbed run.
 
     Attributes:
-        cycles: further idle cycles of all IPUs together; below 0 for fewer.
-        waits: further cycles in which an IPU waits for another, by the numbers of both, where above 0.
-        by_cause: further idle cycles of all IPUs by cause, where above 0, and ``cycles`` at most.
+        cycles: further idle cycles, summed over IPUs; negative for fewer.
+        waits: further cycles of waits, keyed by waiting IPU and awaited IPU; only values above 0.
+        by_cause: further idle cycles by cause, summed over IPUs; only values above 0, ``cycles`` at most.
     """
 
     cycles: int
@@ -119,14 +118,14 @@ class MoreIdle:
 
 
 def more_idle(timeline: Timeline, plain: Timeline) -> MoreIdle:
-    """Return the idle cycles by cause that a run has more than the one without disturbances.
+    """Compare the idle cycles of a run with the undisturbed run.
 
     Args:
-        timeline: of the run.
-        plain: of the one without.
+        timeline: Timeline of the run.
+        plain: Timeline of the undisturbed run.
 
     Returns:
-        The cycles in all, by the IPU that is waited for, and by cause.
+        Further idle cycles in total, by awaited IPU, and by cause.
     """
     more = idle_by_root(timeline) - idle_by_root(plain)
     by_ipu, by_cause = more.sum(axis=2), np.minimum(more.sum(axis=(0, 1)), more.sum())

@@ -1,4 +1,4 @@
-"""Graphcore's options in effect in a run, a line each."""
+"""Describe active pipeline options of Graphcore, a line per option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYNTHETIC_DATA: Final = "synthetic data"
 
 
 def effects_of(program: PipelineProgram, system: System) -> dict[str, str]:
-    """Return name and effect of every option that changes how the pipeline runs; empty for a plain one."""
+    """Return name and effect of every option that changes pipeline execution; empty for default options."""
     synthetic = {SYNTHETIC_DATA: "the host is left out: feeds take no time"} if program.has_synthetic_data else {}
     return synthetic | dict(_effects(program, system))
 
@@ -45,7 +45,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
 
 
 def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
-    """Yield what changes the order of passes."""
+    """Yield effects of options that change the order of passes."""
     if shape.recompute or shape.recompute_inline:
         yield "recomputation", THEN_BACKPROPAGATE if shape.recompute else INTERLEAVED
     if shape.serialization > 1:
@@ -59,7 +59,7 @@ def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
 
 
 def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
-    """Yield the effects of options that keep tensors off their IPU."""
+    """Yield effects of options that move tensors off their IPU."""
     away = list(_offloaded(program))
     if away:
         yield "Streaming Memory", ", ".join(away)
@@ -71,7 +71,7 @@ def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
 
 
 def _offloaded(program: PipelineProgram) -> Iterator[str]:
-    """Yield the offloaded tensors: weights, optimizer state, accumulators, activations."""
+    """Yield the offloaded kinds of tensors."""
     offload, parts = program.offload, " in parts" if program.offload.replicas > 1 else ""
     if any(offload.state_bytes(profile) for profile in program.stages):
         yield f"optimizer state{parts if offload.sharded_state else ''}"

@@ -1,4 +1,4 @@
-"""Where each execution of the pipeline begins, ends its pipeline and ends its weight update."""
+"""Start, pipeline end and weight update end of every execution of the pipeline."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ipusim.timeline.kind_row import Part
 from ipusim.timeline.kinds import IPU_KINDS, kinds_with, of_kinds
 from ipusim.timeline.timeline import Timeline
 
-#: Kinds of the weight update: the sum over replicas is its first part.
+#: Kinds of the weight update, from the sum over replicas on.
 UPDATE_KINDS: Final = kinds_with(lambda row: row.part is Part.UPDATE)
-#: Kinds of no execution.
+#: Kinds between executions.
 BETWEEN_KINDS: Final = kinds_with(lambda row: row.part is Part.BETWEEN)
-#: Kinds that are no part of the pipeline proper: its update, and waiting, which something else always ends.
+#: Kinds outside the pipeline proper: weight updates, and waits, which other spans end.
 _AFTER_PIPELINE: Final = kinds_with(lambda row: row.part is not Part.PIPELINE)
 
 
@@ -26,11 +26,11 @@ class Execution:
     """One execution of the pipeline, in cycles from the start of the run.
 
     Attributes:
-        index: number of the execution, from 0 over the whole run.
-        start: when its first IPU starts.
-        pipeline_end: when its last pass, copy or outfeed ends; the weight update follows.
-        end: when its weight update ends (``pipeline_end`` where there is none).
-        times: executions that it stands for: itself, and those of a block that are as it is, one after the other.
+        index: number of the execution in the run, from 0.
+        start: start of its first IPU.
+        pipeline_end: end of its last pass, copy or outfeed; the weight update follows.
+        end: end of its weight update; ``pipeline_end`` without one.
+        times: number of represented executions: this one, and equal successors in a repeated block.
     """
 
     index: int
@@ -41,29 +41,29 @@ class Execution:
 
     @property
     def makespan_cycles(self) -> int:
-        """Length of the pipeline without its weight update."""
+        """Cycles of the pipeline without its weight update."""
         return self.pipeline_end - self.start
 
     @property
     def update_cycles(self) -> int:
-        """Length of the weight update."""
+        """Cycles of the weight update."""
         return self.end - self.pipeline_end
 
     @property
     def execution_cycles(self) -> int:
-        """Length of the whole: pipeline and weight update."""
+        """Cycles of pipeline and weight update."""
         return self.end - self.start
 
 
 def on_ipus(timeline: Timeline) -> npt.NDArray[np.bool_]:
-    """Return which rows lie on the IPUs' own tracks, as a mask of shape (spans,)."""
+    """Mask the rows on tracks of IPUs; shape (spans,)."""
     return of_kinds(timeline.kind, IPU_KINDS)
 
 
 def executions_of(timeline: Timeline) -> tuple[Execution, ...]:
-    """Return every execution that has a span on an IPU, in order; what is between session runs is in none.
+    """Return every execution with a span on an IPU, in order. Time between session runs belongs to no execution.
 
-    Of those that repeat as a block, the first and the last copies are there, and one for all between them.
+    A repeated block of executions appears three times: first copy, last copy, and one copy for the rest.
     """
     return _executions(timeline.peeled())
 
@@ -81,7 +81,7 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
     start, end = (peeled.start - later)[first], (peeled.end - later)[rows]
     last = np.zeros(len(present), dtype=np.int64)
     np.maximum.at(last, number, end)
-    # What the weight update moves from and to Streaming Memory carries the number behind the last time-step.
+    # Transfers of the weight update from and to Streaming Memory carry the number after the last time-step.
     work = ~of_kinds(kind, _AFTER_PIPELINE) & (timeline.time_step[rows] < timeline.info.time_steps)
     pipeline_end = np.zeros(len(present), dtype=np.int64)
     np.maximum.at(pipeline_end, number[work], end[work])
@@ -97,7 +97,7 @@ def _executions(peeled: Timeline) -> tuple[Execution, ...]:
 
 
 def find_execution(timeline: Timeline, index: int) -> Execution:
-    """Return one execution; raises TimelineError naming those that the Timeline holds."""
+    """Return one execution; raises TimelineError with the known executions for an unknown index."""
     executions = _executions(timeline.peeled(index))
     for execution in executions:
         if execution.index == index:

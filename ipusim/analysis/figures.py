@@ -1,4 +1,4 @@
-"""The figures of a run by name: unit, meaning and path in ``summary.json``."""
+"""Figures of a run by name: unit, meaning and path in ``summary.json``."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, Final
 
 from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
 
-#: The version of the keys of ``summary.json``; it grows when a key goes or means something else.
+#: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
-#: The changes of version 4.
+#: Changes of version 4.
 _BEFORE_4: Final = (
     "answers true or false to whether a program fits, compares the run with the arithmetic alone on one IPU, and "
     "counts gaps in main as fill and drain, so that its parts of the time are left out"
 )
-#: What is different in a ``summary.json`` of each version before, in words behind "it".
+#: Differences of every older ``summary.json``, phrased to follow "it".
 OLDER_VERSIONS: Final[Mapping[int, str]] = {
     1: "has no parts of the time, and calls holders of memory and options by their words",
     2: f"calls holders of memory and options by their words, numbers no time-steps with -1, {_BEFORE_4}",
     3: _BEFORE_4,
 }
-#: Characters of a line in a terminal.
+#: Terminal width in characters.
 _TERMINAL: Final = 80
-#: What stands in a path for the item of a list that is chosen behind a figure's name.
+#: Placeholder in a path for the item chosen by the suffix of a figure's name.
 _ITEM: Final = "{}"
-#: Words for items of a list, and what each takes of it; None where one is not finite, as a loss may be.
+#: Suffixes that select from a list, as functions; None for lists with an infinite or NaN item.
 ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "first": lambda items: items[0],
     "last": lambda items: items[-1],
@@ -43,17 +43,17 @@ class Figure:
     """One figure of a run.
 
     Attributes:
-        name: in snake_case, or its path where the table has no name for it.
-        unit: a key of :data:`ipusim.base.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
-        meaning: in words.
-        path: its keys in ``summary.json``, with dots between them; ``{}`` stands for an item of a list.
-        item: what is taken of that list where none is chosen: a key of :data:`ITEMS`.
-        less_is_better: whether a smaller one is.
-        names: the list in ``summary.json`` whose items its numbers stand for, as their names; empty for others.
-        measure: name by which points of sweeps are ranked and drawn; empty for figures that sweeps do not have.
-        column: its column in files of sweeps.
-        head: heading of its column in a terminal, with the unit of rates.
-        chart: name on charts, with the unit; without a unit for times, whose chart chooses one.
+        name: name in snake_case, or path of a figure outside the table.
+        unit: key of :data:`ipusim.base.units.UNITS`, or ``count``, ``number``, ``name``, ``fits`` or ``any``.
+        meaning: description in words.
+        path: dotted keys in ``summary.json``; ``{}`` represents an item of a list.
+        item: default selection from that list, a key of :data:`ITEMS`.
+        less_is_better: whether smaller values are better.
+        names: list in ``summary.json`` that translates the figure's numbers to names; empty for other figures.
+        measure: name for ranking and drawing points of sweeps; empty for figures outside sweeps.
+        column: column in files of sweeps.
+        head: heading of the terminal column, with the unit of rates.
+        chart: name on charts with unit; charts of times choose a unit.
     """
 
     name: str
@@ -69,9 +69,9 @@ class Figure:
     chart: str = ""
 
     def of(self, summary: Mapping[str, Any], item: str = "") -> Any:
-        """Return the figure out of the data of ``summary.json``; raises LookupError for what it does not have.
+        """Return the figure's value from data of ``summary.json``; raises LookupError for a missing value.
 
-        A loss that is no finite number is NaN. Of several names it is a list.
+        A loss that is not finite gives NaN; several names give a list.
         """
         *lists, last = self.path.split(_ITEM)
         here: Any = _at(summary, lists[0] if lists else last)
@@ -87,7 +87,7 @@ class Figure:
         return here
 
     def text(self, value: Any) -> str:
-        """Return its value for people, with its unit."""
+        """Format a value with its unit."""
         if self.names and isinstance(value, list):
             return f"{enumerated(value)} tie"
         if isinstance(value, str | bool | list | dict):
@@ -95,12 +95,12 @@ class Figure:
         return _TEXTS.get(self.unit, _number)(value)
 
     def cell(self, value: Any) -> str:
-        """Return its value under a heading of sweeps, which has the unit of rates."""
+        """Format a value for a sweep column, whose heading has the unit of rates."""
         return format_figure(value) if self.unit == "samples per second" else self.text(value)
 
 
 def _at(data: Any, path: str) -> Any:
-    """Return the value at dotted keys; raises LookupError where it is missing."""
+    """Return the value at dotted keys; raises LookupError for a missing key."""
     here = data
     for key in filter(None, path.split(".")):
         here = _item(here, key) if isinstance(here, list) else _key(here, key)
@@ -114,7 +114,7 @@ def _key(data: Any, key: str) -> Any:
 
 
 def _item(items: Any, which: str, rest: str = "") -> Any:
-    """Return what ``rest`` leads to from an item of a list: by a word, its number, or its IPU's number."""
+    """Return the value at path ``rest`` of a list item; ``which`` is a suffix, a number, or an IPU number."""
     if not isinstance(items, list) or not items:
         raise LookupError(which)
     if which in ITEMS:
@@ -138,7 +138,7 @@ _TEXTS: Final[Mapping[str, Callable[[Any], str]]] = {
 }
 
 
-#: A figure of which a smaller one is better.
+#: A figure whose smaller values are better.
 _cost: Final = partial(Figure, less_is_better=True)
 FIGURES: Final = (
     _cost(
@@ -259,17 +259,17 @@ _BY_NAME: Final = {figure.name: figure for figure in FIGURES}
 
 
 def figure(name: str) -> Figure:
-    """Return the figure of a name of the table; raises KeyError for another."""
+    """Return a figure of the table by name; raises KeyError for unknown names."""
     return _BY_NAME[name]
 
 
 def figure_names() -> list[str]:
-    """Return the names of the table."""
+    """Return all names of the table."""
     return list(_BY_NAME)
 
 
 def figure_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return a line for each known figure: its name and its value with the unit, as wide as a terminal at most."""
+    """Return lines with name and value of all known figures, up to terminal width."""
     known = known_figures(summary)
     width = max(map(len, known))
     texts = ((name, figure(name).text(value)) for name, value in known.items())
@@ -277,7 +277,7 @@ def figure_lines(summary: Mapping[str, Any]) -> list[str]:
 
 
 def known_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those figures of the table, by name, that the data of ``summary.json`` have."""
+    """Return all figures present in data of ``summary.json``, by name."""
     known = {}
     for figure in FIGURES:
         with suppress(LookupError):

@@ -1,4 +1,4 @@
-"""Whether a program fits the memory of its IPUs; where it does not, the excess and its holders."""
+"""Compare a program's memory with its IPUs: does the program fit, by how much not, and which holders are largest."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.liveness import Peak, peaks
 from ipusim.pipeline.plan import Plan
 
-#: Holders that a message names.
+#: Number of holders that a message names.
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The peaks of all IPUs against the memory of one.
+    """Memory peaks of all IPUs, and memory per IPU.
 
     Attributes:
-        plan: the order of the passes.
-        footprint: what the program holds.
-        peaks: of each IPU that holds a stage.
-        sram_bytes: In-Processor-Memory of one IPU; None where it is not limited.
-        known: whether the request says what stages hold.
-        streaming: a sentence on the Streaming Memory that is too small; empty where it suffices or is not limited.
+        plan: order of the passes.
+        footprint: bytes of the program by holder.
+        peaks: peak of every IPU that holds a stage.
+        sram_bytes: In-Processor-Memory per IPU; None for no limit.
+        known: whether the request states the bytes of stages.
+        streaming: sentence about too small Streaming Memory; empty if the memory suffices or has no limit.
     """
 
     plan: Plan
@@ -39,9 +39,9 @@ class Fit:
 
     @property
     def fits(self) -> Fits:
-        """The answer to whether all IPUs, and the Streaming Memory beside them, hold what they need.
+        """Whether the program fits all IPUs and Streaming Memory.
 
-        What stages are not known to hold comes to what is known, which may be too large by itself.
+        With unknown bytes of stages the answer is NO if known bytes alone are too large, else UNKNOWN.
         """
         if self.too_large or self.streaming:
             return Fits.NO
@@ -51,21 +51,21 @@ class Fit:
 
     @property
     def fullest(self) -> Peak:
-        """The largest peak, the first of several."""
+        """Largest peak; of equal peaks the first."""
         return max(self.peaks, key=lambda peak: peak.bytes)
 
     def excess_bytes(self, peak: Peak) -> int:
-        """Return by how much an IPU's peak is more than its memory; 0 where it fits."""
+        """Return excess bytes of an IPU's peak; 0 if the IPU fits without assumed code."""
         return self._beyond(peak) if self._beyond(peak) > self._assumed_bytes(peak) else 0
 
     @property
     def too_large(self) -> tuple[Peak, ...]:
-        """The peaks that do not fit, whatever code is assumed, the largest first."""
+        """Peaks that do not fit even without assumed code, largest first."""
         return tuple(peak for peak in self.over if self.excess_bytes(peak))
 
     @property
     def over(self) -> tuple[Peak, ...]:
-        """The peaks that do not fit with the code that is assumed, if any is, the largest first."""
+        """Peaks that do not fit with assumed code included, largest first."""
         return tuple(sorted(filter(self._beyond, self.peaks), key=lambda peak: -peak.bytes))
 
     def _beyond(self, peak: Peak) -> int:
@@ -75,13 +75,13 @@ class Fit:
         return next(footprint_of.assumed_bytes for footprint_of in self.footprint.ipus if footprint_of.ipu == peak.ipu)
 
     def _code(self, peak: Peak) -> str:
-        """Return a verdict's words about an IPU's code, behind its bytes; empty where these are stated."""
+        """Return words about an IPU's code, to follow its bytes; empty if the request states the code."""
         if assumed := self._assumed_bytes(peak):
             return f", {format_bytes(assumed)} of it code (assumed)"
         return "" if dict(peak.holders)[Holder.CODE] else ", without code"
 
     def verdict(self) -> str:
-        """Return the answer in a sentence or two for people, with the fullest IPU, or those that do not fit and why."""
+        """Return the answer in sentences, with the fullest IPU or the IPUs that do not fit."""
         match self.fits:
             case Fits.UNKNOWN:
                 return f"Memory: {Fits.UNKNOWN}: the scenario does not say what its stages hold."
@@ -108,7 +108,7 @@ class Fit:
 
     @property
     def out_of_memory(self) -> str:
-        """Sentences on the IPUs that do not fit, and on the Streaming Memory; empty where nothing is too small."""
+        """Sentences about IPUs and Streaming Memory that are too small; empty if everything fits."""
         return " ".join(filter(None, [self._too_full(), self.streaming]))
 
     def _too_full(self) -> str:
@@ -128,9 +128,9 @@ class Fit:
 
     @property
     def largest(self) -> Holder:
-        """The largest holder of the fullest IPU that does not fit: there a remedy begins.
+        """Largest holder of the fullest IPU that does not fit; a remedy starts here.
 
-        Code that is assumed is nothing that anyone could change.
+        Assumed code is skipped, as nobody can change it.
         """
         worst = self.too_large[0]
         assumed = [Holder.CODE] if self._assumed_bytes(worst) else []
@@ -138,7 +138,7 @@ class Fit:
 
 
 def remote_verdict(footprint: Footprint, system: System) -> str:
-    """Return a sentence on the Streaming Memory of ``system`` that ``footprint`` does not fit; empty where it does."""
+    """Return a sentence if Streaming Memory of ``system`` is too small for ``footprint``; else an empty string."""
     if system.streaming is None:
         return ""
     used: dict[int, int] = {}
@@ -157,7 +157,7 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
 
 
 def _neither(others: list[Peak]) -> str:
-    """Return a sentence that the peaks of these IPUs do not fit; nothing for none."""
+    """Return a sentence about further IPUs that do not fit; empty for an empty list."""
     if not others:
         return ""
     do = "do" if others[1:] else "does"
@@ -165,8 +165,8 @@ def _neither(others: list[Peak]) -> str:
 
 
 def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None, *, known: bool = True, streaming: str = "") -> Fit:
-    """Compare what ``footprint`` holds under ``plan`` with ``sram_bytes`` of each IPU; None sets no limit.
+    """Compare the memory of ``footprint`` under ``plan`` with ``sram_bytes`` of every IPU; None sets no limit.
 
-    ``known`` and ``streaming`` are those of :class:`Fit`.
+    ``known`` and ``streaming`` become attributes of :class:`Fit`.
     """
     return Fit(plan, footprint, peaks(plan, footprint), sram_bytes, known, streaming)

@@ -1,4 +1,4 @@
-"""The four answers to whether a program fits the memory of its machine."""
+"""The four answers to the question whether a program fits memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Fits(StrEnum):
-    """An answer to whether a program fits, by its words.
+    """Answer to the question whether a program fits memory.
 
     Example:
         >>> from ipusim.api import analysis
@@ -21,8 +21,8 @@ class Fits(StrEnum):
 
 
 def usable(fits: Fits | None) -> bool:
-    """Tell whether a plan may be advised, or called the best: it fits, or its memory is not known.
+    """Tell whether a plan may be recommended: the plan fits, or its memory is unknown.
 
-    None stands for a refused plan.
+    None represents a refused plan.
     """
     return fits in (Fits.YES, Fits.UNKNOWN)

@@ -1,4 +1,4 @@
-"""The fullest IPU of a run, which comparisons show."""
+"""The fullest IPU of a run, for comparisons."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ipusim.analysis.fits import Fits
 
 @dataclass(frozen=True)
 class FullestMemory:
-    """The peak of the fullest IPU, as ``comparison.json`` has it.
+    """Peak of the fullest IPU, as in ``comparison.json``.
 
     Attributes:
-        sram_bytes: memory of one IPU; None where that is not limited.
-        fits: the answer to whether the program fits.
-        verdict: one sentence for people.
-        ipu: the fullest, by its logical number.
-        peak_bytes, peak_pass, excess_bytes: of it, as :class:`ipusim.analysis.memory_summary.IpuMemory` has them.
+        sram_bytes: memory of one IPU; None for no limit.
+        fits: whether the program fits.
+        verdict: sentence for people.
+        ipu: logical number of the fullest IPU.
+        peak_bytes, peak_pass, excess_bytes: as in :class:`ipusim.analysis.memory_summary.IpuMemory`.
     """
 
     sram_bytes: int | None
@@ -30,7 +30,7 @@ class FullestMemory:
 
 
 def fullest(fit: Fit) -> FullestMemory:
-    """Return the peak of the fullest IPU, and the answer to whether all fit."""
+    """Return the peak of the fullest IPU and the answer for all IPUs."""
     peak = fit.fullest
     of_all = fit.sram_bytes, fit.fits, fit.verdict()
     return FullestMemory(*of_all, peak.ipu, peak.bytes, peak.during, fit.excess_bytes(peak))

@@ -1,9 +1,9 @@
-"""Gaps in main: the idle time within the main phases that no IPU avoids.
+"""Gaps in main: idle time in main phases that no IPU avoids.
 
-Every IPU is idle once for the way of a micro-batch through the pipeline, in a ramp or within the main phase. Under 1F1B
-in point-to-point the last IPU is idle in the ramps alone. The first IPU is idle as long within the main phase, until
-the first gradient arrives, and more micro-batches do not lengthen that wait. So the IPU with the least idle time within
-the main phases says how long the gaps are.
+Every IPU is idle once while a micro-batch crosses the pipeline, either in a ramp or in the main phase. In 1F1B with
+point-to-point sync, the last IPU is idle in ramps only. The first IPU is idle equally long in the main phase, until
+the first gradient arrives; further micro-batches do not lengthen this wait. Gaps in main are therefore the idle time
+of the IPU that is least idle in main phases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import Timeline
 
 
 def gaps_in_main(timeline: Timeline) -> int:
-    """Return the idle cycles within the main phases of the IPU that has the least of them.
+    """Return the least idle cycles of any IPU within main phases.
 
     Args:
         timeline: a run whose IPUs do nothing but passes.

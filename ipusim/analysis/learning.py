@@ -1,4 +1,4 @@
-"""Results of the arithmetic of a run: losses, outputs, weights and evaluations."""
+"""Results of a run's arithmetic: losses, outputs, weights and evaluations."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from ipusim.model.evaluate import Evaluation
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.timeline import NONE
 
-#: Name of a training program's result that is its loss.
+#: Outfeed name of a training program's loss.
 LOSS = "loss"
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of one micro-batch of one replica, as the outfeed handed it to the host.
+    """Loss of one micro-batch of one replica, as received by the host.
 
-    With an accumulated outfeed it is the sum over all ``micro_batches`` of an execution, and ``micro_batch`` is NONE.
+    With an accumulated outfeed, ``loss`` is the sum over all ``micro_batches`` of an execution and ``micro_batch`` is
+    NONE.
     """
 
     step: int
@@ -36,16 +37,16 @@ class Loss:
 
 @dataclass(frozen=True, eq=False)
 class Learning:
-    """The results of the arithmetic.
+    """Results of a run's arithmetic.
 
     Attributes:
-        losses: whatever losses reached the host, those of the replicas side by side; empty without a loss.
-        outputs: other arrays that reached the host, by name; each has a row for each time that the outfeed was
-            used: (results, batch, ...), or (results, replicas, batch, ...) where there are several replicas.
+        losses: losses that reached the host, with replicas side by side; empty without a loss.
+        outputs: further arrays that reached the host, by name, with a row per use of the outfeed:
+            (results, batch, ...), or (results, replicas, batch, ...) for several replicas.
         weights: final parameters, keyed ``layer/W``.
-        evaluations: (steps behind, evaluation on held-out data), in order.
+        evaluations: (completed steps, evaluation on held-out data), in order.
         constant_loss: loss of the best predictor that ignores its input.
-        not_finite: what made the first value that is not finite in the first micro-batch; empty where there is none.
+        not_finite: origin of the first value that is not finite in the first micro-batch; empty if all are finite.
     """
 
     losses: tuple[Loss, ...]
@@ -57,7 +58,7 @@ class Learning:
 
     @cached_property
     def mean_loss_by_step(self) -> dict[int, float]:
-        """The mean over the micro-batches of each step whose losses reached the host."""
+        """Mean loss over micro-batches by step, for steps whose losses reached the host."""
         losses_of: dict[int, list[float]] = {}
         for loss in self.losses:
             losses_of.setdefault(loss.step, []).append(loss.loss / loss.micro_batches)
@@ -69,7 +70,7 @@ class Learning:
 
     @property
     def warning(self) -> str:
-        """A sentence where no loss is a finite number, from the first micro-batch on; else empty."""
+        """Sentence for a run without any finite loss; else empty."""
         if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
             return ""
         losses = "Every loss is NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"
@@ -77,7 +78,7 @@ class Learning:
 
     @property
     def diverged_at(self) -> int | None:
-        """The first step with a loss that is not finite; None when all are, or none ever was."""
+        """First step with a loss that is not finite; None with finite losses only, or without finite losses."""
         if self.warning:
             return None
         return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
@@ -86,7 +87,7 @@ class Learning:
 def received(
     program: PipelineProgram, results: Sequence[Sequence[tuple[Any, ...]]]
 ) -> tuple[tuple[Loss, ...], dict[str, npt.NDArray[Any]]]:
-    """Return losses and other outputs from what each replica's outfeed carried, element by element."""
+    """Split outfeed elements of all replicas into losses and further outputs."""
     losses: tuple[Loss, ...] = ()
     outputs = {}
     for position, name in enumerate(program.outfeed.sent_names):

@@ -1,4 +1,4 @@
-"""Memory of each IPU over time: what is allocated, and what the FIFOs really hold."""
+"""Memory of every IPU over time: allocated bytes, and bytes inside FIFOs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
 
 @dataclass(frozen=True, eq=False)
 class MemoryCurve:
-    """One IPU's memory over a whole run, as step functions: entry i holds from ``time[i]`` to ``time[i + 1]``.
+    """Memory of one IPU over a run, as step functions: entry i holds from ``time[i]`` to ``time[i + 1]``.
 
-    The first entry is for cycle 0. Of entries with the same time the last holds on; the
-    others are those of passes that take no time.
+    The first entry is for cycle 0. Of entries with equal time the last one remains valid; earlier ones belong to
+    passes of zero cycles.
 
     Attributes:
         ipu: logical IPU of the device.
-        resident_bytes: allocated all the time, the FIFOs' buffers included.
+        resident_bytes: bytes allocated during the whole run, FIFO buffers included.
         time: in cycles, rising.
-        live_bytes: alive in passes, beside what is resident.
-        fifo_bytes: what lies in the FIFOs' buffers.
-        repeats: blocks of entries that happen several times, as a Timeline has blocks of rows.
+        live_bytes: bytes alive in passes, without resident bytes.
+        fifo_bytes: used bytes of FIFO buffers.
+        repeats: repeated blocks of entries, like blocks of Timeline rows.
     """
 
     ipu: int
@@ -43,16 +43,16 @@ class MemoryCurve:
 
     @property
     def allocated_bytes(self) -> Column:
-        """The resident and the live bytes together."""
+        """Resident plus live bytes."""
         return self.resident_bytes + self.live_bytes
 
     @property
     def entries_in_all(self) -> int:
-        """The number of entries, those of all copies of blocks included."""
+        """Number of entries after expansion of blocks."""
         return Blocks(self.repeats, len(self.time)).spans
 
     def expanded(self) -> MemoryCurve:
-        """Return the same curve with every copy of every block as entries of its own."""
+        """Return the same curve with every copy of every block written out."""
         if not self.repeats:
             return self
         copies, _ = written_out(Blocks(self.repeats, len(self.time)), every_copy)
@@ -67,16 +67,16 @@ class MemoryCurve:
 
 
 def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
-    """Return the curve of each IPU of ``replica`` that holds a stage, in rising order.
+    """Return the curves of a replica's IPUs that hold a stage, in ascending order.
 
-    All replicas hold the same, at the same time unless they do not wait for each other.
+    Replicas have equal curves; only independent replicas differ in time.
     """
     return tuple(_curve(timeline.peeled(), footprint, footprint_of, replica) for footprint_of in footprint.ipus)
 
 
 def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica: int) -> MemoryCurve:
     ipu = replica * timeline.info.shards + own.ipu
-    # An IPU runs one pass at a time, so that its rows, sorted by start, are in the order in which it runs them.
+    # An IPU runs one pass at a time, so rows sorted by start are in execution order.
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
     stage, kind = timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]]
     live, in_fifos = ipu_levels(footprint, own.ipu, stage, kind)
@@ -86,7 +86,7 @@ def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica:
     of_row = np.concatenate([[NONE], np.repeat(rows, 2)])
     update = update_bytes(footprint, own.ipu)
     if update:
-        # Between the passes of two executions the FIFOs are empty, and nothing of any pass is alive.
+        # Between passes of two executions FIFOs are empty and no bytes of passes are alive.
         execution, first, end = _updates(timeline, ipu)
         start = timeline.start[first]
         behind = np.searchsorted(timeline.execution[rows], execution, side="right")
@@ -109,7 +109,7 @@ def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica:
 
 
 class Steps(NamedTuple):
-    """A step function: entry i of ``level`` holds from ``time[i]``, in cycles, to ``time[i + 1]``; the first from 0."""
+    """A step function: entry i of ``level`` holds from cycle ``time[i]`` to ``time[i + 1]``; the first from 0."""
 
     time: Column
     level: Column
@@ -120,9 +120,10 @@ class Steps(NamedTuple):
 
 
 def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -> Steps:
-    """Return the used bytes of an IPU's room for products, which it holds all the time, in replica 0.
+    """Return used bytes of an IPU's buffer for products over time, in replica 0.
 
-    While a pass runs it is what the stage's products hold, while a weight update runs what that has loaded.
+    The buffer is allocated during the whole run. A pass fills it with the stage's products; a weight update fills it
+    with loaded bytes.
     """
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == own.ipu), PASSES)
     used = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
@@ -142,12 +143,12 @@ def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -
 
 
 def _of_kinds(timeline: Timeline, rows: Column, kinds: Sequence[SpanKind]) -> Column:
-    """Return the ``rows`` of ``kinds``: a search of all rows would take as long for each IPU."""
+    """Select ``rows`` of ``kinds``; a search of all rows for every IPU would be slower."""
     return rows[of_kinds(timeline.kind[rows], kinds)]
 
 
 def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
-    """Return the execution of each weight update of ``ipu``, its first row, and when it has stored all."""
+    """Return execution, first row, and end of each weight update of ``ipu``."""
     moves = (SpanKind.REMOTE_LOAD, SpanKind.WEIGHT_UPDATE, SpanKind.HOST_UPDATE, SpanKind.REMOTE_STORE)
     rows = np.flatnonzero(
         ((timeline.ipu == ipu) | (timeline.ipu == ALL_IPUS)) & (timeline.time_step == timeline.info.time_steps)
@@ -160,9 +161,10 @@ def _updates(timeline: Timeline, ipu: int) -> tuple[Column, Column, Column]:
 
 
 def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) -> int:
-    """Return the most micro-batches that ``stage`` keeps at once, in its FIFO and outside, from forward to backward.
+    """Return the maximum number of micro-batches stashed by ``stage``.
 
-    Of several copies of it, the one that keeps most. With recomputation they end when the pass runs again.
+    A micro-batch counts from forward to backward pass or recomputation, inside and outside of the FIFO. Of several
+    copies of the stage, the largest number counts.
     """
     timeline = timeline.peeled()
     of_stage = footprint.stages[stage]
@@ -185,7 +187,7 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
 
 
 def moment(timeline: Timeline, peak: Peak) -> int:
-    """Return the cycle in which the pass of ``peak``, or the weight update, starts in the first execution."""
+    """Return the start of the pass or weight update of ``peak`` in the first execution."""
     op = peak.op
     if op is None:
         return int(timeline.start[_updates(timeline, peak.ipu)[1]].min())

@@ -1,4 +1,4 @@
-"""The contents of a run's memory report, in one frozen value."""
+"""The contents of a run's memory report."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class IpuMemory:
-    """Memory of one IPU that has a stage: its peak, by holder, and when.
+    """Memory of one IPU with a stage: size, time and holders of the peak.
 
     Attributes:
         ipu: logical IPU.
-        peak_bytes, peak_cycle, peak_pass: how much most of all, from which cycle of the first execution on, in what.
-        excess_bytes: by how much that is more than its memory; 0 where it fits without the estimated code.
-        resident_bytes: all the time.
-        remote_bytes: in Streaming Memory beside that.
-        fifo_held_bytes: the most that really lies in the FIFOs' buffers.
-        holders: bytes of each holder at the peak, by its key.
+        peak_bytes, peak_cycle, peak_pass: bytes of the peak, its first cycle in the first execution, and its pass.
+        excess_bytes: bytes by which the peak exceeds the memory; 0 if the IPU fits without the estimated code.
+        resident_bytes: bytes allocated during the whole run.
+        remote_bytes: bytes in Streaming Memory.
+        fifo_held_bytes: maximum of used bytes in FIFO buffers.
+        holders: bytes of every holder at the peak, by its key.
     """
 
     ipu: int
@@ -38,7 +38,7 @@ class IpuMemory:
 
 @dataclass(frozen=True)
 class StageMemory:
-    """The stash of one stage: slots and bytes of its FIFO, and how many slots are used at once."""
+    """Stash of one stage: FIFO slots, FIFO bytes, and maximum number of used slots."""
 
     name: str
     fifo_depth: int
@@ -49,7 +49,7 @@ class StageMemory:
 
 @dataclass(frozen=True)
 class MemorySummary:
-    """Memory of all IPUs against their capacity; ``sram_bytes`` is None without a limit."""
+    """Memory and capacity of all IPUs; ``sram_bytes`` is None without a limit."""
 
     sram_bytes: int | None
     fits: Fits
@@ -59,7 +59,7 @@ class MemorySummary:
 
 
 def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
-    """Return the peak of each IPU with its moment and holders, and the FIFO of each stage."""
+    """Return size, time and holders of all IPUs' peaks, and all stages' FIFOs."""
     curves = memory_curves(timeline, fit.footprint)
     ipus = tuple(
         IpuMemory(

@@ -1,4 +1,4 @@
-"""Memory over time where activations are moved out of IPUs and back, beside passes."""
+"""Memory over time with activations moved out of IPUs and back during passes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _USES: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 
 
 class Entries(NamedTuple):
-    """The entries of an IPU's memory curve, and its blocks.
+    """Entries of an IPU's memory curve, with their blocks.
 
     Attributes:
-        row: of the timeline, rising; two entries for each pass.
+        row: row of the timeline, rising; two entries per pass.
         time: in cycles, rising.
         live, in_fifos: bytes.
         repeats: blocks of entries.
@@ -37,11 +37,11 @@ class _Events(NamedTuple):
     """Ends of moves out and starts of moves back.
 
     Attributes:
-        row: of the timeline.
+        row: row of the timeline.
         time: in cycles.
         stage: number of the stage.
-        change: 1 for a micro-batch that is away from then on, -1 for one that is not.
-        least, most: places among the entries of passes before which, and behind which, an event is not.
+        change: 1 if a micro-batch leaves the IPU, -1 if it returns.
+        least, most: bounds of the event's position among entries of passes.
     """
 
     row: Column
@@ -60,16 +60,16 @@ def with_moves(
     footprint: Footprint,
     blocks: Sequence[Repeat],
 ) -> Entries:
-    """Return the entries of a curve with those of moves among them.
+    """Insert moves into the entries of a curve.
 
     Args:
-        entries: of passes and weight updates, as if nothing were moved.
-        kept: of each stage that moves activations, by its number: micro-batches that it keeps at each entry, and
-            whether a pass keeps or uses one then.
-        timeline: of the run; its first copies of blocks are rows.
+        entries: entries of passes and weight updates, without moves.
+        kept: for every stage that moves activations, by number: micro-batches kept at each entry, and a mask of
+            entries with a pass that keeps or uses a micro-batch.
+        timeline: Timeline of the run, with the first copy of every block as rows.
         ipu: logical IPU.
-        footprint: of the program.
-        blocks: of the timeline's rows, each with the block of entries that it is.
+        footprint: footprint of the program.
+        blocks: blocks of Timeline rows, matching the blocks in ``entries.repeats``.
     """
     events = _events(timeline, ipu, entries.row, footprint)
     starts, ends = [], []
@@ -86,7 +86,7 @@ def with_moves(
             events = events._replace(least=np.maximum(events.least, least), most=np.minimum(events.most, most))
         starts.append(start)
         ends.append(end)
-    # At one moment a micro-batch is away before the next pass begins, and comes back when the pass before has ended.
+    # At equal times, departures come before the next pass, and returns after the previous pass.
     bounds = (np.searchsorted(entries.time, events.time, side=side) for side in ("left", "right"))
     first, last = (np.clip(at, events.least, np.maximum(events.most, events.least)) for at in bounds)
     at = np.where(events.change > 0, first, last)
@@ -114,7 +114,7 @@ def with_moves(
 
 
 def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint) -> _Events:
-    """Return the events of an IPU; ``entries`` are the rows of its passes, two entries for each."""
+    """Return the moves of an IPU as events; ``entries`` are rows of its passes, two entries per pass."""
     own = timeline.ipu == ipu
     stages, count = len(timeline.info.stages), timeline.info.count
     keys = (timeline.execution * count + timeline.micro_batch) * stages + timeline.stage
@@ -137,7 +137,7 @@ def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint)
 def _found(
     entries: Column, keys: Column, rows: Column, passes: Column, side: Literal["left", "right"], nothing: int
 ) -> Column:
-    """Return the place before or behind the entries of each row's pass; ``nothing`` where that is no row."""
+    """Return every row's pass as a position in ``entries``, on one ``side``; ``nothing`` without a pass."""
     if not len(passes):
         return np.full(len(rows), nothing)
     passes = passes[np.argsort(keys[passes], kind="stable")]
@@ -146,8 +146,9 @@ def _found(
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
-    """Return events with the events of a block moved into its first copy, which begins in cycle ``start``.
+    """Move the events of a block into its first copy.
 
+    The first copy begins in cycle ``start``.
     A move that begins in one copy of a block may end in the next copy. Events outside of all copies stay separate.
     """
     cycles, times = block.cycles, block.times
@@ -158,7 +159,7 @@ def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     for shift in np.unique(copies[inside]).tolist():
         own = _Events(*(column[inside & (copies == shift)] for column in events))
         anywhere = own._replace(least=np.zeros_like(own.least), most=np.full_like(own.most, np.iinfo(np.int64).max))
-        own = anywhere if shift else own  # its pass is an entry of another copy
+        own = anywhere if shift else own  # the pass of a shifted event belongs to another copy
         parts.append(own._replace(time=own.time - shift * cycles))
         outside = range(-shift) if shift < 0 else range(max(times - shift, 0), times)
         parts += [own._replace(time=own.time + copy * cycles) for copy in outside]

@@ -1,4 +1,4 @@
-"""What each selection order makes of a program's inter-IPU copies: routes, and the time of the merged copy."""
+"""Compare selection orders: routes of inter-IPU copies, and time of the merged copy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ipusim.pricing.costs import Costs
 
 @dataclass(frozen=True)
 class CopyRoute:
-    """The way of one tensor that crosses IPUs.
+    """Route of one tensor between two IPUs.
 
     Attributes:
         source, target: stage numbers.
-        backward: whether it is a gradient.
-        ipus: physical IPUs on the way, both ends included.
-        bytes: of one micro-batch.
+        backward: whether the tensor is a gradient.
+        ipus: physical IPUs along the route, both ends included.
+        bytes: size for one micro-batch.
     """
 
     source: int
@@ -32,11 +32,11 @@ class CopyRoute:
 
     @property
     def links(self) -> int:
-        """The number of IPU-Link hops; 1 is a direct connection."""
+        """Number of IPU-Link hops; 1 for a direct connection."""
         return len(self.ipus) - 1
 
     def __str__(self) -> str:
-        """Return the stages and the way: ``1→2 over IPUs 1→0→2``."""
+        """Return stages and IPUs of the route: ``1→2 over IPUs 1→0→2``."""
         return f"{self.source}→{self.target} over IPUs {'→'.join(map(str, self.ipus))}"
 
 
@@ -46,13 +46,13 @@ class OrderReport:
 
     Attributes:
         order: ZIGZAG, SNAKE or HOOF.
-        used: whether the run uses it.
-        ipus: physical IPU of each logical one.
-        routes: of every tensor that crosses IPUs.
-        copy_cycles: of the longest copy, sync included: the merged copy of all of them, or with one
-            stage at a time that of the slowest stage; in point-to-point of the longest send, with the links to itself.
-        execution_cycles: of all copies of one execution of the pipeline, syncs included; in point-to-point of all
-            sends of a replica, one after the other.
+        used: whether the run uses this order.
+        ipus: physical IPU of each logical IPU.
+        routes: routes of tensors between IPUs.
+        copy_cycles: cycles of the longest copy, sync included. In lock-step the merged copy of all tensors; with one
+            stage at a time the slowest stage's copy; in point-to-point the longest send on idle links.
+        execution_cycles: total cycles of an execution's copies, syncs included; in point-to-point total cycles of
+            a replica's sends.
     """
 
     order: str
@@ -64,16 +64,16 @@ class OrderReport:
 
     @property
     def direct(self) -> int:
-        """The number of routes over one link only."""
+        """Number of routes over a single link."""
         return sum(route.links == 1 for route in self.routes)
 
     @property
     def longest(self) -> int:
-        """Links of the longest route, 0 without routes."""
+        """Links of the longest route; 0 without routes."""
         return max((route.links for route in self.routes), default=0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return the report as plain data for JSON."""
         return {
             "order": self.order,
             "used": self.used,
@@ -96,12 +96,12 @@ class OrderReport:
 
 @dataclass(frozen=True)
 class FasterOrder:
-    """A selection order under which a weight update, or an execution of inference, takes less time.
+    """A selection order that shortens a weight update, or an execution of inference.
 
     Attributes:
         order: ZIGZAG, SNAKE or HOOF.
-        saved: part of the time that the order saves.
-        is_estimate: whether the copies and the sum of gradients alone were compared, as a run would take long.
+        saved: saved fraction of the time.
+        is_estimate: whether only copies and the sum of gradients were compared, as a full run would take long.
     """
 
     order: str
@@ -110,9 +110,9 @@ class FasterOrder:
 
 
 def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: Costs) -> tuple[OrderReport, ...]:
-    """Return a report of every selection order on the same device, in the order ZIGZAG, SNAKE, HOOF.
+    """Report every selection order on the same device: ZIGZAG, SNAKE, HOOF.
 
-    ``costs`` are those of the order in use; of the others the copies are priced here.
+    ``costs`` belong to the order in use; copies of the other orders are priced here.
     """
     reports = []
     for order in ORDERS:
@@ -124,7 +124,7 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
 
 
 def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Costs | None) -> tuple[int, int]:
-    """Return the longest copy and all of an execution, in cycles, out of ``costs`` if these are known."""
+    """Return cycles of the longest copy and of an execution's copies, from ``costs`` if available."""
     if plan.sync.meets:
         copies = costs.copies if costs else copy_costs(plan, program, system)
         return copies.longest_cycles, copies.execution_cycles

@@ -1,16 +1,14 @@
 """Ramp-up, main, ramp-down and weight update of each execution.
 
-In lock-step the main phase is the run of time-steps in which every slot of the schedule
-is filled: as many forward and backward passes as the overlap length says
-(recomputations fill no slot). What comes before is the ramp-up, what comes
-after the ramp-down.
+In lock-step, the main phase is the sequence of time-steps with every slot of the schedule filled: the number of forward
+and backward passes equals the overlap length. Recomputations fill no slot. The ramp-up precedes the main phase, and
+the ramp-down follows.
 
-In point-to-point, where there are no time-steps, the ramp-up lasts until every IPU that runs
-passes has begun its first one, the main phase until the first of them has ended its last one,
-and the ramp-down until the pipeline ends. Where an IPU has ended its last pass before another has
-begun its first, there is no main phase, and the ramp-down begins when the last IPU has begun.
-The weight update is what follows, in either mode; in point-to-point an IPU that is done early
-has begun its own before that.
+Point-to-point has no time-steps. The ramp-up lasts until every IPU with passes has begun its first pass. The main phase
+lasts until the first of these IPUs has ended its last pass, and the ramp-down until the pipeline ends. If an IPU ends
+its last pass before another IPU begins its first pass, no main phase exists, and the ramp-down begins with the last
+IPU's first pass. The weight update follows in either mode; in point-to-point an early IPU begins its update before the
+phase "weight update".
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ RAMP_UP: Final = "ramp-up"
 MAIN: Final = "main"
 RAMP_DOWN: Final = "ramp-down"
 WEIGHT_UPDATE: Final = "weight update"
-#: Every phase, in the order of an execution.
+#: Phase names in execution order.
 PHASES: Final = (RAMP_UP, MAIN, RAMP_DOWN, WEIGHT_UPDATE)
 
-#: Kinds that fill the slots of a time-step.
+#: Kinds of spans that fill slots of a time-step.
 _SLOT_KINDS: Final = kinds_with(lambda row: row.fills_slot)
 
 
@@ -43,10 +41,10 @@ class Phase:
     """A phase of one execution.
 
     Attributes:
-        name: one of PHASES.
+        name: a member of PHASES.
         execution: number of the execution.
         start, end: in cycles; a phase ends where the next begins, so that phases tile the execution.
-        first_time_step, last_time_step: the time-steps that it covers, both included; None for the weight update,
+        first_time_step, last_time_step: covered time-steps, both included; None for the weight update,
             and in point-to-point.
     """
 
@@ -59,19 +57,19 @@ class Phase:
 
     @property
     def cycles(self) -> int:
-        """Length of the phase."""
+        """Length of the phase in cycles."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class TimeSteps:
-    """The time-steps that left a span, sorted by execution and number; columns of one length.
+    """Time-steps with a recorded span, sorted by execution and number; columns of equal length.
 
     Attributes:
-        execution, time_step: which one.
-        start: when its first IPU enters it, in cycles, which is when the merged copy of the
-            one before has ended; an outfeed that still runs then belongs to the one before.
-        filled: its forward and backward passes.
+        execution, time_step: numbers.
+        start: cycle in which the first IPU enters the time-step: the end of the previous merged copy. An outfeed that
+            still runs belongs to the previous time-step.
+        filled: number of forward and backward passes in the time-step.
     """
 
     execution: Column
@@ -81,11 +79,11 @@ class TimeSteps:
 
 
 def time_steps(timeline: Timeline) -> TimeSteps:
-    """Return the time-steps of all executions in lock-step, by the first replica: the others do the same with it.
+    """Return the time-steps of all executions in lock-step, as seen by the first replica.
 
-    Where replicas do not wait for each other, their hosts alone can keep them apart.
+    Replicas run equal time-steps; only hosts of independent replicas cause differences.
     """
-    # The weight update and the wait for its slowest IPU carry the number behind the last time-step.
+    # The weight update and the wait for its slowest IPU carry the number after the last time-step.
     inside = on_ipus(timeline) & (timeline.time_step >= 0) & (timeline.time_step < timeline.info.time_steps)
     inside &= timeline.replica <= 0
     rows = np.flatnonzero(inside)
@@ -94,9 +92,9 @@ def time_steps(timeline: Timeline) -> TimeSteps:
     key, first, position = np.unique(
         timeline.execution[rows] * width + timeline.time_step[rows], return_index=True, return_inverse=True
     )
-    # Concurrent stages fill one slot together.
+    # Concurrent stages share one slot.
     positions = np.asarray(timeline.info.position_of)
-    first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # the last position is that of no stage
+    first_part = np.concatenate([np.diff(positions, prepend=-1) > 0, [False]])  # last entry: rows without a stage
     slots = of_kinds(timeline.kind[rows], _SLOT_KINDS) & first_part[timeline.stage[rows]]
     return TimeSteps(
         execution=key // width,
@@ -107,12 +105,12 @@ def time_steps(timeline: Timeline) -> TimeSteps:
 
 
 def phases_of(timeline: Timeline) -> tuple[Phase, ...]:
-    """Return the phases of all executions, in order of time; of those that repeat as :func:`executions_of` does."""
+    """Return the phases of all executions in order of time; repeated blocks as in :func:`executions_of`."""
     return _phases(timeline.peeled(), executions_of(timeline))
 
 
 def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...]:
-    """Return the phases of one execution; raises TimelineError for one that the Timeline does not hold."""
+    """Return the phases of one execution; raises TimelineError if the Timeline lacks the execution."""
     return _phases(timeline.peeled(execution), (find_execution(timeline, execution),))
 
 
@@ -154,7 +152,7 @@ def _filled(execution: Execution, recorded: TimeSteps, overlap: int) -> Iterator
         numbers, filled = recorded.time_step[low:high].tolist(), recorded.filled[low:high]
         edges = [execution.start, *recorded.start[low + 1 : high].tolist(), execution.pipeline_end]
         full = np.flatnonzero(filled == overlap)
-        # Cuts are positions in ``numbers``: of the first full time-step, and behind the last.
+        # Cuts are positions in ``numbers``: first full time-step, and end of the last full time-step.
         first, after = (int(full[0]), int(full[-1]) + 1) if len(full) else (len(numbers), len(numbers))
         for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, after), (RAMP_DOWN, after, len(numbers))):
             if begin < stop:

@@ -1,4 +1,4 @@
-"""Frozen values as plain data for JSON."""
+"""Convert frozen values to plain data for JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def as_plain(value: Any) -> Any:
-    """Return ``value`` with dataclasses and mappings as dicts in their own order, and tuples as lists, at any depth."""
+    """Convert dataclasses and mappings to dicts, and tuples to lists, at any depth; keeps the order of keys."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: as_plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

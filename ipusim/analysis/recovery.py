@@ -1,4 +1,4 @@
-"""The time of a run that goes to work done again, as an IPU was lost after the last checkpoint."""
+"""Time of redone work after the loss of an IPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ipusim.timeline.timeline import NONE, Timeline
 
 
 def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
-    """Return from which cycle to which work is done again: behind restarts, until it is as far as at the loss.
+    """Return start and end cycles of redone work: from each restart until the run is as far as before the loss.
 
-    That takes as long as the lost work did, in whole executions and the part of the last one, in which it ends also
-    where a spare IPU has other routes. Another loss cuts it, and what is left of it comes behind that one.
+    Redone work takes as long as the lost work: whole executions and part of the last one. It ends inside this last
+    execution even if a spare IPU has slower routes. A further loss interrupts redone work; the rest follows after the
+    next restart.
     """
     rows = timeline.rows(SpanKind.LOST_WORK)
     losses = np.unique(np.stack([timeline.start[rows], timeline.end[rows], timeline.execution[rows]]), axis=1)

@@ -1,4 +1,4 @@
-"""The times of a run: every number that its Timeline tells, in one frozen value."""
+"""All times of a run, computed from its Timeline."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True, repr=False)
 class RunTimes:
-    """The times of a run, from its Timeline alone. Cycles are integers of the tile clock; seconds are cycles / clock.
+    """Times of a run, computed from its Timeline. Cycles are integers of the tile clock; seconds are cycles / clock.
 
     Attributes:
         name, system, schedule, sync, selection_order, clock_hz, training, executions: of the run.
-        stages, mapping, ipus: stage names, the logical IPU of each, and the physical IPU of each logical one.
-        replicas: of the pipeline; mapping is the first one's.
+        stages, mapping, ipus: stage names, logical IPU of each stage, and physical IPU of each logical IPU.
+        replicas: number of pipeline replicas; mapping belongs to the first.
         count, micro_batch_size, overlap: of one execution.
-        time_steps: of one execution; None in point-to-point, where there are none.
-        execution: the one that makespan, phases, IPUs and bubble are given for.
-        makespan_cycles: that execution's pipeline without its weight update.
-        weight_update_cycles: its weight update.
-        execution_cycles: both together.
-        fastest_execution_cycles, slowest_execution_cycles: of all executions of the run.
-        phases: of that execution; they tile it.
-        pipeline_use: cycles of every IPU in that execution's pipeline without its weight update.
+        time_steps: number of time-steps of one execution; None in point-to-point.
+        execution: number of the execution described by makespan, phases, IPUs and bubble.
+        makespan_cycles: cycles of that execution's pipeline, without weight update.
+        weight_update_cycles: weight update of that execution.
+        execution_cycles: pipeline plus weight update of that execution.
+        fastest_execution_cycles, slowest_execution_cycles: extremes over all executions of the run.
+        phases: phases of that execution; they tile it.
+        pipeline_use: cycles of every IPU in that execution's pipeline, without weight update.
         run_use: cycles of every IPU over the whole run.
-        bubble: of that execution, by every definition.
-        throughput: of the whole run.
+        bubble: bubble of that execution, by every definition.
+        throughput: rates of the whole run.
     """
 
     name: str
@@ -68,30 +68,30 @@ class RunTimes:
 
     @property
     def order_and_sync(self) -> str:
-        """The schedule with its sync mode: ``1f1b in point-to-point``."""
+        """Schedule and sync mode: ``1f1b in point-to-point``."""
         return order_and_sync(self.schedule, self.sync)
 
     @property
     def utilisation(self) -> float:
-        """Arithmetic / (IPUs x makespan) over the IPUs that hold a stage, in one execution's pipeline."""
+        """Arithmetic / (IPUs x makespan), for IPUs with a stage, in one execution's pipeline."""
         holders = [use for use in self.pipeline_use if use.holds_stage]
         return ratio(sum(use.compute_cycles for use in holders), len(holders) * self.makespan_cycles)
 
     @property
     def idle_ipus(self) -> tuple[int, ...]:
-        """Logical IPUs of the device that hold no stage."""
+        """Logical IPUs of the device without a stage."""
         return tuple(use.ipu for use in self.pipeline_use if not use.holds_stage)
 
     @property
     def hosts(self) -> int:
-        """The hosts that run the same, each on a device of its own."""
+        """Number of hosts with equal programs, one device per host."""
         return self.throughput.effective_batch_size // (self.micro_batch_size * self.count * self.replicas)
 
     def seconds(self, cycles: int) -> float:
-        """Return cycles of this run's clock as seconds.
+        """Convert cycles of this run's clock to seconds.
 
         Args:
-            cycles: of the tile clock.
+            cycles: cycles of the tile clock.
 
         Returns:
             Seconds.
@@ -99,7 +99,7 @@ class RunTimes:
         return cycles / self.clock_hz
 
     def __repr__(self) -> str:
-        """Return the known figures, a line each; all numbers of a Summary are in its ``to_dict()``."""
+        """Return a line per known figure; ``to_dict()`` of a Summary has all numbers."""
         heading = f"{type(self).__name__} of {self.name}: {self.order_and_sync} on {self.system}"
         return "\n".join([heading, *figure_lines(self._data())])
 
@@ -107,7 +107,7 @@ class RunTimes:
         return self.times_dict()
 
     def times_dict(self) -> dict[str, Any]:
-        """Return these times as plain data for JSON, in a fixed order, with seconds beside cycles."""
+        """Return cycles and seconds as plain data for JSON, in fixed order."""
         data = {field.name: as_plain(getattr(self, field.name)) for field in fields(RunTimes)}
         data["phases"] = [
             {**as_plain(phase), "cycles": phase.cycles, "seconds": self.seconds(phase.cycles)} for phase in self.phases
@@ -133,14 +133,14 @@ class RunTimes:
 
 
 def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
-    """Return the times of a run, with the makespan, phases and bubble of one of its executions.
+    """Return the times of a run, with makespan, phases and bubble of one execution.
 
-    Raises TimelineError for an execution that the Timeline does not hold.
+    Raises TimelineError if the Timeline lacks the execution.
     """
     info, chosen = timeline.info, find_execution(timeline, execution)
     cycles = [one.execution_cycles for one in executions_of(timeline)]
     time_steps = info.time_steps if info.has_time_steps else None
-    # All else that an info has by the same name is as it is there.
+    # Further fields have equal names and values in the Timeline's info.
     of_info = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
     return RunTimes(
         **{field.name: of_info[field.name] for field in fields(RunTimes) if field.name in of_info},

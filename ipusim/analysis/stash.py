@@ -1,4 +1,4 @@
-"""Which micro-batches stages keep for their backward pass, and from which pass to which."""
+"""Micro-batches that stages keep for their backward pass, with opening and closing pass."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ipusim.timeline.kinds import SpanKind, of_kinds
 from ipusim.timeline.repeats import Column
 from ipusim.timeline.timeline import NONE, Timeline
 
-#: Passes that use what a forward pass has kept; the other half of a backward pass needs other tensors.
+#: Passes that use tensors kept by the forward pass; the weight-gradient half of a backward pass needs other tensors.
 _BACKWARD = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 
 
 class Stash(NamedTuple):
-    """The micro-batches that stages store, as columns of one length.
+    """Micro-batches stored by stages, as columns of equal length.
 
     Attributes:
-        opens: row of the forward pass with whose start it begins; NONE where that is no row.
-        closes: row of the pass with whose end it ends: the backward pass, its first half, or a recomputation; NONE
-            where that is no row.
+        opens: row of the forward pass whose start begins storage; NONE without a row.
+        closes: row of the pass whose end ends storage: backward pass, its first half, or recomputation; NONE
+            without a row.
     """
 
     opens: Column
@@ -28,19 +28,19 @@ class Stash(NamedTuple):
 
 
 def stash_of(timeline: Timeline, rows: Column) -> Stash:
-    """Return the stash of each micro-batch in each stage, as far as passes among ``rows`` show it.
+    """Find when stages store micro-batches, from passes among ``rows``.
 
-    Counts at a time are those of :func:`ipusim.analysis.memory.stashed_micro_batches`. In inference nothing is kept.
+    Counts over time agree with :func:`ipusim.analysis.memory.stashed_micro_batches`. Inference stores no micro-batches.
 
     Args:
         timeline: the run.
-        rows: of one execution, in order.
+        rows: rows of one execution, in order.
     """
     nothing = np.empty(0, dtype=np.int64)
     if not timeline.info.training:
         return Stash(nothing, nothing)
     kind, stages = timeline.kind[rows], len(timeline.info.stages)
-    # A stage that runs again keeps no more than its input until then.
+    # A recomputed stage keeps only its input until recomputation.
     recomputed = np.zeros(stages, dtype=bool)
     recomputed[timeline.stage[rows[kind == SpanKind.RECOMPUTE]]] = True
     takes = np.where(recomputed[timeline.stage[rows]], kind == SpanKind.RECOMPUTE, of_kinds(kind, _BACKWARD))

@@ -1,4 +1,4 @@
-"""The Summary: every number and name about a run, memory, routes and learning included, in one frozen value."""
+"""The Summary: all numbers and names of a run, including memory, routes and learning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ipusim.pricing.costs import Costs
 
 @dataclass(frozen=True)
 class SumOfGradients:
-    """How the replicas sum up their gradients before a weight update; ``bytes`` are those of one replica."""
+    """Sum of gradients over replicas before a weight update; ``bytes`` count one replica."""
 
     algorithm: str
     bytes: int
@@ -34,12 +34,12 @@ class SumOfGradients:
 
 @dataclass(frozen=True)
 class StageCycles:
-    """Cycles of one stage's passes; its backward pass takes none where nothing is trained.
+    """Cycles of one stage's passes; without training the backward pass takes 0.
 
     Attributes:
-        name: of the stage.
-        forward_cycles, backward_cycles: of its passes.
-        recomputed_cycles: those of its backward pass in which that computes activations again.
+        name: name of the stage.
+        forward_cycles, backward_cycles: cycles of its passes.
+        recomputed_cycles: cycles of recomputation within its backward pass.
     """
 
     name: str
@@ -50,7 +50,7 @@ class StageCycles:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """An evaluation on held-out data behind that many steps; the loss is None where it is no finite number."""
+    """Evaluation on held-out data after a number of steps; an infinite or NaN loss is None."""
 
     steps: int
     loss: float | None
@@ -60,13 +60,14 @@ class EvaluationSummary:
 
 @dataclass(frozen=True)
 class LearningSummary:
-    """The losses and accuracies of a run's arithmetic; losses are None where they are no finite numbers.
+    """Losses and accuracies of a run's arithmetic; infinite and NaN losses become None.
 
     Attributes:
-        mean_loss_by_step: of each step whose losses reached the host.
-        constant_predictor_loss: of the best predictor that ignores its input; None where that is not known.
-        evaluations: on held-out data, in order.
-        diverged_at: the first step with a loss that is not finite; None when all are, or none ever was.
+        mean_loss_by_step: mean loss of every step whose losses reached the host.
+        constant_predictor_loss: loss of the best constant predictor; None if unknown.
+        evaluations: evaluations on held-out data, in order.
+        diverged_at: first step with a loss that is not finite; None with finite losses only, or without finite
+            losses.
     """
 
     mean_loss_by_step: tuple[float | None, ...]
@@ -77,27 +78,27 @@ class LearningSummary:
 
 @dataclass(frozen=True, repr=False)
 class Summary(RunTimes):
-    """The summary of a run: the times of its Timeline, and all else that ``summary.json`` says.
+    """Summary of a run: times of its Timeline, and further contents of ``summary.json``.
 
     Attributes:
-        description: of what was asked for.
-        throughput_error: between which errors throughputs of models of this kind are simulated, in words.
+        description: description from the request.
+        throughput_error: error range of simulated throughputs for models of this kind, in words.
         ipu: name of the IPU's generation.
-        notes: warnings, such as about options without an effect.
-        options: name and effect of every option that changes how the pipeline runs.
-        steps: session runs, each of ``repeat_count`` executions.
-        repeat_count: executions of a step.
-        reduction_method: of the gradients of an execution, and of those of the replicas.
-        selection_order_reason: why the IPUs stand in the order that they do.
-        selection_orders: what each order makes of the copies.
-        gradient_sum: of the replicas; None of one, and where there is nothing to sum up.
-        stage_cycles: of each stage.
-        memory: what the IPUs hold.
-        learning: what the arithmetic gave; None where only time is simulated.
-        find_verdict: gives use of the IPUs, slowest stages, and the time on one IPU.
-        find_faster_order: gives the selection order with a shorter run; None if there is none.
-        find_waterfall: gives the parts of the run's time; None where callers find them.
-        find_disturbances: gives what disturbances cost; None without any.
+        notes: warnings, for example about ineffective options.
+        options: name and effect of every option that changes pipeline execution.
+        steps: number of session runs, each of ``repeat_count`` executions.
+        repeat_count: executions per step.
+        reduction_method: reduction of gradients within an execution and across replicas.
+        selection_order_reason: reason for the selection order of the IPUs.
+        selection_orders: routes and copy times in each selection order.
+        gradient_sum: sum of gradients over replicas; None for a single replica, or without gradients.
+        stage_cycles: cycles of each stage.
+        memory: memory of the IPUs.
+        learning: results of the arithmetic; None if only time is simulated.
+        find_verdict: computes use of the IPUs, slowest stages, and time on one IPU.
+        find_faster_order: finds the selection order with a shorter run; None if no order is faster.
+        find_waterfall: computes parts of the run's time; None if callers compute the waterfall.
+        find_disturbances: computes the cost of disturbances; None without disturbances.
 
     Example:
         >>> from ipusim.api import Request, assemble, execute
@@ -129,29 +130,29 @@ class Summary(RunTimes):
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The verdict on the run; the first call simulates its work on one IPU."""
+        """Verdict on the run; the first call simulates its work on one IPU."""
         return self.find_verdict()
 
     @cached_property
     def faster_order(self) -> FasterOrder | None:
-        """The selection order with a shorter run; the first call simulates the run in each order."""
+        """Selection order with a shorter run; the first call simulates the run in each order."""
         return self.find_faster_order()
 
     @cached_property
     def waterfall(self) -> Waterfall | None:
-        """The parts of the run's time, which is simulated without them when first asked; None where that takes long."""
+        """Parts of the run's time; the first call simulates the run without each part. None if this takes long."""
         return self.find_waterfall()
 
     @cached_property
     def disturbances(self) -> DisturbanceCost | None:
-        """The cost of the run's disturbances, simulated without them at the first call; None where there are none."""
+        """Cost of disturbances; the first call simulates the run without them. None without disturbances."""
         return self.find_disturbances()
 
     def _data(self) -> dict[str, Any]:
         return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data for ``summary.json``, in a fixed order."""
+        """Return the summary as plain data for ``summary.json``, in fixed order."""
         return {
             "schema_version": SCHEMA_VERSION,
             "description": self.description,
@@ -176,7 +177,7 @@ class Summary(RunTimes):
 
 
 def gradient_sum(costs: Costs) -> SumOfGradients | None:
-    """Return how replicas sum up their gradients at such costs; None where they do not."""
+    """Return the sum of gradients over replicas at given costs; None without such a sum."""
     if costs.gradient_sum is None:
         return None
     total = costs.gradient_sum
@@ -184,7 +185,7 @@ def gradient_sum(costs: Costs) -> SumOfGradients | None:
 
 
 def stage_cycles(costs: Costs, times: RunTimes, once: Costs) -> tuple[StageCycles, ...]:
-    """Return the cycles of each stage's passes of a run at such costs; ``once`` are those without recomputation."""
+    """Return cycles of each stage's passes at given costs; ``once`` are costs without recomputation."""
     return tuple(
         StageCycles(
             name=name,
@@ -199,7 +200,7 @@ def stage_cycles(costs: Costs, times: RunTimes, once: Costs) -> tuple[StageCycle
 
 
 def learning_summary(learning: Learning) -> LearningSummary:
-    """Return what a run's arithmetic gave, as its summary has it."""
+    """Return the results of a run's arithmetic in the form of its summary."""
     return LearningSummary(
         mean_loss_by_step=tuple(map(_finite, learning.mean_loss_by_step.values())),
         constant_predictor_loss=learning.constant_loss,
@@ -212,5 +213,5 @@ def learning_summary(learning: Learning) -> LearningSummary:
 
 
 def _finite(number: float) -> float | None:
-    """Return the number, or None where JSON has no word for it: a training that diverged."""
+    """Return a finite number, or None, as JSON lacks infinity and NaN."""
     return number if math.isfinite(number) else None

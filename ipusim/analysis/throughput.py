@@ -1,4 +1,4 @@
-"""How fast the run takes in samples, over all its executions, weight updates included."""
+"""Throughput of a run in samples, over all executions and weight updates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class Throughput:
-    """Rates of the whole run, from its first IPU's start to its last IPU's end, or the end of the last session run.
+    """Rates of a run.
+
+    A run lasts from its first IPU's start to its last IPU's end, or the end of the last session run.
 
     Attributes:
-        effective_batch_size: samples behind one weight update, micro-batch size x gradient
+        effective_batch_size: samples per weight update: micro-batch size x gradient
             accumulation count x replicas x hosts.
-        samples: samples taken in over the run, by all replicas of all hosts.
+        samples: samples consumed during the run by all hosts and replicas.
         run_cycles: length of the run.
-        samples_per_s, micro_batches_per_s: mean rates; 0 for a run that takes no time.
+        samples_per_s, micro_batches_per_s: mean rates; 0 for a run of zero cycles.
         weight_update_period_s: mean seconds from one weight update to the next
-            (of inference: from one execution to the next).
+            (inference: from one execution to the next).
     """
 
     effective_batch_size: int
@@ -45,9 +47,9 @@ def rates_of(info: TimelineInfo, cycles: int, executions: int) -> Throughput:
     """Return the rates of a run from its length; all zero without executions.
 
     Args:
-        info: of its Timeline.
+        info: info of the Timeline.
         cycles: length of the run.
-        executions: of the pipeline.
+        executions: number of pipeline executions.
     """
     every = info.micro_batches * info.replicas * info.hosts
     micro_batches = every * executions

@@ -1,4 +1,4 @@
-"""How each IPU spends its cycles."""
+"""Use of every IPU's cycles."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ipusim.timeline.kinds import USES, SpanKind, of_kinds
 from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Table = npt.NDArray[np.int64]
-#: The kinds of span of each use, by its name.
+#: Kinds of span of every use, by name.
 _KINDS: Final = {use.name: tuple(int(kind) for kind in SpanKind if kind.row.use == use) for use in USES}
 
 
 @dataclass(frozen=True)
 class IpuUse:
-    """Cycles of one IPU by what it does; what is left of the makespan is waiting without a span.
+    """Cycles of an IPU by use; remaining cycles of the makespan are waits without a span.
 
-    ``stages`` are the computational stages that it holds, none for an IPU that is idle by placement.
-    ``cycles`` are by the name of the use, every one of :data:`ipusim.timeline.kinds.USES`; those of
-    ``overlapped_io``, of host copies on its I/O tiles, lie beside all others.
+    ``stages`` lists computational stages on the IPU; an IPU idle by placement has none.
+    ``cycles`` has every use in :data:`ipusim.timeline.kinds.USES`, by name. Cycles of
+    ``overlapped_io``, which are host copies on I/O tiles, run in parallel with the others.
     """
 
     ipu: int
@@ -34,27 +34,27 @@ class IpuUse:
 
     @property
     def compute_cycles(self) -> int:
-        """A stage's own arithmetic: forward, backward, recomputation and weight update."""
+        """Arithmetic of stages: forward, backward, recomputation and weight update."""
         return sum(self.cycles[use.name] for use in USES if use.computes)
 
     @property
     def holds_stage(self) -> bool:
-        """Whether any computational stage is mapped to this IPU."""
+        """Whether the IPU holds a computational stage."""
         return bool(self.stages)
 
 
 def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Table:
     """Return cycles as an int64 table of shape (IPUs of the device, SpanKinds).
 
-    A span of all IPUs counts on each. With ``execution``, only the pipeline of
-    that execution counts, without its weight update, which IPUs in point-to-point begin while
-    others still run passes; else the whole run.
+    A span of all IPUs counts on every IPU. With ``execution``, only that execution's pipeline counts, without the
+    weight update, which IPUs in point-to-point may begin while passes still run elsewhere. Without ``execution``, the
+    whole run counts.
     """
     timeline = timeline.peeled(None if execution is None else execution.index)
     rows = on_ipus(timeline)
     if execution is not None:
         rows &= (timeline.execution == execution.index) & ~of_kinds(timeline.kind, (*UPDATE_KINDS, *BETWEEN_KINDS))
-        # What the update moves carries the number behind the last time-step, as does the wait for its slowest IPU.
+        # Transfers of the update, and the wait for its slowest IPU, carry the number after the last time-step.
         rows &= (timeline.time_step < timeline.info.time_steps) | (timeline.kind == SpanKind.SYNC_WAIT)
     kind, ipu = timeline.kind[rows], timeline.ipu[rows]
     end = timeline.end[rows]
@@ -66,7 +66,7 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     table = np.zeros((len(info.ipus), len(SpanKind)), dtype=np.int64)
     shared = ipu == ALL_IPUS
     np.add.at(table, (ipu[~shared], kind[~shared]), cycles[~shared])
-    # Row r for what the IPUs of replica r do all at once, and the last (NONE) for all replicas together.
+    # Row r holds spans of all IPUs of replica r; the last row (NONE) holds spans of all replicas.
     together = np.zeros((info.replicas + 1, len(SpanKind)), dtype=np.int64)
     np.add.at(together, (timeline.replica[rows][shared], kind[shared]), cycles[shared])
     total: Table = table + np.repeat(together[:-1], info.shards, axis=0) + together[-1]
@@ -74,9 +74,9 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
 
 
 def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[IpuUse, ...]:
-    """Return the use of every IPU of the device, idle ones too, in logical order.
+    """Return the use of all IPUs of the device in logical order.
 
-    With ``execution``, of that execution's pipeline without its weight update; else of the whole run.
+    ``execution`` restricts the result to that execution's pipeline, without weight update.
     """
     info = timeline.info
     stages = info.stages_of_ipu
@@ -92,5 +92,5 @@ def ipu_uses(timeline: Timeline, execution: Execution | None = None) -> tuple[Ip
 
 
 def ratio(part: int, whole: int) -> float:
-    """Return ``part / whole``, and 0.0 of nothing: a pipeline may take no time on a free system."""
+    """Return ``part / whole``, or 0.0 for ``whole`` 0, such as time on a free system."""
     return part / whole if whole else 0.0

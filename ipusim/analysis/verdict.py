@@ -1,4 +1,4 @@
-"""The verdict on a run: how well its IPUs are used, its slowest stages, and the time of its work on one IPU."""
+"""Verdict on a run: use of IPUs, slowest stages, and time of the same work on one IPU."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True)
 class OneIpu:
-    """The outcome of a run's work on one IPU.
+    """Outcome of a run's work on a single IPU.
 
     Attributes:
-        run_cycles: length of the run, of as many executions; None if one IPU cannot run the program.
-        excess_bytes: bytes by which the program exceeds the IPU's memory; 0 also if the scenario states no memory.
+        run_cycles: cycles of equally many executions on one IPU; None if the program cannot run on a single IPU.
+        excess_bytes: program bytes beyond the IPU's memory; 0 also if the scenario states no memory.
         refusal: reason why one IPU cannot run the program; empty otherwise.
     """
 
@@ -30,20 +30,20 @@ class OneIpu:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The findings on a run beside the parts of its time, which its waterfall has.
+    """Findings on a run; the waterfall has the parts of its time.
 
     Attributes:
-        efficiency: arithmetic, as a part of the time of the IPUs that hold a stage, over the whole run.
-        slowest_stage: the one whose passes of a micro-batch take longest, the first of several.
-        slowest_stages: all whose passes take as long.
-        slowest_ratio: their cycles against the mean of all stages.
-        single_ipu_cycles: mean cycles of an execution of the same work on one IPU with the memory for it, as simulated
+        efficiency: fraction of arithmetic in the time of IPUs that hold a stage, over the whole run.
+        slowest_stage: stage with the longest passes per micro-batch, first of equals.
+        slowest_stages: all stages that tie with the slowest stage.
+        slowest_ratio: cycles of the slowest stage over the mean of all stages.
+        single_ipu_cycles: mean cycles of an execution of the same work on one IPU with enough memory, simulated
             under schedule ``single`` with the same model, feeds, host, optimizer and samples per weight update; None if
             one IPU cannot run the program.
-        single_ipu_excess_bytes: bytes by which the program exceeds that IPU's memory; 0 also if the scenario states no
+        single_ipu_excess_bytes: program bytes beyond that IPU's memory; 0 also if the scenario states no
             memory.
         single_ipu_refusal: reason why one IPU cannot run the program; empty otherwise.
-        speed_up: length of the run on one IPU over that of this run, below 1 for a slower pipeline; None if one IPU
+        speed_up: length of the run on one IPU over length of this run, below 1 for a slower pipeline; None if one IPU
             cannot run the program.
     """
 
@@ -62,7 +62,7 @@ def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, alone: OneIpu
 
     Args:
         timeline: the whole run.
-        costs: prices of the run's Plan.
+        costs: costs of the run's Plan.
         shape: shape of that Plan.
         alone: outcome of the same work on one IPU.
 
@@ -87,13 +87,13 @@ def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, alone: OneIpu
 
 
 def slowest_stages(costs: Costs, shape: PlanShape) -> tuple[int, ...]:
-    """Return the stages whose passes of a micro-batch take longest, recomputations too, all that tie."""
+    """Return all stages with the longest passes per micro-batch, recomputation included."""
     passes = _stage_cycles(costs, shape)
     return tuple(stage for stage, cycles in enumerate(passes) if cycles == max(passes))
 
 
 def _stage_cycles(costs: Costs, shape: PlanShape) -> list[int]:
-    """Return the cycles of each stage's passes of a micro-batch, recomputations too."""
+    """Return every stage's cycles per micro-batch, recomputation included."""
     kinds = (Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []))
     cycles = [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(shape.stages)]
     if shape.recompute:

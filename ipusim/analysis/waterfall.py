@@ -1,9 +1,9 @@
-"""The waterfall of a run: the parts of its time, each measured by simulating the run without it.
+"""Waterfall of a run: parts of a run's time, measured by simulations with and without every part.
 
-From nothing on, one part after the other comes in, in the order of :class:`TimePart`, and the cycles that the run then
-takes more are the part's. So they add up to the run, to the cycle; runs without some of the parts are simulated by
-:mod:`ipusim.runs.waterfall`. The waits that are left with balanced stages are two parts, gaps in main as
-:func:`~ipusim.analysis.gaps.gaps_in_main` has them, and fill and drain as the rest.
+Parts are added to an empty run in the order of :class:`TimePart`. A part is the number of cycles that the run grows by,
+so parts add up to the exact length of the run. :mod:`ipusim.runs.waterfall` simulates runs without some parts. Waits
+that remain with balanced stages give two parts: gaps in main, from
+:func:`~ipusim.analysis.gaps.gaps_in_main`, and fill and drain, the rest.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ipusim.timeline.time_parts import TimePart
 
 @dataclass(frozen=True)
 class Waterfall:
-    """The parts of the time of a run.
+    """Parts of the time of a run.
 
     Attributes:
-        cycles: of each part, in their order; they add up to the run. Of one that is negative the run takes less with
-            it: :meth:`remarks` says so.
-        executions: of the pipeline in the run.
+        cycles: cycles of every part, in order; they add up to the run. A part is negative if the run is shorter with
+            the part, see :meth:`remarks`.
+        executions: number of pipeline executions in the run.
     """
 
     cycles: Mapping[TimePart, int]
@@ -36,22 +36,22 @@ class Waterfall:
         return sum(self.cycles.values())
 
     def of_one(self) -> Waterfall:
-        """Return the parts of one execution, on average, rounded up."""
+        """Return the parts of a mean execution, rounded up."""
         number = max(self.executions, 1)
         return Waterfall({part: -(-cycles // number) for part, cycles in self.cycles.items()}, 1)
 
     def share(self, part: TimePart) -> float:
-        """Return the part of the run's time that it takes; 0 of a run that takes no time."""
+        """Return a part's fraction of the run; 0 for a run of zero cycles."""
         return ratio(self.cycles[part], self.run_cycles)
 
     def largest(self) -> Iterator[tuple[TimePart, float]]:
-        """Yield the parts but useful compute that take any time, with their shares, the largest first."""
+        """Yield nonzero parts with their shares, largest first, without useful compute."""
         rest = [(part, cycles) for part, cycles in self.cycles.items() if cycles and part is not TimePart.USEFUL]
         for part, _ in sorted(rest, key=lambda item: -item[1]):
             yield part, self.share(part)
 
     def remarks(self) -> Iterator[str]:
-        """Yield a sentence for each part that is negative."""
+        """Yield a sentence for every negative part."""
         for part, cycles in self.cycles.items():
             if cycles < 0:
                 rounded = " or as equal parts of all passes are rounded up to whole cycles"
@@ -62,7 +62,7 @@ class Waterfall:
                 )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return cycles and shares of the parts as plain data for JSON, by the keys of the parts."""
+        """Return cycles and shares by key of the part, as plain data for JSON."""
         return {
             "run_cycles": self.run_cycles,
             "executions": self.executions,
@@ -72,7 +72,7 @@ class Waterfall:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Waterfall:
-        """Return what :meth:`to_dict` gave; raises KeyError, TypeError or ValueError for anything else."""
+        """Read the output of :meth:`to_dict`; raises KeyError, TypeError or ValueError for other data."""
         cycles = {part: _whole(data["cycles"][part.key]) for part in TimePart}
         return cls(cycles, _whole(data["executions"]))
 

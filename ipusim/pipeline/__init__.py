@@ -1,7 +1,7 @@
-"""A pipeline as data: the program, its operations, the Plan, and the rules that every Plan keeps.
+"""A pipeline as data: program, operations, Plan, and rules for every Plan.
 
-As ``pipelines`` of :mod:`ipusim.api` this room offers the parts of a program and of a Plan, and what holds memory in
-it; ``rules`` stands beside it.
+As ``pipelines`` of :mod:`ipusim.api` this package offers parts of programs and Plans, and holders of memory;
+``rules`` is a separate module of the API.
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,9 @@
-"""The rules that every Plan keeps, checked without any of the code that lays Plans out.
+"""Check the rules of every Plan, independently of the code that lays Plans out.
 
-The rules are read off one micro-batch's life: a pass may start only in a
-time-step after the one that made what it needs, because tensors move between
-steps at the end of a time-step; but for the last stage's backward pass, which
-needs nothing but what its own IPU has, and may follow its forward pass in the
-same one. A Plan that keeps this cannot deadlock: time-steps run one after the
-other, and no IPU waits for another in one.
+The rules follow from the life of one micro-batch. A pass may start only in a time-step after its inputs were produced,
+because tensors move between steps at the end of a time-step. The last stage's backward pass is an exception: its inputs
+are on the same IPU, so the pass may follow the forward pass in the same time-step. Such a Plan cannot deadlock:
+time-steps run one after the other, and within a time-step no IPU waits for another.
 """
 
 from __future__ import annotations
@@ -24,22 +22,22 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.violation import Rule, Violation
 from ipusim.pipeline.waits import endings, feeds, meetings, waits
 
-#: Rows of the grid that a message shows around the first violation.
+#: Grid rows in a message, around the first violation.
 _CONTEXT_ROWS: Final = 60
-#: Characters of a row of the grid that a message shows.
+#: Maximum length of a grid row in a message, in characters.
 _WIDTH: Final = 200
-#: The time-step of an operation that is nowhere in a Plan.
+#: Time-step of operations missing in a Plan.
 _NEVER: Final = np.iinfo(np.int64).min
 
 
 def violations(plan: Plan) -> list[Violation]:
-    """Return every rule that ``plan`` breaks, empty when it keeps them all.
+    """Return all violations in ``plan``; empty for a correct plan.
 
     Rules: every pass of every stage over every micro-batch exactly once (once),
-    on the IPU of its stage (placement), after all that it needs (dependency);
+    on the IPU of its stage (placement), after all needed passes (dependency);
     no stage program twice in a time-step (repeat); no more micro-batches kept
-    between a stage's forward and backward than its FIFO and the stage itself
-    hold (memory); nothing outside the emitted time-steps (range).
+    between a stage's forward and backward than the FIFO and the stage hold
+    (memory); no operation outside the emitted time-steps (range).
     """
     rows = _Rows(plan)
     if not plan.sync.meets:
@@ -51,9 +49,9 @@ def violations(plan: Plan) -> list[Violation]:
 
 
 def check_plan(plan: Plan) -> None:
-    """Raise PlanError with the grid and the broken rules marked in it, if there are any.
+    """Raise PlanError with the grid and its violations marked, if ``plan`` has any.
 
-    Of an Order that was read in a file, the message says where in it the passes stand that break the first rule.
+    For an Order read from a file, the message includes positions in the file of passes in the first violation.
     """
     broken = violations(plan)
     if not broken:
@@ -82,20 +80,20 @@ def check_plan(plan: Plan) -> None:
 
 
 def _in_file(plan: Plan, violation: Violation) -> str:
-    """Return where in its file the passes stand that break a rule; empty without a file."""
+    """Return file positions of the passes in a violation; empty without a file."""
     places = [f"{op} in {plan.order.places[op]}" for op in violation.ops if op in plan.order.places]
     return f" ({plan.schedule}: {', '.join(places)})" if places else ""
 
 
 class _Rows:
-    """A Plan's operations as columns, and where each lies; only what breaks a rule becomes an object.
+    """Operations of a Plan as columns; only operations in violations become objects.
 
     Attributes:
         plan: the Plan.
-        known: whether each operation is one of a stage and a micro-batch that there are.
-        key: the place of a known operation in a table of all kinds, stages and micro-batches.
-        table, size: the shape of that table, and how many places it has.
-        in_halves: of each stage and micro-batch, whether any half of the backward pass runs by itself.
+        known: mask of operations with an existing stage and micro-batch.
+        key: index of a known operation in a table of all kinds, stages and micro-batches.
+        table, size: shape of that table, and number of entries.
+        in_halves: mask by stage and micro-batch of backward passes in halves.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -116,18 +114,18 @@ class _Rows:
         return Op(Pass(int(plan.kind[row])), int(plan.stage[row]), int(plan.micro_batch[row]))
 
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
-        """Return a rule broken by the operation of ``row``, which ``text`` goes on to speak of."""
+        """Return a violation by the operation of ``row``; ``text`` follows the operation's name."""
         op = self.op(row)
         return Violation(rule, *self.where(row), f"{op.text(self.plan.shape.segments)} {text}", (op,))
 
     def where(self, row: int) -> tuple[int | None, int]:
-        """Return the time-step, where there are any, and the IPU of an operation."""
+        """Return time-step and IPU of an operation; the time-step is None in point-to-point."""
         stepless = not self.plan.sync.meets
         return None if stepless else int(self.plan.time_step[row]), int(self.plan.ipu[row])
 
 
 def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
-    """Return for every key whether one execution of the pipeline needs its operation."""
+    """Mask the keys of operations needed by a pipeline execution."""
     shape = rows.plan.shape
     expected = np.zeros(rows.table, bool)
     expected[Pass.FORWARD] = True
@@ -171,7 +169,7 @@ def _placement(rows: _Rows) -> list[Violation]:
 
 
 def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
-    """Return the passes that must have run on a micro-batch before a pass, by what each kind consumes."""
+    """Return the passes over a micro-batch that must precede a pass, by consumed tensors."""
     if kind == Pass.FORWARD:
         return [(Pass.FORWARD, before) for before in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
@@ -201,7 +199,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
             need_key = (maker[micro_batch] * plan.shape.stages + where) * plan.shape.micro_batches + micro_batch
             before = made[need_key]
             late_enough = before < plan.time_step[chosen]
-            if of == Pass.FORWARD and where == stage == turns:  # nothing moves between the two
+            if of == Pass.FORWARD and where == stage == turns:  # no tensor moves between these passes
                 late_enough |= (before == plan.time_step[chosen]) & (run_at[need_key] < chosen)
             wrong = np.flatnonzero((before != _NEVER) & ~late_enough)
             for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
@@ -213,10 +211,10 @@ def _dependencies(rows: _Rows) -> list[Violation]:
 
 
 def _segments(rows: _Rows) -> list[Violation]:
-    """Return passes that run before a segment of their micro-batch whose keys and values, or gradients, they need.
+    """Return passes that precede a needed segment of the same micro-batch.
 
-    Those are the segment before in a forward pass, and the one behind in a backward pass. They are of the same stage,
-    and so of one IPU, which runs passes in the order of its rows.
+    A forward pass needs keys and values of the previous segment; a backward pass needs gradients of the next segment.
+    These segments belong to the same stage and IPU, and an IPU runs passes in row order.
     """
     plan, segments, broken = rows.plan, rows.plan.shape.segments, []
     if segments == 1:
@@ -238,7 +236,7 @@ def _repeats(rows: _Rows) -> list[Violation]:
     plan = rows.plan
     copy = plan.micro_batch % len(plan.shape.copies)
     columns = (plan.time_step, plan.kind, plan.stage, copy)
-    order = np.lexsort(columns[::-1])  # stable: rows in order where all are the same
+    order = np.lexsort(columns[::-1])  # stable: equal rows stay in order
     same = np.ones(max(len(order) - 1, 0), bool)
     for column in columns:
         same &= np.diff(column[order]) == 0
@@ -261,8 +259,8 @@ def _memory(rows: _Rows) -> list[Violation]:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
     there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    # A forward pass keeps, a backward pass or its first half lets go of a micro-batch; where activations are
-    # computed again, what is kept is the input, and the recomputation lets go of it.
+    # A forward pass stores a micro-batch; a backward pass, or its first half, releases it. With recomputation the
+    # stored tensor is the input, and the recomputation releases it.
     recomputed = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
     change = np.where(recomputed, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
     over: list[tuple[int, int]] = []
@@ -282,7 +280,7 @@ def _memory(rows: _Rows) -> list[Violation]:
 
 
 def _groups(among: npt.NDArray[np.bool_], value: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:
-    """Return the rows of each value, in their order."""
+    """Return the rows of each value, in order."""
     chosen = np.flatnonzero(among)
     chosen = chosen[np.argsort(value[chosen], kind="stable")]
     return np.split(chosen, np.flatnonzero(np.diff(value[chosen])) + 1) if len(chosen) else []

@@ -1,4 +1,4 @@
-"""Composite passes of a Plan: forward passes of some stages of an IPU in one slot with backward passes of others."""
+"""Composite passes of a Plan: forward passes of some stages in one slot with backward passes of other stages."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 
-#: A pass, its stage and its micro-batch.
+#: A pass as kind, stage and micro-batch.
 OnePass = tuple[int, int, int]
 
 
 def composites(plan: Plan) -> Iterator[tuple[OnePass, ...]]:
-    """Yield the passes of each composite pass, in the order in which they run.
+    """Yield the passes of each composite pass, in order of execution.
 
-    Passes that an Order has in one slot are none where a backward pass goes back over what a forward pass in it has
-    just made, or where lock-step has them in several time-steps, as one of them needs another.
+    A slot of an Order is no composite pass if its backward pass needs its forward pass, or if lock-step splits the slot
+    into several time-steps, because one pass needs another.
     """
     order = plan.order
     if not order.joined.any():

@@ -1,4 +1,4 @@
-"""The infeed and the outfeed of a pipeline: how large their elements are, and which results are sent."""
+"""Infeed and outfeed of a pipeline: size of elements and selection of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OutfeedMode = Literal["ALL", "LAST"]
 
 @dataclass(frozen=True)
 class Infeed:
-    """The queue that feeds the first stage.
+    """Host queue that feeds the first stage.
 
     Attributes:
         element_bytes: bytes of one micro-batch, labels included.
@@ -23,17 +23,17 @@ class Infeed:
 
 @dataclass(frozen=True)
 class Outfeed:
-    """The queue that takes the last stage's results to the host.
+    """Queue from the last stage to the host.
 
     Attributes:
-        element_bytes: bytes of one micro-batch's results.
-        mode: ALL sends every micro-batch's results, LAST only those of the last micro-batch of a step.
-        buffer_depth: elements that the host's buffer holds (Graphcore's default is 3).
-        accumulate: whether the results of all micro-batches of an execution are summed up on the IPU, and
-            the sum is sent with the weight update (Graphcore's accumulate_outfeed).
-        names: of what the last stage gives for each micro-batch.
-        mask: which of them are not sent (Graphcore's outfeed_mask); empty where all are.
-        accumulate_dtype: NumPy name of the type in which they are summed up; empty for their own.
+        element_bytes: result bytes per micro-batch.
+        mode: ALL sends every micro-batch's results, LAST only the last micro-batch of a step.
+        buffer_depth: capacity of the host's buffer in elements (Graphcore's default is 3).
+        accumulate: whether the IPU sums up results over all micro-batches of an execution and sends the sum with the
+            weight update (Graphcore's accumulate_outfeed).
+        names: names of the last stage's results for each micro-batch.
+        mask: True for results that are not sent (Graphcore's outfeed_mask); empty to send all.
+        accumulate_dtype: NumPy name of the sum's type; empty for the type of results.
     """
 
     element_bytes: int = 0
@@ -46,21 +46,21 @@ class Outfeed:
 
     @property
     def sent(self) -> tuple[int, ...]:
-        """The indices of the last stage's results that are sent."""
+        """Indices of sent results."""
         mask = self.mask or (False,) * len(self.names)
         return tuple(index for index, masked in enumerate(mask) if not masked)
 
     @property
     def sent_names(self) -> tuple[str, ...]:
-        """The names of the results that are sent."""
+        """Names of sent results."""
         return tuple(self.names[index] for index in self.sent)
 
 
 @dataclass(frozen=True)
 class OutfeedElements:
-    """Which results the outfeed takes: those of ``micro_batches``, in every ``period``-th execution.
+    """Elements of the outfeed: results of ``micro_batches``, in every ``period``-th execution.
 
-    Where they are ``accumulated`` one element is sent for all of them.
+    ``accumulated`` results form a single element per execution.
     """
 
     micro_batches: range
@@ -68,5 +68,5 @@ class OutfeedElements:
     accumulated: bool = False
 
     def sent(self, executions: int) -> int:
-        """Return the elements that reach the host in that many executions."""
+        """Return the number of elements that reach the host after a number of executions."""
         return executions // self.period * (1 if self.accumulated else len(self.micro_batches))

@@ -1,31 +1,28 @@
-"""The bytes that each IPU holds for the whole program, and those that a pass of each stage has live.
+"""Memory footprint of a program: bytes resident on each IPU, and bytes alive during each stage's passes.
 
-Everything that a Poplar program keeps between its programs is allocated once, at
-compile time, for as long as it runs: parameters, optimizer state, accumulators, and
-the buffers of FIFOs, copies and host streams, full or not. A FIFO holds what its
-stage keeps of each micro-batch for the backward pass, or the stage's input where
-that is computed again (Graphcore's TensorFlow compiler, pipeline_fifo_inserter.cc and
-pipeline_recomputation.cc). The rest is alive while passes run:
+Poplar allocates data shared between its programs once, at compile time, for the whole run: parameters, optimizer
+state, accumulators, and buffers of FIFOs, copies and host streams, full or empty. A FIFO holds a stage's stash of each
+micro-batch for the backward pass, or the stage's input in case of recomputation (Graphcore's TensorFlow compiler,
+pipeline_fifo_inserter.cc and pipeline_recomputation.cc). Further data is alive during passes:
 
-- a forward pass: what it keeps, and its output, which is copied to the next stage;
-- a forward pass that keeps nothing, in inference or because it runs again: its
+- a forward pass: its stash, and its output for the next stage;
+- a forward pass without a stash, in inference or before recomputation: the
   layers' largest input and output together;
-- a recomputation: what it keeps, until the backward pass ends;
-- a backward pass: what its forward kept, taken out of the FIFO; the gradients of the
-  layers' largest input and output; those of the largest layer's weights, until they
-  are added to their accumulators; and the accumulators, where they lie in Streaming Memory;
-- the first half of a backward pass: what its forward kept, or what the second half needs, whichever is more,
-  and the gradients of the layers' largest input and output; then, until the second half ends, what that needs;
-- the second half: that, those of the largest layer's weights, and accumulators as above;
-- a weight update: what it loads from Streaming Memory, all of it until it is stored again.
+- a recomputation: its stash, until the backward pass ends;
+- a backward pass: the stash from the FIFO; gradients of the layers' largest input and output; gradients of the largest
+  layer's weights, until added to accumulators; and accumulators from Streaming Memory;
+- the first half of a backward pass: the stash or the tensors for the second half, whichever are larger,
+  and gradients of the layers' largest input and output; then, until the second half ends, tensors for the second half;
+- the second half: these tensors, gradients of the largest layer's weights, and accumulators as above;
+- a weight update: tensors loaded from Streaming Memory, until stored again.
 
-Of activations that are moved out and back the FIFO has the micro-batches that stay; others are alive until they are
-away, and from the moment in which they begin to come back. Another IPU that they go to has room for as many as are
-away at once, among its copy buffers.
+If activations are moved out and back, the FIFO holds only micro-batches that stay. Other micro-batches are alive until
+the move out ends, and from the start of the move back. A receiving IPU reserves copy buffers for the largest number of
+micro-batches away at once.
 
-What the products of a stage hold for themselves follows from their plans. The most that any of an IPU's products
-holds is set aside all the time (assumed: between products Poplar may lay other tensors there), and what a weight
-update loads lies there first. What other operations hold is left out, so that the rest is a lower bound.
+Memory of a stage's products follows from their plans. Each IPU reserves the largest amount of any of its products for
+the whole run (assumed: Poplar may reuse this memory between products). Tensors loaded by a weight update use this
+memory first. Memory of other operations is omitted, so the footprint is a lower bound.
 """
 
 from __future__ import annotations
@@ -43,24 +40,25 @@ from ipusim.pipeline.program import PipelineProgram
 
 @dataclass(frozen=True)
 class StageFootprint:
-    """The bytes that one stage holds of each micro-batch.
+    """Bytes of one stage per micro-batch.
 
     Attributes:
-        ipus: where it lives, on each of them whole.
-        fifo_depth: micro-batches that its FIFO has room for.
-        saved: of a micro-batch between its forward and its backward pass, or its recomputation: the
+        ipus: IPUs of the stage; each holds a full copy.
+        fifo_depth: capacity of the FIFO in micro-batches.
+        saved: bytes of a micro-batch between forward and backward pass, or recomputation: the
             stash, or the stage's input.
-        recomputed: of a micro-batch between its recomputation and the end of its backward pass: the
-            stash; 0 where nothing is computed again.
-        forward, backward: alive while the pass runs, beside what is kept; a backward pass that
-            computes its activations again holds them too.
-        rest: of a micro-batch between the halves of its backward pass.
-        temporary: what the products of its passes hold for themselves, in the room that its IPU has for them.
-        input_half, weight_half: alive while either half runs, beside what is kept, and beside ``rest`` in the second.
-        recomputes: whether the forward pass runs again, as a pass of its own.
-        training: whether anything is kept at all.
-        update: alive while the weight update runs: what it has loaded from Streaming Memory.
-        recompute: alive while a recomputation runs, beside what it recomputes: weights from Streaming Memory.
+        recomputed: bytes of a micro-batch between recomputation and end of the backward pass: the
+            stash; 0 without recomputation.
+        forward, backward: bytes alive during the pass, in addition to saved bytes; a backward pass with inline
+            recomputation includes recomputed activations.
+        rest: bytes of a micro-batch between the halves of its backward pass.
+        temporary: bytes of products in passes, inside the IPU's buffer for products.
+        input_half, weight_half: bytes alive during either half, in addition to saved bytes, and to ``rest`` in the
+            second half.
+        recomputes: whether the forward pass runs again as a separate pass.
+        training: whether the stage keeps tensors.
+        update: bytes alive during the weight update: tensors loaded from Streaming Memory.
+        recompute: bytes alive during a recomputation, in addition to its results: weights from Streaming Memory.
     """
 
     ipus: tuple[int, ...]
@@ -80,19 +78,19 @@ class StageFootprint:
 
     @property
     def fifo_bytes(self) -> int:
-        """The FIFO's buffer."""
+        """Bytes of the FIFO buffer."""
         return self.fifo_depth * self.saved
 
 
 @dataclass(frozen=True)
 class IpuFootprint:
-    """The bytes that one IPU holds all the time.
+    """Bytes resident on one IPU during the whole run.
 
     Attributes:
         ipu: logical IPU.
-        resident: bytes of each holder of RESIDENT, in its order; 0 included.
-        remote_bytes: what it keeps in Streaming Memory beside that.
-        assumed_bytes: code among the resident bytes that is estimated, not stated.
+        resident: bytes by holder, in the order of RESIDENT; 0 included.
+        remote_bytes: bytes in Streaming Memory.
+        assumed_bytes: estimated code among resident bytes; 0 for stated code.
     """
 
     ipu: int
@@ -102,18 +100,18 @@ class IpuFootprint:
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all resident holders."""
         return sum(size for _, size in self.resident)
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The footprint of a program.
+    """Memory footprint of a program.
 
     Attributes:
-        stages: of each stage in order.
-        ipus: of each IPU that holds a stage, in rising order.
-        moves: of activations in one execution.
+        stages: footprints of stages, in order.
+        ipus: footprints of IPUs with a stage, ascending.
+        moves: moves of activations per execution.
     """
 
     stages: tuple[StageFootprint, ...]
@@ -127,10 +125,10 @@ def footprint(
     """Return the footprint of ``program`` under ``plan``.
 
     Args:
-        plan: the order of the passes.
-        program: the stages, and where they lie.
-        code_bytes: stated for the code and vertices of each IPU, beside those that a stage's profile knows.
-        estimated_code: by IPU, bytes assumed for the same; Poplar's code generation is not simulated.
+        plan: order of the passes.
+        program: stages and offloaded tensors.
+        code_bytes: stated bytes of code and vertices on each IPU, in addition to code in stage profiles.
+        estimated_code: assumed bytes of code and vertices by IPU; Poplar's code generation is not simulated.
     """
     estimates = estimated_code or {}
     moved, moves = program.moved_activations, tuple[Move, ...]()
@@ -138,7 +136,7 @@ def footprint(
         moves = moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets)
     moving = {move.stage for move in moves}
     stages = tuple(_stage(plan, program, stage, moves=stage in moving) for stage in range(plan.shape.stages))
-    room: Counter[int] = Counter()  # by IPU, or by that of the Streaming Memory
+    room: Counter[int] = Counter()  # by IPU, or by IPU of the Streaming Memory
     for (ipu, stage), micro_batches in most_away(moves).items():
         assert moved is not None
         room[moved.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].saved
@@ -165,7 +163,7 @@ def footprint(
 
 
 def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int:
-    """Return the bytes of a stage's buffers in Streaming Memory: of what it keeps, and of what it sends."""
+    """Return the Streaming Memory bytes of a stage's stash and sent tensors."""
     shape = plan.shape
     sent = sum(
         program.sent_bytes(stage, other)
@@ -183,13 +181,13 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     recomputed_somewhere = shape.recomputes(stage) or inline
     recomputes = recomputed_somewhere and not inline
     saved = program.saved_bytes(stage)
-    # Activations that lie in Streaming Memory are on the IPU while a pass works on them only.
+    # Activations in Streaming Memory occupy the IPU only during passes on them.
     away = saved if offload.activations and shape.neighbours(stage, 1) else 0
     weights = offload.weight_bytes(profile)
     keeps_nothing = recomputed_somewhere or not shape.training
     outputs = max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes
     gradients = max(profile.working_bytes, profile.gradient_bytes)
-    # Alive in a backward pass that computes activations again, and in its first half beside the stash and weights.
+    # Bytes alive in a backward pass with recomputation; in its first half, on top of stash and weights.
     again = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
     between = profile.between_halves_bytes
     half = max(again, between) if inline else max(between - profile.stash_bytes, 0)
@@ -216,14 +214,13 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
 
 
 def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootprint) -> Iterator[tuple[Holder, int]]:
-    """Yield the holders and bytes that one stage adds to its IPU.
+    """Yield the holders and bytes of a stage on its IPU.
 
-    A copy buffer is one for each tensor that goes out or comes in: the copies of a
-    time-step run at once, so that a tensor leaves its buffer before the next pass
-    fills it. What comes from a stage of the same IPU has a buffer of its own where
-    that stage may run again first, under the schedules with merged copies. In point-to-point
-    tensors wait with the IPU that takes them, as many as may come before it does; what an
-    IPU sends has left its one buffer before the next pass fills it (assumed).
+    Every outgoing or incoming tensor has a copy buffer: copies of a time-step run at once, so a tensor leaves its
+    buffer before the next pass fills it. Under schedules with merged copies, tensors from a stage of the same IPU also
+    have a buffer, as that stage may run again first. In point-to-point, tensors wait on the receiving IPU, which
+    reserves buffers for the maximum number of waiting tensors; a sent tensor leaves its single buffer before the next
+    pass fills it (assumed).
     """
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
@@ -238,7 +235,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootpr
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
     before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
     merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
-    # Under batch serialization a buffer has an element for each turn of the loops, unless it lies elsewhere.
+    # With batch serialization a buffer has one element per loop iteration, except in Streaming Memory.
     elements = 1 if program.offload.activations else shape.serialization
     yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
     yield Holder.COPIES, elements * profile.output_bytes if after else 0

@@ -1,4 +1,4 @@
-"""A Plan as text: one row a time-step, one column an IPU, ``F1.3`` an operation."""
+"""Format a Plan as text: a row per time-step, a column per IPU, operations as ``F1.3``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.time_steps import earliest
 
-#: Of a grid with marks as many IPUs are shown beside the first one that has any.
+#: Number of IPUs shown around the first mark.
 _SHOWN: Final = 8
 
 
@@ -19,14 +19,14 @@ def format_grid(
     notes: Mapping[int, str] | None = None,
     marked: Mapping[tuple[int | None, Op], str] | None = None,
 ) -> str:
-    """Return the Plan as text: three lines of what holds for all of it, then its time-steps.
+    """Format a Plan as text: three header lines, then time-steps.
 
-    Time-steps without any work are left out; the header says how many the
-    compiler emits. ``notes`` adds a remark behind the row of a time-step, and ``marked`` behind that of an operation,
-    which stands between ``>`` and ``<`` then; its key has the time-step in lock-step, and None in point-to-point. Of
-    many IPUs those beside the first marked one are shown.
+    Empty time-steps are omitted; the header has the number of emitted time-steps. ``notes`` adds a remark to the row of
+    a time-step. ``marked`` adds a remark to the row of an operation, and puts the operation between ``>`` and ``<``;
+    keys have the time-step in lock-step, None in point-to-point. A marked grid of many IPUs shows only IPUs around the
+    first mark.
 
-    In point-to-point there are no time-steps: rows are then as if every pass took one and copies none.
+    Point-to-point has no time-steps; rows assume one time-step per pass and free copies.
     """
     shape = plan.shape
     if plan.sync.meets:
@@ -57,7 +57,7 @@ def format_grid(
     found = [(where[key], remark) for key, remark in marked.items() if key in where]
     for (time_step, _), remark in found:
         remarks.setdefault(time_step, remark)
-    columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # a plan in error may use IPUs that hold no stage
+    columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # an invalid plan may use IPUs without a stage
     if marked and len(columns) > _SHOWN:
         first = columns.index(found[0][0][1]) if found else 0
         begin = min(max(0, first - _SHOWN // 2), len(columns) - _SHOWN)
@@ -72,7 +72,7 @@ def format_grid(
 
 
 def _cells(plan: Plan) -> dict[tuple[int, int], list[Op]]:
-    """Return the operations of each row and IPU."""
+    """Return the operations by row and IPU."""
     if plan.sync.meets:
         return plan.cells()
     steps = earliest(plan.order, one_at_a_time=True).tolist()
@@ -81,14 +81,14 @@ def _cells(plan: Plan) -> dict[tuple[int, int], list[Op]]:
 
 
 def mapping_text(shape: PlanShape) -> str:
-    """Return the IPU of each stage as text, concurrent ones joined: ``0, 1+2, 3``."""
+    """Format the IPU of each stage, with concurrent stages joined: ``0, 1+2, 3``."""
     return ", ".join("+".join(str(shape.mapping[stage]) for stage in parts) for parts in shape.parts)
 
 
 def parse_mapping(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Read back what :func:`mapping_text` wrote: the IPU of each part, and the sizes (empty where all are 1).
+    """Parse the output of :func:`mapping_text`: IPU of each part, and sizes (empty for equal sizes of 1).
 
-    Raises ValueError for anything that is no list of numbers.
+    Raises ValueError for text that is no list of numbers.
     """
     parts = [[int(ipu) for ipu in part.split("+")] for part in text.split(",")]
     sizes = tuple(map(len, parts)) if any(len(part) > 1 for part in parts) else ()

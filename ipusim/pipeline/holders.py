@@ -1,7 +1,7 @@
-"""Holders of memory, a row each: all that tables, charts and messages know of a holder.
+"""Holders of memory: a table of everything that tables, charts and messages need to know.
 
-Whoever adds a holder writes its row here, and yields its bytes in
-:mod:`ipusim.pipeline.footprint`. Rows stand in the order of ``summary.json``.
+A new holder needs a row here, and its bytes in :mod:`ipusim.pipeline.footprint`. Rows have the order of
+``summary.json``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ipusim.base.looks import Look, key_of
 
 
 class Holder(StrEnum):
-    """A holder of memory, by its name in messages; the last is not resident.
+    """A holder of memory, named as in messages; the last member is not resident.
 
     Attributes:
-        short: in one word, above a column of a table.
-        layer: place in the memory chart, from the bottom up: what never changes first.
-        look: in that chart; of FIFOs, and of the room for products, what lies in them.
-        empty: the look of room that is held but not used, above the rest; None for those that are always full.
+        short: one word, as heading of a table column.
+        layer: position in the memory chart from the bottom up, constant holders first.
+        look: look in that chart; for FIFOs and the buffer for products, look of the used part.
+        empty: look of the unused part, on top; None for always full holders.
     """
 
     short: str
@@ -28,7 +28,7 @@ class Holder(StrEnum):
     empty: Look | None
 
     def __new__(cls, name: str, short: str, layer: int, look: Look, empty: Look | None = None) -> Holder:
-        """Return a member that is ``name``, with its row."""
+        """Create a member with value ``name`` and the attributes of its row."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.short, member.layer, member.look, member.empty = short, layer, look, empty
@@ -36,7 +36,7 @@ class Holder(StrEnum):
 
     @property
     def key(self) -> str:
-        """The holder as a key of ``summary.json``: ``fifo_buffers``."""
+        """Key of the holder in ``summary.json``, such as ``fifo_buffers``."""
         return key_of(self)
 
     PARAMETERS = "parameters", "parameters", 0, Look("parameters", "#00507d", "#ffffff")
@@ -67,9 +67,9 @@ class Holder(StrEnum):
     LIVE = "live tensors", "live", 8, Look("live tensors", "#e69f00", "#000000")
 
 
-#: The holders of which each IPU holds the same all the time.
+#: Holders with constant size during a run.
 RESIDENT: Final[tuple[Holder, ...]] = tuple(holder for holder in Holder if holder is not Holder.LIVE)
-#: The layers of the memory chart, from the bottom up.
+#: Layers of the memory chart from the bottom up.
 LAYERS: Final = tuple(
     look
     for holder in sorted(Holder, key=lambda holder: holder.layer)

@@ -1,7 +1,7 @@
-"""Instructions: what an IPU does one after the other, its passes and all that stands between them.
+"""Instructions of IPUs: passes, and all steps between passes.
 
-An instruction is a row of five integers: the IPU, a code, a stage, a micro-batch and a number whose
-meaning is the code's. The codes of passes are those of :class:`~ipusim.pipeline.ops.Pass`.
+An instruction is a row of five integers: IPU, code, stage, micro-batch, and a number whose meaning depends on the code.
+Codes of passes are values of :class:`~ipusim.pipeline.ops.Pass`.
 """
 
 from __future__ import annotations
@@ -15,84 +15,84 @@ import numpy.typing as npt
 
 from ipusim.pipeline.ops import Op, Pass
 
-#: Columns of a table of instructions.
+#: Columns of an instruction table.
 COLUMNS: Final = ("ipu", "code", "stage", "micro_batch", "number")
-#: What stands in a column that an instruction does not have.
+#: Value of unused columns.
 NONE: Final = -1
 Table = npt.NDArray[np.int64]
 
 
 class Code(IntEnum):
-    """The operation of an instruction."""
+    """Operation of an instruction."""
 
     FORWARD = Pass.FORWARD
     BACKWARD = Pass.BACKWARD
     RECOMPUTE = Pass.RECOMPUTE
     INPUT_GRADIENT = Pass.INPUT_GRADIENT
     WEIGHT_GRADIENT = Pass.WEIGHT_GRADIENT
-    #: All IPUs meet and their tensors are copied, ``number`` times in a row.
+    #: All IPUs meet and copy tensors, ``number`` times in a row.
     MEET = 5
-    #: What the forward pass (``number`` not below ``stage``) or the backward pass of a stage has made goes to stage
-    #: ``number``.
+    #: Send a stage's output to stage ``number``; from a forward pass for ``number`` >= ``stage``, else from a backward
+    #: pass.
     SEND = 6
-    #: The same, and the IPU waits until it is delivered.
+    #: Send a stage's output, as above, and wait for its delivery.
     BLOCKING_SEND = 7
-    #: Wait until what stage ``number`` has made for ``stage`` is here.
+    #: Wait for the tensor from stage ``number`` to ``stage``.
     RECEIVE = 8
-    #: Take an element of the infeed.
+    #: Take an infeed element.
     INFEED = 9
-    #: Hand the results of a micro-batch to the host, in every ``number``-th execution.
+    #: Send results of a micro-batch to the host, in every ``number``-th execution.
     OUTFEED = 10
-    #: Add the results of a micro-batch to the sum that leaves at the end.
+    #: Add results of a micro-batch to the sum sent at the end.
     ADD_RESULTS = 11
-    #: Hand the sum of all results to the host.
+    #: Send the sum of results to the host.
     OUTFEED_TOTAL = 12
-    #: I/O tiles begin to hand out the results of ``number``, in every ``stage``-th execution, and to take in
-    #: an element as ``micro_batch``.
+    #: I/O tiles begin to send results of micro-batch ``number``, in every ``stage``-th execution, and to receive
+    #: the infeed element of ``micro_batch``.
     BEGIN_IO = 13
-    #: Wait for the I/O tiles.
+    #: Wait for I/O tiles.
     END_IO = 14
-    #: What the next pass of a stage, or the weight update, needs comes from Streaming Memory; ``number``: a Pass.
+    #: Load tensors for the next pass of a stage, or the weight update, from Streaming Memory; ``number``: a Pass.
     LOAD = 15
-    #: What the pass of a stage, or the weight update, has changed goes back; ``number``: a Pass.
+    #: Store tensors changed by a pass of a stage, or the weight update; ``number``: a Pass.
     STORE = 16
-    #: Replicas put together the variables of a stage, or those of the weight update.
+    #: Replicas gather variables of a stage, or of the weight update.
     GATHER = 17
-    #: A replica lets go of what is no part of its own.
+    #: A replica drops gathered variables outside of its shard.
     RELEASE = 18
-    #: Replicas sum up their gradients.
+    #: Replicas sum up gradients.
     ALL_REDUCE = 19
-    #: The stages of this IPU update their weights.
+    #: Stages of this IPU update their weights.
     UPDATE = 20
-    #: The execution ends when all IPUs are here.
+    #: All IPUs meet, and the execution ends.
     END = 21
-    #: What the next forward pass of a stage looks up in tables on the host comes.
+    #: Receive rows of host tables for the next forward pass of a stage.
     LOOK_UP = 22
-    #: The gradients of what a stage has looked up go to the host, which updates its tables.
+    #: Send gradients of looked-up rows to the host, which updates its tables.
     UPDATE_ROWS = 23
-    #: Hosts sum up the gradients of their IPUs.
+    #: Hosts sum up gradients of their IPUs.
     HOST_SUM = 24
-    #: Replicas meet for what the next pass, the ``number`` of a Pass, has them do together.
+    #: Replicas meet for collectives of the next pass; ``number``: a Pass.
     COLLECTIVE = 25
-    #: The host updates the weights of all stages, and they come back.
+    #: The host updates all weights and sends them back.
     HOST_UPDATE = 26
-    #: The host does what the next pass, the ``number`` of a Pass, has it do, and the IPU waits for that.
+    #: The host runs calls of the next pass, and the IPU waits; ``number``: a Pass.
     OUTSIDE = 27
-    #: The copies of each stage sum up their gradients.
+    #: Copies of each stage sum up gradients.
     SUM_COPIES = 28
-    #: What a stage keeps of a micro-batch begins to be moved, out or back: ``number``, a Way.
+    #: Begin to move a stage's stash of a micro-batch, out or back; ``number``: a Way.
     MOVE = 29
-    #: Wait until such a move has ended.
+    #: Wait for the end of such a move.
     MOVED = 30
 
     @property
     def word(self) -> str:
-        """The code in text."""
+        """Name of the code in text."""
         return self.name.lower().replace("_", "-")
 
 
 PASSES: Final = len(Pass)
-#: What belongs to the weight update, the last time-step of an execution, where it is no stage's.
+#: Codes of the weight update, the last time-step of an execution, if the instruction has no stage.
 OF_UPDATE: Final = (
     Code.OUTFEED_TOTAL,
     Code.LOAD,
@@ -107,7 +107,7 @@ OF_UPDATE: Final = (
 
 
 def any_of(column: npt.NDArray[np.int64], numbers: Iterable[int]) -> npt.NDArray[np.bool_]:
-    """Return a mask of a column that is true at any of a few ``numbers``; ``np.isin`` takes ten times as long."""
+    """Mask a column at any of a few ``numbers``; ``np.isin`` takes ten times as long."""
     mask = np.zeros(column.shape, np.bool_)
     for number in numbers:
         mask |= column == number
@@ -115,7 +115,7 @@ def any_of(column: npt.NDArray[np.int64], numbers: Iterable[int]) -> npt.NDArray
 
 
 def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
-    """Return an instruction in words: ``F1.3``, ``send 0->1.3`` of micro-batch 3, ``load B1``, ``load update``."""
+    """Format an instruction: ``F1.3``, ``send 0->1.3`` for micro-batch 3, ``load B1``, ``load update``."""
     if code < PASSES:
         return str(Op(Pass(code), stage, micro_batch))
     rest = ""

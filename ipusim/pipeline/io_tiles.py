@@ -1,4 +1,4 @@
-"""Tiles of each IPU that are set aside for host copies: Graphcore's ``IPUConfig.io_tiles``."""
+"""Tiles of each IPU reserved for host copies: Graphcore's ``IPUConfig.io_tiles``."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from fractions import Fraction
 from ipusim.base.errors import ProgramError
 from ipusim.pipeline.program import PipelineProgram
 
-#: Graphcore's default of io_tiles.available_memory_proportion.
+#: Graphcore's default for io_tiles.available_memory_proportion.
 AVAILABLE_MEMORY_PROPORTION = Fraction(9, 10)
 
 
 @dataclass(frozen=True)
 class IoTiles:
-    """The I/O tiles that a program asks for.
+    """I/O tiles requested by a program.
 
     Attributes:
-        count: tiles of each IPU that compute nothing (num_io_tiles).
-        place_ops: whether feeds are placed on them, and so run beside the passes (place_ops_on_io_tiles).
-        available_memory_proportion: share of their memory that the feeds may take.
+        count: reserved tiles of each IPU (num_io_tiles).
+        place_ops: whether feeds are placed on these tiles and overlap passes (place_ops_on_io_tiles).
+        available_memory_proportion: fraction of the tiles' memory available to feeds.
 
-    Raises ProgramError, in Graphcore's words, for feeds on no tiles.
+    Raises ProgramError, with Graphcore's text, for feeds without tiles.
     """
 
     count: int = 0
@@ -29,15 +29,15 @@ class IoTiles:
     available_memory_proportion: Fraction = AVAILABLE_MEMORY_PROPORTION
 
     def __post_init__(self) -> None:
-        """Refuse operations that have no tile to go to."""
+        """Refuse placed operations without I/O tiles."""
         if self.place_ops and not self.count:
             raise ProgramError("Cannot place ops on I/O tiles when io_tiles.num_io_tiles == 0")
 
     def why_not_placed(self, program: PipelineProgram, bytes_per_tile: int) -> str:
-        """Return why the feeds of ``program`` are not placed on the tiles; empty where they are.
+        """Return the reason why feeds of ``program`` are not placed on I/O tiles; empty if placed.
 
-        As in Graphcore's compiler nothing is placed when what would be takes all of the memory
-        that the tiles have for it, and the tiles then compute like the others.
+        Like Graphcore's compiler: if feeds need all available memory of the tiles, no feed is placed, and the tiles
+        compute like others.
         """
         mapping = program.shape.mapping
         feeds = [(mapping[0], program.infeed.element_bytes), (mapping[-1], program.outfeed.element_bytes)]

@@ -1,10 +1,9 @@
-"""Live bytes on an IPU along its passes, which follow from their order alone.
+"""Live bytes on an IPU along its passes, derived from the order of passes.
 
-A stage has one buffer beside its FIFO: what a forward pass keeps lies there until the
-FIFO takes it at the end of the time-step, and what the FIFO gives out lies there until
-the backward pass, or the first half of it, (or the recomputation) has used it. So of h micro-batches that are
-kept, one that a pass works on is outside the FIFO, and so are those that the FIFO
-has no room for; these are alive, and the others lie in the buffers that are allocated anyway.
+A stage has a FIFO and a buffer. The buffer holds the stash of a forward pass until the end of the time-step, when the
+FIFO takes over. The buffer also holds a stash taken out of the FIFO until the backward pass, its first half, or the
+recomputation has used it. So the micro-batch in use is outside the FIFO, like micro-batches beyond the FIFO's
+capacity. Only these micro-batches are alive; the FIFO's buffers are resident.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ from ipusim.pipeline.shape import Column, Mask
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """A quantity while each of several passes runs, and between its end and the next one's start."""
+    """A quantity during each of several passes, and after each pass until the next."""
 
     during: Column
     after: Column
 
     def __add__(self, other: Levels) -> Levels:
-        """Return the sum of two quantities along the same passes."""
+        """Add two quantities along the same passes."""
         return Levels(self.during + other.during, self.after + other.after)
 
     def times(self, factor: int) -> Levels:
-        """Return the quantity times ``factor``."""
+        """Multiply the quantity by ``factor``."""
         return Levels(self.during * factor, self.after * factor)
 
     def from_zero(self) -> Column:
-        """Return 0, and then both levels of each pass in turn."""
+        """Return 0, then the two levels of every pass in turn."""
         return np.concatenate([[0], np.stack([self.during, self.after], axis=1).ravel()])
 
 
 class StageLevels(NamedTuple):
-    """One stage's memory along its passes.
+    """Memory of a stage, pass by pass.
 
     Attributes:
-        live: bytes alive outside of its FIFO.
-        saved: micro-batches kept for their backward pass, or their recomputation, in the FIFO and outside.
-        in_fifo: those of them that lie in the FIFO.
+        live: bytes alive outside of the FIFO.
+        saved: micro-batches kept for a backward pass or recomputation, inside and outside of the FIFO.
+        in_fifo: kept micro-batches inside the FIFO.
     """
 
     live: Levels
@@ -57,13 +56,13 @@ class StageLevels(NamedTuple):
 
 
 class Alive(NamedTuple):
-    """How many micro-batches a stage has live data of along its passes, beside what the passes themselves need.
+    """Number of micro-batches with live data along a stage's passes.
 
     Attributes:
-        saved: of what is kept for the backward pass, or the recomputation.
-        outside: those of them that are not in the FIFO.
-        recomputed: of what was computed again.
-        waiting: of what the second half of the backward pass needs.
+        saved: micro-batches kept for a backward pass or recomputation.
+        outside: kept micro-batches outside of the FIFO.
+        recomputed: micro-batches with recomputed activations.
+        waiting: micro-batches with tensors for the second half of the backward pass.
     """
 
     saved: Levels
@@ -73,9 +72,9 @@ class Alive(NamedTuple):
 
 
 def alive(stage: StageFootprint, kind: Column) -> Alive:
-    """Return of how many micro-batches ``stage`` has live data along its passes, whose kinds (see Pass) are in order.
+    """Count micro-batches with live data along passes of ``stage``.
 
-    It does not depend on bytes.
+    ``kind`` has kinds of passes (see Pass) in order of execution. The result is independent of bytes.
     """
     if not stage.training:
         nothing = np.zeros(len(kind), dtype=np.int64)
@@ -84,7 +83,7 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
     forward, recomputes, inputs, weights = (
         kind == pass_kind for pass_kind in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     )
-    backward = (kind == Pass.BACKWARD) | inputs  # either uses what the forward pass kept
+    backward = (kind == Pass.BACKWARD) | inputs  # both use the stash of the forward pass
     taken = recomputes if stage.recomputes else backward
     saved = _between(forward, taken)
     outside = Levels(
@@ -93,12 +92,12 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
     )
     recomputed = _between(recomputes, backward) if stage.recomputes else saved.times(0)
     waiting = _between(inputs, weights)
-    waiting = Levels(waiting.during - inputs, waiting.after)  # a first half counts its own output
+    waiting = Levels(waiting.during - inputs, waiting.after)  # a first half already includes its output
     return Alive(saved, outside, recomputed, waiting)
 
 
 def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
-    """Return the levels of ``stage`` along its passes, whose kinds (see Pass) come in the order in which they run."""
+    """Return the levels of ``stage`` along its passes; ``kind`` has their kinds (see Pass)."""
     running = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.recompute}
     running |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
     there = alive(stage, kind)
@@ -111,15 +110,15 @@ def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
 
 
 def _between(opening: Mask, closing: Mask) -> Levels:
-    """Return how many micro-batches are between the start of an opening pass and the end of its closing pass."""
+    """Count micro-batches from the start of an opening to the end of a closing pass."""
     after = np.cumsum(opening.astype(np.int64) - closing)
     return Levels(after + closing.astype(np.int64), after)
 
 
 def spread(levels: Levels, own: Mask) -> Levels:
-    """Return one stage's levels along the passes of its whole IPU, of which ``own`` are the stage's.
+    """Extend a stage's levels to every pass on the IPU; ``own`` masks passes of the stage.
 
-    While other stages' passes run, the stage stays at what its last pass left. Levels may have columns.
+    During passes of other stages, the level after the stage's latest pass remains. Levels may have columns.
     """
     nothing = np.zeros((1, *levels.after.shape[1:]), dtype=np.int64)
     behind = np.concatenate([nothing, levels.after])[np.cumsum(own)]
@@ -129,7 +128,7 @@ def spread(levels: Levels, own: Mask) -> Levels:
 
 
 def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> tuple[Levels, Levels]:
-    """Return bytes alive on ``ipu``, and bytes in its FIFOs, along its passes in the order in which they run."""
+    """Return bytes alive on ``ipu`` and bytes in its FIFOs along its passes."""
     nothing = np.zeros(len(kind), dtype=np.int64)
     live = in_fifos = Levels(nothing, nothing)
     for number, footprint_of in enumerate(footprint.stages):
@@ -142,18 +141,18 @@ def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> t
 
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
-    """Return the bytes alive on ``ipu`` while its weight update runs, beyond its products' room, which is free then."""
+    """Return live bytes of the weight update on ``ipu``, beyond its buffer for products."""
     loaded = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
     (room,) = (dict(own.resident)[Holder.TEMPORARY] for own in footprint.ipus if own.ipu == ipu)
     return max(loaded - room, 0)
 
 
 class Kept(NamedTuple):
-    """The micro-batches that a stage whose activations are moved keeps along the passes of its IPU, wherever they are.
+    """Kept micro-batches of a stage with moved activations, wherever stored, along its IPU's passes.
 
     Attributes:
-        saved: how many.
-        works: 1 while a pass that keeps or uses one runs, else 0.
+        saved: number of micro-batches.
+        works: 1 during a pass that stores or uses a micro-batch, else 0.
     """
 
     saved: Levels
@@ -161,7 +160,7 @@ class Kept(NamedTuple):
 
 
 def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> dict[int, Kept]:
-    """Return what each stage on ``ipu`` keeps whose activations are moved, by its number."""
+    """Return kept micro-batches of each stage on ``ipu`` with moved activations, by stage number."""
     found: dict[int, Kept] = {}
     for number in sorted({move.stage for move in footprint.moves if move.ipu == ipu}):
         own, of_stage = stage == number, footprint.stages[number]
@@ -173,22 +172,21 @@ def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> 
 
 
 def less_by_moves(stage: StageFootprint, saved: Column, works: Column, away: Column) -> tuple[Column, Column]:
-    """Return how many bytes less are alive, and in the FIFO of a stage, with some micro-batches away."""
+    """Return the live bytes and FIFO bytes saved by micro-batches moved away."""
     outside = np.maximum(saved - stage.fifo_depth, works)
     less = outside - np.maximum(saved - away - stage.fifo_depth, works)
     return less * stage.saved, (away - less) * stage.saved
 
 
 class Peak(NamedTuple):
-    """The peak memory of an IPU.
+    """Memory peak of an IPU.
 
     Attributes:
         ipu: logical IPU.
-        op: the pass during which it holds that much; of several, the first in which its FIFOs are fullest;
-            None for the weight update.
-        holders: bytes of every holder at that moment, in the order of Holder.
-        fifo_bytes: what the FIFOs' buffers really hold then.
-        segments: of a micro-batch.
+        op: pass of the peak; among several, the first pass with the fullest FIFOs; None for the weight update.
+        holders: bytes of every holder at the peak, in the order of Holder.
+        fifo_bytes: used bytes of FIFO buffers at the peak.
+        segments: segments per micro-batch.
     """
 
     ipu: int
@@ -199,22 +197,22 @@ class Peak(NamedTuple):
 
     @property
     def during(self) -> str:
-        """The IPU's operation then: a pass such as ``B0.3``, or its weight update."""
+        """Operation of the peak: a pass such as ``B0.3``, or the weight update."""
         return "weight update" if self.op is None else self.op.text(self.segments)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all holders."""
+        """Bytes of all holders together."""
         return sum(size for _, size in self.holders)
 
     def largest(self, count: int) -> tuple[tuple[Holder, int], ...]:
-        """Return the largest holders that hold anything, the largest first."""
+        """Return the largest nonempty holders, largest first."""
         holders = [(holder, size) for holder, size in self.holders if size]
         return tuple(sorted(holders, key=lambda item: -item[1])[:count])
 
 
 def peaks(plan: Plan, footprint: Footprint) -> tuple[Peak, ...]:
-    """Return the peak of each IPU that holds a stage, in rising order; every execution has the same ones."""
+    """Return the peak of each IPU that holds a stage, ascending; executions have equal peaks."""
     return tuple(_peak(plan, footprint, own) for own in footprint.ipus)
 
 
@@ -231,10 +229,10 @@ def _peak(plan: Plan, footprint: Footprint, own: IpuFootprint) -> Peak:
         live, in_fifos = (
             Levels(levels.during - of, levels.after) for levels, of in zip((live, in_fifos), less, strict=True)
         )
-    # What a pass leaves behind was alive while it ran, so that the peak is always within a pass.
+    # Bytes that remain after a pass were alive during the pass, so the peak is always within a pass.
     top = int(np.where(live.during == live.during.max(), in_fifos.during, -1).argmax())
     update = update_bytes(footprint, own.ipu)
-    if update > live.during[top]:  # every micro-batch is behind it, so that the FIFOs are empty
+    if update > live.during[top]:  # the weight update comes last, with empty FIFOs
         return Peak(own.ipu, None, (*own.resident, (Holder.LIVE, update)), 0)
     row = rows[top]
     op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))

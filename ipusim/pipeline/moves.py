@@ -1,9 +1,10 @@
-"""Activations that are moved off their IPU behind a forward pass, and back before the pass that uses them.
+"""Moves of activations off their IPU and back, between forward and backward pass.
 
-Of each stage some micro-batches stay, and the others take turns in a few buffers: a micro-batch is in a buffer from
-the start of its forward pass until it is moved out, and from the moment in which it begins to come back until the pass
-that uses it ends. In point-to-point moves run beside passes. In lock-step the IPU waits for them, unless they run on
-I/O tiles, beside the passes of a whole time-step, or go to another IPU with the merged copy behind a time-step.
+Some micro-batches of each stage stay on the IPU; the rest takes turns in a few buffers. A micro-batch occupies a buffer
+from the start of its forward pass until the end of the move out, and from the start of the move back until the end of
+the pass that uses it. In point-to-point, moves overlap passes. In lock-step the IPU waits for moves, with two
+exceptions: moves on I/O tiles overlap the passes of a whole time-step, and moves to another IPU join the merged copy
+after a time-step.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from ipusim.pipeline.shape import Column, Mask, PlanShape
 
 
 class Way(IntEnum):
-    """The direction of a move, the ``number`` of its instructions."""
+    """Direction of a move, stored as ``number`` of its instructions."""
 
     OUT = 0
     BACK = 1
 
 
 class Move(NamedTuple):
-    """One micro-batch's activations of a stage, moved out and back. Rows are those of a Plan's passes.
+    """A move of one micro-batch's activations of a stage, out and back. Rows are rows of a Plan's passes.
 
     Attributes:
-        ipu, stage, micro_batch: the IPU, the stage and the micro-batch of the forward pass.
-        forward, taken: rows of the forward pass and of the pass that uses them.
-        fetched: row behind which they begin to come back, in point-to-point.
-        after: micro-batch of the same stage whose move out ends before they come back; -1 for none.
-        freed_for: row of the forward pass before which the move out has ended; -1 where none waits for it.
-        gone, there: rows from the first pass in which they are certainly away to the first in which they may be back.
+        ipu, stage, micro_batch: IPU, stage and micro-batch of the forward pass.
+        forward, taken: rows of the forward pass, and of the pass that uses the activations.
+        fetched: row after which the move back begins, in point-to-point.
+        after: micro-batch of the same stage whose move out precedes this move back; -1 for none.
+        freed_for: row of the forward pass that waits for the end of this move out; -1 for none.
+        gone, there: half-open range of rows in which the activations are certainly away.
     """
 
     ipu: int
@@ -53,12 +54,12 @@ class Move(NamedTuple):
 
 
 def moves_of(passes: Column, shape: PlanShape, moved: MovedActivations, *, meets: bool) -> tuple[Move, ...]:
-    """Return the moves of one execution, by IPU and stage, in the order of forward passes.
+    """Return the moves of one execution, by IPU, stage and forward pass.
 
     Args:
-        passes: the table of a Plan, shape (passes, 5).
-        shape: of the program.
-        moved: what is moved; of the stages that have any bytes of activations.
+        passes: table of a Plan, shape (passes, 5).
+        shape: shape of the program.
+        moved: moved activations, with stages that have any bytes of activations.
         meets: whether IPUs meet after each time-step.
     """
     step, ipu, kind, stage, micro_batch = passes.T
@@ -83,12 +84,12 @@ def moves_of(passes: Column, shape: PlanShape, moved: MovedActivations, *, meets
 
 
 def columns_of(moves: tuple[Move, ...]) -> list[Column]:
-    """Return the fields of moves as columns, in the order of :class:`Move`."""
+    """Return the fields of moves as columns, in field order of :class:`Move`."""
     return list(np.array(moves, np.int64).reshape(len(moves), len(Move._fields)).T)
 
 
 def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
-    """Return the most micro-batches that each (IPU, stage) has elsewhere at once: the room that is held for them."""
+    """Return the maximum number of micro-batches away at once, by (IPU, stage)."""
     most: dict[tuple[int, int], int] = {}
     for ipu, stage in dict.fromkeys((move.ipu, move.stage) for move in moves):
         own = [move for move in moves if (move.ipu, move.stage) == (ipu, stage)]
@@ -99,12 +100,12 @@ def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
 
 
 def period_of(passes: Column, shape: PlanShape, moved: MovedActivations) -> int:
-    """Return the number of micro-batches after which moved micro-batches and others follow each other the same way.
+    """Return the period of the pattern of moved and staying micro-batches.
 
     Args:
-        passes: of an Order, shape (passes, 4).
-        shape: of the Order.
-        moved: what is moved.
+        passes: table of an Order, shape (passes, 4).
+        shape: shape of the Order.
+        moved: moved activations.
     """
     ipu, kind, stage, _ = passes.T
     periods, kept = [1], moved.kept(shape.mapping)
@@ -117,7 +118,7 @@ def period_of(passes: Column, shape: PlanShape, moved: MovedActivations) -> int:
 
 
 class _Turn(NamedTuple):
-    """A pass that keeps a micro-batch or uses it: its row, whether it uses what was kept, and the micro-batch."""
+    """A pass that stores a micro-batch or uses it: row, whether the pass uses the stash, and micro-batch."""
 
     row: int
     takes: bool
@@ -125,7 +126,7 @@ class _Turn(NamedTuple):
 
 
 def _taking(shape: PlanShape, stage: int, kind: Column) -> Mask:
-    """Return which passes use what the forward passes of a stage have kept."""
+    """Mask passes that use the stash of a stage's forward passes."""
     if shape.recompute and shape.recomputes(stage):
         again: Mask = kind == Pass.RECOMPUTE
         return again
@@ -137,9 +138,9 @@ def _most_kept(change: Column) -> int:
 
 
 def _chosen(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
-    """Return the passes of micro-batches that are moved; none where all have room.
+    """Return the passes of moved micro-batches; empty if every micro-batch has room.
 
-    Micro-batches that stay are spread evenly, so that moves of the others run beside passes over them.
+    Staying micro-batches are spread evenly, so moves overlap their passes.
     """
     most = _most_kept(np.array([-1 if turn.takes else 1 for turn in events], np.int64))
     if most <= keep + buffers:
@@ -159,7 +160,7 @@ def _chosen(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
 
 
 def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> Iterator[Move]:
-    """Yield moves beside passes: the turns go round the buffers, and each begins when its buffer is free."""
+    """Yield moves that overlap passes: turns cycle through the buffers, and each begins with a free buffer."""
     place = {(turn.takes, turn.micro_batch): number for number, turn in enumerate(turns)}
     for number, turn in enumerate(turns):
         if turn.takes:
@@ -184,7 +185,7 @@ def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> It
 def _between_steps(
     turns: list[_Turn], ipu: int, stage: int, step: Column, rows: Column, overlapped: bool, to: Destination
 ) -> Iterator[Move]:
-    """Yield moves in lock-step: at once, with the copies between time-steps, or in time-steps of their own."""
+    """Yield moves in lock-step: immediately, with copies between time-steps, or in separate time-steps."""
     taken_of = {turn.micro_batch: turn.row for turn in turns if turn.takes}
     apart = 1 if to == "streaming_memory" and not overlapped else 2 if to == "partner" else 3
     for turn in turns:
@@ -194,7 +195,7 @@ def _between_steps(
         if apart == 1:
             gone, there = _behind(rows, turn.row), taken
         else:
-            # Others may go out while these come back: these count from the last pass before they do.
+            # Other micro-batches may leave during this move back, so this one counts from the last pass before.
             ahead = apart - 2
             gone = int(np.append(rows, len(step))[np.searchsorted(step[rows], step[turn.row] + 1 + ahead)])
             there = int(rows[np.searchsorted(step[rows], step[taken] - ahead) - 1])
@@ -202,5 +203,5 @@ def _between_steps(
 
 
 def _behind(rows: Column, row: int) -> int:
-    """Return the row of the next pass of an IPU."""
+    """Return the row of the IPU's next pass."""
     return int(rows[np.searchsorted(rows, row) + 1])

@@ -1,4 +1,4 @@
-"""Tensors that a program holds outside of its IPUs: Graphcore's offload options, and variables on the host."""
+"""Tensors stored outside of IPUs: Graphcore's offload options, moved activations, and variables on the host."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from typing import Final, Literal
 from ipusim.base.errors import ProgramError, RemoteMemoryError, UnsupportedProgramError
 from ipusim.model.profile import StageProfile
 
-#: Least bytes of a tensor that is offloaded by itself (IPUConfig's optimizations.minimum_remote_tensor_size).
+#: Minimum bytes of a separately offloaded tensor (IPUConfig's optimizations.minimum_remote_tensor_size).
 MINIMUM_REMOTE_TENSOR_SIZE: Final = 128
-#: The places that activations are moved to.
+#: Destinations of moved activations.
 Destination = Literal["streaming_memory", "partner"]
 
 
 @dataclass(frozen=True)
 class MovedActivations:
-    """The activations that a program moves.
+    """Activations moved off their IPU by a program.
 
     Attributes:
-        to: Streaming Memory, or the IPU as far from the other end of the pipeline (BPipe, arXiv 2401.02088).
-        stages: numbers of the stages whose activations are moved; None for all.
-        keep: micro-batches of a stage that stay at most; None for one in Streaming Memory, and for as many as leave no
-            IPU with more than ceil((p + 2) / 2) of p IPUs under 1F1B.
-        buffers: micro-batches of a stage that are on their way, or worked on, at once at most, beside those that stay.
+        to: Streaming Memory, or the partner IPU at equal distance from the other end of the pipeline (BPipe,
+            arXiv 2401.02088).
+        stages: numbers of stages with moved activations; None for all.
+        keep: maximum number of a stage's micro-batches that stay. None means 1 for Streaming Memory; for a partner it
+            means the number that leaves at most ceil((p + 2) / 2) micro-batches on any of p IPUs in 1F1B.
+        buffers: maximum number of a stage's micro-batches in transit or in use, in addition to ``keep``.
     """
 
     to: Destination = "streaming_memory"
@@ -33,14 +34,14 @@ class MovedActivations:
     buffers: int = 1
 
     def kept(self, mapping: tuple[int, ...]) -> int:
-        """Return the number of micro-batches of a stage that stay at most."""
+        """Return the maximum number of a stage's micro-batches that stay."""
         if self.keep is not None:
             return self.keep
         ipus = len(set(mapping))
         return 1 if self.to == "streaming_memory" else max(0, (ipus + 3) // 2 - self.buffers)
 
     def place(self, ipu: int, mapping: tuple[int, ...]) -> int:
-        """Return the IPU that an IPU's activations go to, or itself for Streaming Memory."""
+        """Return the IPU that receives an IPU's activations; itself for Streaming Memory."""
         if self.to == "streaming_memory":
             return ipu
         ipus = sorted(set(mapping))
@@ -49,25 +50,25 @@ class MovedActivations:
 
 @dataclass(frozen=True)
 class Offload:
-    """Which variables lie in Streaming Memory, and whether the host has its own.
+    """Location of variables: on IPUs, in Streaming Memory or on the host.
 
     Attributes:
-        weight_update_variables: the optimizer's state: loaded at the start of each weight update and
+        weight_update_variables: whether optimizer state is offloaded: loaded at the start of each weight update and
             stored at its end.
-        gradient_accumulation_buffers: the gradient accumulators: loaded before each backward pass and
+        gradient_accumulation_buffers: whether gradient accumulators are offloaded: loaded before each backward pass,
             stored after it, and loaded for the weight update.
-        activations: what is kept between stages and for backward passes, under batch serialization:
-            stored after each pass that makes it, and loaded before each that uses it.
-        minimum_bytes: smaller tensors of the optimizer's state stay with the IPU.
-        replicas: how many the variables are spread over that are; 1 where there is but one.
-        sharded_state: whether each replica stores its part of the optimizer's state alone; an all-gather
-            puts it together for each weight update (replicated_optimizer_state_sharding).
-        weights: whether each replica stores its part of the weights alone, in Streaming Memory; an
-            all-gather puts them together for each pass (replicated_weight_sharding with offload_weights).
-        variables_on_host: whether the host updates weights, and keeps the optimizer's state, in its own memory:
-            gradients go there behind the last pass, and weights come back for the next.
-        moved: activations that are moved out behind forward passes and back before the passes that use them; None for
-            none.
+        activations: whether activations between stages and for backward passes are offloaded, under batch
+            serialization: stored after each producing pass, and loaded before each consuming pass.
+        minimum_bytes: smaller tensors of optimizer state stay on the IPU.
+        replicas: number of replicas that share sharded variables; 1 without replication.
+        sharded_state: whether each replica stores only a shard of optimizer state; an all-gather
+            joins shards for each weight update (replicated_optimizer_state_sharding).
+        weights: whether each replica stores only a shard of weights, in Streaming Memory; an
+            all-gather joins shards for each pass (replicated_weight_sharding with offload_weights).
+        variables_on_host: whether the host stores optimizer state and updates weights in its own memory:
+            gradients are sent to the host after the last pass, and weights return for the next.
+        moved: activations moved out after forward passes and back before the passes that use them; None without
+            moves.
     """
 
     weight_update_variables: bool = False
@@ -82,7 +83,7 @@ class Offload:
 
     @property
     def least_bytes(self) -> int:
-        """The least bytes of a tensor of the optimizer's state that is offloaded, all its parts together."""
+        """Minimum bytes of an offloaded tensor of optimizer state, all shards together."""
         return self.minimum_bytes * (self.replicas if self.sharded_state else 1)
 
     def resident_state_bytes(self, profile: StageProfile) -> int:
@@ -90,30 +91,30 @@ class Offload:
         return 0 if self.variables_on_host else profile.state_bytes - self.state_bytes(profile)
 
     def state_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's optimizer state that come to its IPU for the weight update."""
+        """Return the bytes of a stage's optimizer state loaded for the weight update."""
         if not self.weight_update_variables:
             return 0
         tensors = profile.state_tensors or (profile.state_bytes,)
         return sum(size for size in tensors if size >= self.least_bytes)
 
     def stored_state_bytes(self, profile: StageProfile) -> int:
-        """Return those of one replica in its Streaming Memory."""
+        """Return a replica's stored bytes of a stage's optimizer state, in Streaming Memory."""
         return -(-self.state_bytes(profile) // (self.replicas if self.sharded_state else 1))
 
     def offchip_weight_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of weights of stages whose optimizer state comes to its IPU for the weight update."""
+        """Return the bytes of weights of stages with offloaded optimizer state."""
         return sum(profile.parameter_bytes for profile in profiles if self.state_bytes(profile))
 
     def streamed_state_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of optimizer state that a replica's IPUs load and store at a weight update."""
+        """Return the bytes of optimizer state loaded and stored by a replica's weight update."""
         return 2 * sum(map(self.stored_state_bytes, profiles))
 
     def weight_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's weights that do not stay on its IPU."""
+        """Return the bytes of a stage's weights stored off its IPU."""
         return profile.parameter_bytes if self.weights else 0
 
     def stored_weight_bytes(self, profile: StageProfile) -> int:
-        """Return those of one replica in its Streaming Memory."""
+        """Return a replica's stored bytes of a stage's weights, in Streaming Memory."""
         return -(-self.weight_bytes(profile) // self.replicas)
 
     def gathered_bytes(self, profile: StageProfile) -> int:
@@ -121,18 +122,18 @@ class Offload:
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
     def accumulator_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's gradient accumulators that lie in Streaming Memory."""
+        """Return the bytes of a stage's gradient accumulators in Streaming Memory."""
         return profile.accumulator_bytes if self.gradient_accumulation_buffers else 0
 
     def remote_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of these stages in Streaming Memory."""
+        """Return the bytes of stages in Streaming Memory."""
         return sum(
             self.stored_state_bytes(profile) + self.stored_weight_bytes(profile) + self.accumulator_bytes(profile)
             for profile in profiles
         )
 
 
-#: Graphcore's text on activations without remote memory.
+#: Graphcore's text on offloaded activations without remote memory.
 _NO_REMOTE_MEMORY: Final = (
     "Activations offloading has been enabled, however the current configuration of the IPU devices does not support "
     "remote memory. Set the `offload_activations` argument of `pipelining_ops.pipeline` to `False` to stop seeing this "
@@ -155,7 +156,7 @@ def check_activations(offloaded: bool | None, *, remote_memory: bool, serialized
 
 
 def check_moved(room: bool, *, serialized: bool) -> None:
-    """Refuse moves of activations under batch serialization, or without ``room`` in remote memory or another IPU.
+    """Refuse moves of activations under batch serialization, or without ``room`` elsewhere.
 
     Raises UnsupportedProgramError and RemoteMemoryError.
     """
@@ -197,10 +198,10 @@ def resolve_offload(
     serialized: bool = False,
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE,
 ) -> Offload:
-    """Return the Offload of Graphcore's arguments, which the checks above have passed.
+    """Resolve Graphcore's offload arguments, which the checks above have accepted.
 
-    None leaves it to the compiler: the optimizer's state is offloaded where there is remote
-    memory; accumulators and activations where there is and batches are ``serialized``.
+    None leaves the choice to the compiler: optimizer state is offloaded if remote memory exists;
+    accumulators and activations are offloaded if remote memory exists and batches are ``serialized``.
     """
     state = remote_memory if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
@@ -211,7 +212,7 @@ def resolve_offload(
 def check_weight_sharding(
     sharded: bool | None, offload_weights: bool | None, *, remote_memory: bool, stage: str
 ) -> None:
-    """Refuse to spread weights over replicas, of which ``stage`` has some, that are not offloaded.
+    """Refuse weights of ``stage`` sharded over replicas without offloading.
 
     Raises UnsupportedProgramError.
     """
@@ -231,10 +232,10 @@ def resolve_sharding(
     remote_memory: bool,
     serialized: bool,
 ) -> Offload:
-    """Return ``offload`` with the tensors that are sharded over replicas, from Graphcore's arguments.
+    """Add sharding over replicas to ``offload``, from Graphcore's arguments.
 
-    :func:`check_weight_sharding` has passed them. None shards weights where batches are ``serialized`` and there is
-    remote memory. One replica stores all by itself. Raises ProgramError for state that is not offloaded.
+    :func:`check_weight_sharding` has accepted the arguments. None shards weights if batches are ``serialized`` and
+    remote memory exists. A single replica stores all tensors. Raises ProgramError for sharded state without offloading.
     """
     if optimizer_state_sharding and not offload.weight_update_variables:
         raise ProgramError(
@@ -250,7 +251,7 @@ def resolve_sharding(
 
 
 def no_effect_in_inference(**options: bool | None) -> tuple[str, ...]:
-    """Return warnings, in Graphcore's words, about ``options`` that are set and that an inference pipeline has not."""
+    """Return warnings, with Graphcore's texts, about set ``options`` without effect in inference."""
     return tuple(
         f"{name} will have no effect since this pipeline is in inference." for name, chosen in options.items() if chosen
     )
@@ -259,7 +260,7 @@ def no_effect_in_inference(**options: bool | None) -> tuple[str, ...]:
 def no_effect_without_replicas(
     offload: Offload, optimizer_state_sharding: bool, weight_sharding: bool | None, offload_weights: bool | None
 ) -> tuple[str, ...]:
-    """Return warnings about storage that replicas would share, where there is one, or weights that none share."""
+    """Return warnings about sharding without several replicas, and about offloaded weights without sharding."""
     options = {
         "replicated_optimizer_state_sharding": optimizer_state_sharding,
         "replicated_weight_sharding": bool(weight_sharding),

@@ -1,4 +1,4 @@
-"""One operation of a pipeline: a pass of one computational stage over one micro-batch, printed as ``F1.3``."""
+"""Operations of a pipeline: passes of one computational stage over one micro-batch, printed as ``F1.3``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 
 class Pass(IntEnum):
-    """The passes of a stage over a micro-batch: a backward pass whole, or its two halves by themselves."""
+    """Kind of a stage's pass over a micro-batch; a backward pass may run whole or in two halves."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -18,7 +18,7 @@ class Pass(IntEnum):
 
     @property
     def letter(self) -> str:
-        """The first letter of its name, as in ``F1.3``."""
+        """First letter of the name, as in ``F1.3``."""
         return self.name[0]
 
 
@@ -27,7 +27,7 @@ _TEXT: Final = re.compile(r"([FBRIW])(\d+)\.(\d+)")
 
 
 def name_of(micro_batch: int, segments: int = 1) -> str:
-    """Return the name of a micro-batch, or of its segment, where each has several.
+    """Return the name of a micro-batch, or of a segment if micro-batches have several.
 
     >>> name_of(3), name_of(3, segments=2)
     ('3', '1-1')
@@ -43,16 +43,16 @@ class Op(NamedTuple):
     micro_batch: int
 
     def __str__(self) -> str:
-        """Return the grid notation, ``F1.3`` for the forward of stage 1 on micro-batch 3."""
+        """Return the grid notation: ``F1.3`` is stage 1's forward pass on micro-batch 3."""
         return self.text()
 
     def text(self, segments: int = 1) -> str:
-        """Return the same with the name of a segment of its micro-batch, as in ``F1.1-0``, where there are several."""
+        """Return the grid notation, with the segment's name for several segments: ``F1.1-0``."""
         return f"{self.kind.letter}{self.stage}.{name_of(self.micro_batch, segments)}"
 
     @classmethod
     def parse(cls, text: str) -> Op:
-        """Read the grid notation back; raises ValueError for anything else."""
+        """Parse the grid notation; raises ValueError for other text."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError(f"expected an operation such as F1.3, B0.0, R2.5, I1.3 or W1.3, got {text!r}")

@@ -1,8 +1,7 @@
-"""The Order: which passes each IPU runs, one after the other, with no copies and no durations.
+"""The Order: sequence of passes on each IPU, without copies and durations.
 
-An Order is data. Its passes are integer columns, so that an Order of a hundred
-thousand passes costs what its numbers cost. How IPUs wait for each other is not
-its business: a lowering makes a :class:`~ipusim.pipeline.plan.Plan` of it.
+An Order is data with integer columns, so an Order of a hundred thousand passes is cheap. Synchronisation is not part of
+an Order: a lowering turns an Order into a :class:`~ipusim.pipeline.plan.Plan`.
 """
 
 from __future__ import annotations
@@ -21,56 +20,55 @@ from ipusim.pipeline.instructions import Table
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.shape import Mask, PlanShape
 
-#: The IPU behind the last row of a table.
+#: IPU number that ends a table.
 NOWHERE: Final = -1
-#: What no number of a pass reaches.
+#: Upper bound of numbers in a pass.
 _MOST: Final = 1 << 62
-#: Columns of an Order's table, and of one whose passes have time-steps.
+#: Columns of an Order's table, without and with time-steps.
 COLUMNS: Final = ("ipu", "kind", "stage", "micro_batch")
 TIMED_COLUMNS: Final = ("time_step", *COLUMNS)
 
 
 class CopyRule(Enum):
-    """Which inter-IPU copies follow a time-step in lock-step."""
+    """Rule for inter-IPU copies after a time-step in lock-step."""
 
     #: One merged copy of all stages' outputs after every time-step, full or empty (Grouped, Interleaved):
     #: Graphcore's compiler never masks these copies.
     MERGED = "merged"
-    #: The copy of the stage that ran, alone, and a synchronisation after every stage (Sequential).
+    #: A single copy of the stage that ran, and a synchronisation after every stage (Sequential).
     EACH_STAGE = "each stage"
-    #: A copy and a synchronisation only where a tensor crosses to another IPU (sharding; one IPU).
+    #: A copy and a synchronisation only if a tensor crosses to another IPU (sharding; one IPU).
     CROSSING = "crossing"
 
 
 class Edge(NamedTuple):
-    """A tensor's way from one step of a micro-batch's life to the next: steps count 0..S-1."""
+    """Transfer of a tensor from one step of a micro-batch's life to the next: steps count 0..S-1."""
 
     source_step: int
     target_step: int
 
 
 class Order:
-    """The passes of one execution of a pipeline, of each IPU in the order in which it runs them; read-only.
+    """Passes of a pipeline execution, per IPU in order of execution; read-only.
 
     Attributes:
-        schedule: name of the schedule that laid it out.
+        schedule: name of the schedule.
         shape: mapping, count, training or inference, recomputation.
-        offsets: the time-step at which each of the V overlapping micro-batches starts; empty for an Order that was not
-            laid out by them.
-        emitted: time-steps that the compiler emits, the empty ones at the end included; None without time-steps.
+        offsets: start time-step of each of the V overlapping micro-batches; empty for schedules without offsets.
+        emitted: number of time-steps emitted by the compiler, trailing empty ones included; None without time-steps.
         fifo_depths: depth of each stage's activation FIFO, in micro-batches; () in inference.
-        copy_rule: which copies follow a time-step, where IPUs run in lock-step.
-        repeats: of each IPU the first of its passes that repeats itself as whole periods of the Order do, and the one
-            behind the last, where that was found in the Order; else None.
-        joined: bool, shape (passes,): whether a pass runs in one slot with the next one of its IPU, a composite pass.
-            Both begin when what either needs is there, and hand on what they have made when both have ended.
-        places: of passes that were read in a file where they stand there, in words; else none.
+        copy_rule: rule for copies after a time-step, in lock-step.
+        repeats: for each IPU, begin and end of its periodic passes, where whole periods of the Order repeat; None if
+            not searched.
+        joined: bool, shape (passes,): whether a pass shares a slot with the next pass of its IPU, as a composite pass.
+            Joined passes begin when inputs of both have arrived, and send results when both have ended.
+        places: position in a file, in words, of each pass read from a file; else empty.
         table: int64, shape (passes, 5), the columns of TIMED_COLUMNS, sorted by time-step and IPU; without
-            time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Otherwise rows are in the order
-            in which they run.
+            time-steps shape (passes, 4), the columns of COLUMNS, sorted by IPU. Rows of equal time-step and IPU are in
+            order of execution.
 
     Raises:
-        PlanError: for a header or a table that no Order has, naming the argument.
+        PlanError: for an invalid header or table, naming the argument.
 
     Example:
         >>> from ipusim import Order, Shape
@@ -94,13 +92,12 @@ class Order:
         joined: Mask | None = None,
         places: Mapping[Op, str] | None = None,
     ) -> None:
-        """Take ``table`` in the order of execution; it has time-steps where ``emitted`` is given.
+        """Sort ``table``, given in order of execution; the table has time-steps if ``emitted`` is given.
 
-        ``joined`` is by the rows of ``table``, and by default False for each.
-
-        ``fifo_depths`` are by default as deep as the order needs: what a stage keeps at most, but for the one
-        micro-batch that lies in its own buffer.
-        Raises PlanError for a header or a table that no Order has, naming the argument.
+        ``joined`` has a bool per row of ``table``; the default is False.
+        ``fifo_depths`` default to minimum depths: maximum number of micro-batches kept by a stage, minus one in the
+        stage's own buffer.
+        Raises PlanError for an invalid header or table, naming the argument.
         """
         columns = COLUMNS if emitted is None else TIMED_COLUMNS
         table = np.asarray(table)
@@ -139,15 +136,15 @@ class Order:
         joined: Container[Op] = (),
         places: Mapping[Op, str] | None = None,
     ) -> Order:
-        """Return the Order of the passes of each IPU.
+        """Create an Order from the passes of each IPU.
 
         Args:
             schedule: name of the schedule.
             shape: stages, their IPUs and micro-batches.
-            passes: by the number of an IPU, its passes one after the other: texts such as ``F1.3``, the forward pass of
+            passes: passes by IPU number, in order of execution: texts such as ``F1.3``, the forward pass of
                 stage 1 on micro-batch 3, ``B1.3`` backward, ``I1.3`` and ``W1.3`` its halves; or Ops.
             joined: passes that share a slot with the next pass of the same IPU.
-            places: of passes of a file, where they stand in it.
+            places: positions in a file, for passes read from a file.
 
         Returns:
             The Order, which :func:`ipusim.show` prints.
@@ -165,7 +162,7 @@ class Order:
         return cls(schedule, shape, table=table, joined=in_one_slot, places=places)
 
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
-        """Return the same Order with FIFOs of other depths.
+        """Return a copy of the Order with other FIFO depths.
 
         Args:
             fifo_depths: depth for each stage, in micro-batches.
@@ -178,7 +175,7 @@ class Order:
         return order
 
     def __eq__(self, other: object) -> bool:
-        """Compare everything that an Order says."""
+        """Compare two Orders by contents."""
         if not isinstance(other, Order):
             return NotImplemented
         same = np.array_equal(self.table, other.table) and np.array_equal(self.joined, other.joined)
@@ -190,24 +187,24 @@ class Order:
         return (self.schedule, self.shape, self.offsets, self.emitted, self.fifo_depths, self.copy_rule)
 
     def __repr__(self) -> str:
-        """Name the schedule and the size."""
+        """Return schedule and size."""
         steps = "" if self.emitted is None else f" in {self.emitted} time-steps"
         return f"<Order {self.schedule}: {len(self.table)} passes{steps}>"
 
     @property
     def slots(self) -> Iterator[range]:
-        """The rows of each slot in turn: of one pass, or of those that are joined."""
+        """Rows slot by slot: a single pass, or several joined passes."""
         begins = np.flatnonzero(np.r_[True, ~self.joined[:-1]]).tolist() if len(self.joined) else []
         return itertools.starmap(range, itertools.pairwise([*begins, len(self.joined)]))
 
     @property
     def passes(self) -> Table:
-        """The columns of COLUMNS alone, shape (passes, 4)."""
+        """Table with columns COLUMNS only, shape (passes, 4)."""
         return self.table[:, -len(COLUMNS) :]
 
 
 def _row(ipu: Any, op: Any) -> tuple[int, ...]:
-    """Return the row of a pass, which is an Op or its text; raises PlanError for anything else."""
+    """Return the row of a pass, given as an Op or text; raises PlanError for other values."""
     try:
         kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
     except (TypeError, ValueError) as error:
@@ -231,7 +228,7 @@ def _check_joined(joined: npt.NDArray[Any], rows: int, emitted: int | None) -> N
 
 
 def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
-    """Return the least depths of stages' FIFOs: the most micro-batches that each stores, but for one."""
+    """Return minimum FIFO depths of stages: maximum number of stored micro-batches, minus one."""
     if not shape.training:
         return ()
     _, kind, stage, micro_batch = passes.T
@@ -251,7 +248,7 @@ def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
 
 
 def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int) -> None:
-    """Refuse a malformed table of a user's schedule before anything else reads it; raises PlanError."""
+    """Refuse a malformed table of a user's schedule before further use; raises PlanError."""
     if not table.size:
         return
     if table.ndim != 2 or table.shape[1] != len(columns) or table.dtype.kind not in "iu":
@@ -280,7 +277,7 @@ def _check_header(
         whole = isinstance(numbers, tuple) and all(_is_whole(number) for number in numbers)
         if not whole or min(numbers, default=0) < 0:
             raise PlanError(f"{name}: expected a tuple of whole numbers from 0 up, got {numbers!r}")
-    # A time-step for each pass is the slowest order; the compiler's empty ones behind it are at most S + 2.
+    # The slowest order has a time-step for each pass; the compiler appends at most S + 2 empty ones.
     passes = max(shape.passes, rows)
     most = passes + shape.steps + 2
     if emitted is not None and (not _is_whole(emitted) or not 0 <= emitted <= most):

@@ -1,4 +1,4 @@
-"""The Plan: per IPU, a list of instructions; how IPUs wait for each other is in it, how long is not."""
+"""The Plan: a list of instructions per IPU, with synchronisation and without durations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ipusim.pipeline.shape import Column, PlanShape
 
 
 class Sync(StrEnum):
-    """How IPUs wait for each other.
+    """Synchronisation mode of IPUs.
 
     Attributes:
-        meets: whether all meet after each time-step, and copy everything at once; else each tensor goes by itself.
+        meets: True if all IPUs meet after each time-step and copy tensors together; False if tensors go separately.
 
     Example:
         >>> from ipusim.api import Sync
@@ -31,30 +31,30 @@ class Sync(StrEnum):
     meets: bool
 
     def __new__(cls, name: str, meets: bool = False) -> Sync:
-        """Return a member that is ``name``."""
+        """Create a member with value ``name``."""
         member = str.__new__(cls, name)
         member._value_ = name
         member.meets = meets
         return member
 
-    #: All meet after each time-step, in one merged copy, as Poplar's programs do.
+    #: All IPUs meet after each time-step, in one merged copy, like Poplar programs.
     LOCK_STEP = "lock_step", True
-    #: An IPU goes on as soon as what it needs has come.
+    #: An IPU continues as soon as needed tensors have arrived.
     POINT_TO_POINT = "point_to_point", False
 
     @property
     def words(self) -> str:
-        """The mode in titles."""
+        """Mode as written in titles."""
         return self.value.replace("_", "-")
 
 
 def order_and_sync(schedule: str, sync: Sync) -> str:
-    """Return a schedule with its sync mode, as titles and tables have them: ``1f1b in point-to-point``."""
+    """Return a schedule with its sync mode for titles and tables: ``1f1b in point-to-point``."""
     return f"{schedule} in {sync.words}"
 
 
 def idealised(syncs: Iterable[Sync]) -> str:
-    """Return a sentence on the ideal machine of point-to-point for a text with runs of both sync modes.
+    """Return a sentence about idealised point-to-point, for runs of both sync modes.
 
     Args:
         syncs: modes of the runs.
@@ -68,19 +68,19 @@ def idealised(syncs: Iterable[Sync]) -> str:
 
 
 class Plan:
-    """One execution of a pipeline as instructions of each IPU; read-only.
+    """A pipeline execution as instructions per IPU; read-only.
 
     Args:
-        make: gives the instructions when they are first asked for.
-        count_waiting: gives what :attr:`waiting` is; None in lock-step.
+        make: function that creates the instructions on first access.
+        count_waiting: function that creates :attr:`waiting`; None in lock-step.
 
     Attributes:
-        order: the passes that it was made of.
-        sync: how IPUs wait for each other.
-        emitted: time-steps, each with a meeting behind it; in point-to-point all is one, without a meeting.
+        order: Order of the passes.
+        sync: synchronisation mode.
+        emitted: number of time-steps, each followed by a meeting; point-to-point is one step without a meeting.
         table: the five columns below, shape (passes, 5).
-        time_step, ipu, kind, stage, micro_batch: int64 columns of the passes, a row each, sorted by time-step and
-            IPU; rows of one time-step and IPU run in row order. In point-to-point there are no time-steps (-1),
+        time_step, ipu, kind, stage, micro_batch: int64 columns of the passes, one row per pass, sorted by time-step and
+            IPU; rows of one time-step and IPU run in row order. In point-to-point, time-steps are -1,
             and rows are sorted by IPU.
 
     Example:
@@ -121,37 +121,37 @@ class Plan:
 
     @cached_property
     def instructions(self) -> Table:
-        """int64, shape (instructions, 5), the columns of instructions.COLUMNS, by IPU and in the order of running."""
+        """int64, shape (instructions, 5), columns of instructions.COLUMNS, by IPU and in order of execution."""
         made = self._make()
         made.flags.writeable = False
         return made
 
     def instructions_of(self, code: int) -> Counter[int]:
-        """Return how many instructions of a code each stage has.
+        """Count instructions of a code for each stage.
 
         Args:
-            code: of the instructions, as :class:`Code` numbers it.
+            code: code of the instructions, see :class:`Code`.
 
         Returns:
-            A count for each stage; those of stage -1 belong to no stage.
+            Count by stage; stage -1 counts instructions without a stage.
         """
         table = self.instructions
         return Counter(table[table[:, COLUMNS.index("code")] == code, COLUMNS.index("stage")].tolist())
 
     @cached_property
     def waiting(self) -> Mapping[tuple[int, int], int]:
-        """Of each stage and its neighbour, the most tensors that may wait for it there; empty in lock-step: one."""
+        """Maximum number of waiting tensors by (source stage, target stage); empty in lock-step, where it is 1."""
         return {} if self._count_waiting is None else self._count_waiting()
 
     def with_buffers(self, waiting: Mapping[tuple[int, int], int], fifo_depths: tuple[int, ...]) -> Plan:
-        """Return the Plan with other depths of buffers: those of the longer Plan that it stands for.
+        """Return the Plan with buffer depths of the longer Plan that this one represents.
 
         Args:
-            waiting: tensors that wait at most, by source stage and target stage.
-            fifo_depths: of each stage's activation FIFO, in micro-batches.
+            waiting: maximum number of waiting tensors, by source stage and target stage.
+            fifo_depths: depth of each stage's activation FIFO, in micro-batches.
 
         Returns:
-            The same Plan otherwise.
+            A Plan with equal instructions.
         """
         return Plan(
             self.order.with_fifo_depths(fifo_depths),
@@ -163,7 +163,7 @@ class Plan:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Compare everything that a Plan says."""
+        """Compare two Plans by contents."""
         if not isinstance(other, Plan):
             return NotImplemented
         return (self.order, self.sync, self.emitted) == (other.order, other.sync, other.emitted) and np.array_equal(
@@ -173,7 +173,7 @@ class Plan:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Name the schedule and the size."""
+        """Return schedule, mode and size."""
         return f"<Plan {order_and_sync(self.schedule, self.sync)}: {len(self.table)} passes, {self.emitted} time-steps>"
 
     @property
@@ -183,12 +183,12 @@ class Plan:
 
     @property
     def shape(self) -> PlanShape:
-        """The shape that the schedule laid out."""
+        """Shape of the Order."""
         return self.order.shape
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The time-step at which each of the V overlapping micro-batches starts; empty where none were laid out."""
+        """Start time-step of each of the V overlapping micro-batches; empty without offsets."""
         return self.order.offsets
 
     @property
@@ -198,12 +198,12 @@ class Plan:
 
     @property
     def copy_rule(self) -> CopyRule:
-        """Which copies follow a time-step in lock-step."""
+        """Rule for copies after a time-step in lock-step."""
         return self.order.copy_rule
 
     @cached_property
     def overlap(self) -> int:
-        """The overlap length V; without offsets the most passes in a time-step, or the most micro-batches in flight."""
+        """Overlap length V; without offsets, maximum of passes in a time-step, or of micro-batches in flight."""
         if self.offsets:
             return len(self.offsets)
         if not self.sync.meets:
@@ -213,7 +213,7 @@ class Plan:
 
     @property
     def ipus(self) -> tuple[int, ...]:
-        """The IPUs that hold a stage, in rising order."""
+        """IPUs that hold a stage, ascending."""
         return tuple(sorted(set(self.shape.mapping)))
 
     def ops(self) -> Iterator[tuple[int, int, Op]]:
@@ -222,18 +222,18 @@ class Plan:
             yield time_step, ipu, Op(Pass(kind), stage, micro_batch)
 
     def cells(self) -> dict[tuple[int, int], list[Op]]:
-        """Return the operations of each (time-step, IPU) that has any, in order."""
+        """Return operations by (time-step, IPU), in order, without empty cells."""
         cells: dict[tuple[int, int], list[Op]] = {}
         for time_step, ipu, op in self.ops():
             cells.setdefault((time_step, ipu), []).append(op)
         return cells
 
     def edges(self) -> tuple[Edge, ...]:
-        """Return the way of every tensor from step to step, crossing IPUs or not."""
+        """Return all transfers between steps, within an IPU or between IPUs."""
         return tuple(Edge(step, step + 1) for step in range(self.shape.steps - 1))
 
     def listing(self) -> str:
-        """Return the instructions as text, a line an IPU: ``IPU 0: infeed 0; F0.0; meet; ...``."""
+        """Format the instructions, a line per IPU: ``IPU 0: infeed 0; F0.0; meet; ...``."""
         lines = []
         for ipu, rows in groupby(self.instructions.tolist(), key=lambda row: row[0]):
             lines.append(f"IPU {ipu}: " + "; ".join(text_of(*row[1:]) for row in rows))

@@ -1,4 +1,4 @@
-"""A pipeline program: what runs, where, how often and under which schedule; nothing about time."""
+"""A pipeline program: stages, places, repetitions and schedule, without time."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from ipusim.pipeline.offload import MovedActivations, Offload
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.shape import PlanShape
 
-#: What a composite pass takes: all of its passes one after the other, the longer of forward and backward, or cycles.
+#: Duration of a composite pass: sum of its passes, maximum of forward and backward, or a number of cycles.
 Overlapped = Literal["sum", "max"] | int
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class PipelineProgram:
-    """A pipeline: its stages, their places, the schedule and the feeds.
+    """A pipeline: its stages, their places, schedule and feeds.
 
     Attributes:
         stages: profile of each computational stage, in order.
         shape: mapping, gradient accumulation count, training or inference.
         schedule: name of a registered schedule, such as ``grouped``.
-        repeat_count: executions of the pipeline in one step, each followed by one weight update.
-        reduction: how the gradients of the micro-batches are accumulated.
-        infeed, outfeed: the host queues.
-        micro_batch_size: samples in one micro-batch.
-        sync_replicas_independently: whether all replicas meet before a weight update alone, as Graphcore has it.
-        overlap_copies: whether an IPU computes on while what it has sent in point-to-point is on its way.
-        overlapped: what a composite pass takes, forward of some stages in one slot with backward of others.
-        sums_gradients: whether replicas sum up their gradients before each weight update.
-        sum_buffer_bytes: least bytes of an IPU's gradients in a sum of replicas; None for one sum of all IPUs.
-        sums_over_hosts: whether hosts do, before it; else what they do themselves with gradients does.
-        has_synthetic_data: whether feeds, tables and host calls are left out, by ``use_synthetic_data``.
-        learns_for_free: whether tables on the host learn that cost no time, as with synthetic data.
-        name: the program's name in files and charts.
-        offload: what lies in Streaming Memory.
+        repeat_count: pipeline executions in one step, each followed by one weight update.
+        reduction: accumulation of gradients over micro-batches.
+        infeed, outfeed: host queues.
+        micro_batch_size: samples per micro-batch.
+        sync_replicas_independently: whether replicas meet only before a weight update, as in Graphcore's option.
+        overlap_copies: whether an IPU computes during its own sends in point-to-point.
+        overlapped: duration of a composite pass, with forward of some stages and backward of others in one slot.
+        sums_gradients: whether replicas sum up gradients before each weight update.
+        sum_buffer_bytes: minimum bytes of an IPU's gradients in a sum of replicas; None for a single joint sum.
+        sums_over_hosts: whether hosts sum up gradients first; if False, hosts process gradients themselves.
+        has_synthetic_data: whether feeds, tables and host calls are omitted, by ``use_synthetic_data``.
+        learns_for_free: whether host tables learn at no cost, as with synthetic data.
+        name: name of the program in files and charts.
+        offload: location of variables outside of IPUs.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -73,7 +73,7 @@ class PipelineProgram:
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        """Whether any stage states its memory; stages given by cycles alone may not."""
         return any(
             stage.parameter_bytes or stage.stash_bytes or stage.state_bytes or stage.untrained_bytes
             for stage in self.stages
@@ -81,7 +81,7 @@ class PipelineProgram:
 
     @cached_property
     def moved_activations(self) -> MovedActivations | None:
-        """The activations that are moved, with the stages that keep any bytes; None without such stages."""
+        """Moved activations, restricted to stages that keep any bytes; None without such stages."""
         moved = self.offload.moved
         chosen = () if moved is None else range(self.shape.stages) if moved.stages is None else moved.stages
         stages = tuple(stage for stage in chosen if self.saved_bytes(stage))
@@ -89,50 +89,50 @@ class PipelineProgram:
 
     @property
     def updated_variables(self) -> int:
-        """The variables that a weight update changes, of all stages whose update is counted from layers."""
+        """Number of variables changed by weight updates that are counted from layers."""
         return sum(0 if isinstance(stage.update, int) else len(stage.update) for stage in self.stages)
 
     def recomputes_inside(self, stage: int) -> bool:
-        """Return whether the backward pass of ``stage`` computes activations again.
+        """Tell whether the backward pass of ``stage`` recomputes activations.
 
         Args:
-            stage: the stage's number.
+            stage: number of the stage.
 
         Returns:
-            Whether it does; in the last stage up to a checkpoint.
+            True for inline recomputation; in the last stage up to a checkpoint.
         """
         shape = self.shape
         by_itself = shape.training and self.stages[stage].recompute is not None
         return shape.recompute_inline and (shape.recomputes(stage) or by_itself)
 
     def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
-        """Return the collectives of a pass of ``stage``, in their order.
+        """Return the collectives of a pass of ``stage``, in order.
 
         Args:
-            kind: of the pass, as :class:`Pass` numbers it.
-            stage: the stage's number.
+            kind: kind of pass, see :class:`Pass`.
+            stage: number of the stage.
 
         Returns:
-            Collective calls of one micro-batch; none where the pass has none.
+            Collective calls of one micro-batch; empty for a pass without collectives.
         """
         profile = self.stages[stage]
         return self._of_pass(kind, stage, profile.forward_collectives, profile.backward_collectives)
 
     def host_calls(self, kind: int, stage: int) -> tuple[HostCall, ...]:
-        """Return the host calls of a pass of ``stage``, in their order.
+        """Return the host calls of a pass of ``stage``, in order.
 
         Args:
-            kind: of the pass, as :class:`Pass` numbers it.
-            stage: the stage's number.
+            kind: kind of pass, see :class:`Pass`.
+            stage: number of the stage.
 
         Returns:
-            Host calls of one micro-batch; none where the pass has none.
+            Host calls of one micro-batch; empty for a pass without host calls.
         """
         profile = self.stages[stage]
         return self._of_pass(kind, stage, profile.forward_host_calls, profile.backward_host_calls)
 
     def _of_pass(self, kind: int, stage: int, forward: tuple[T, ...], backward: tuple[T, ...]) -> tuple[T, ...]:
-        """Return a pass's calls, of those of the forward and the backward pass of its stage."""
+        """Select the calls of a pass from the stage's calls."""
         match kind:
             case Pass.BACKWARD | Pass.INPUT_GRADIENT:
                 return (*(forward if self.recomputes_inside(stage) else ()), *backward)
@@ -145,7 +145,7 @@ class PipelineProgram:
         """Return the bytes that ``stage`` keeps of a micro-batch for its backward pass.
 
         Args:
-            stage: the stage's number.
+            stage: number of the stage.
 
         Returns:
             Bytes; 0 in inference.
@@ -160,11 +160,11 @@ class PipelineProgram:
     def sent_bytes(self, source: int, target: int) -> int:
         """Return the bytes that stage ``source`` sends to its neighbour ``target`` for each micro-batch.
 
-        Forward its output, labels included while they travel on. Backward the gradient of its input,
-        of which concurrent stages get a part each, in proportion to what they had put out.
+        Forward sends carry the output, with labels while still needed. Backward sends carry the gradient of
+        the input; concurrent stages each receive a part in proportion to their outputs.
 
         Args:
-            source, target: numbers of neighbouring stages; backward where ``target`` is the smaller one.
+            source, target: numbers of neighbouring stages; backward if ``target`` is the smaller number.
 
         Returns:
             Bytes of one micro-batch.
@@ -180,7 +180,7 @@ class PipelineProgram:
 
     @property
     def outfeed_elements(self) -> OutfeedElements:
-        """Elements that the outfeed sends, of every micro-batch or the last of a step, each segment by itself."""
+        """Elements of the outfeed, for every micro-batch or the last of a step; segments are separate."""
         count = self.shape.micro_batches
         if self.outfeed.mode == "ALL":
             return OutfeedElements(range(count), 1, self.outfeed.accumulate)

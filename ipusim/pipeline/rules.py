@@ -1,7 +1,7 @@
-"""Graphcore's own rules for the arguments of a pipeline, with Graphcore's own message texts.
+"""Graphcore's rules for the arguments of a pipeline, with Graphcore's message texts.
 
-Texts and order are those of ``pipelining_ops.pipeline``, of ``IPUInfeedQueue`` and
-``IPUOutfeedQueue``, and of the compiler's ``pipeline_visitor`` in Graphcore's TensorFlow.
+Texts and order follow ``pipelining_ops.pipeline``, ``IPUInfeedQueue`` and
+``IPUOutfeedQueue``, and the compiler's ``pipeline_visitor`` in Graphcore's TensorFlow.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _INTERLEAVED_NAME: Final = "Recompute_and_backpropagate_interleaved"
 
 
 def check_stages(stages: int) -> None:
-    """Refuse fewer than two stages, concurrent ones counted as one; raises ProgramError."""
+    """Refuse fewer than two stages, with concurrent stages counted as one; raises ProgramError."""
     if stages < 2:
         raise ProgramError("Pipeline requires at least two computational stages.")
 
 
 def check_mapping(mappings: int, stages: int) -> None:
-    """Refuse a device mapping that is not as long as the list of stages; raises ProgramError."""
+    """Refuse a device mapping of wrong length; raises ProgramError."""
     if mappings != stages:
         raise ProgramError(f"Each stage must be mapped to an IPU: {mappings} mappings != {stages} stages")
 
 
 def check_concurrent(stages: int, devices: int | None) -> None:
-    """Refuse concurrent stages that are not mapped to a list of as many IPUs, None for no list; raises ProgramError."""
+    """Refuse concurrent stages without a list of as many IPUs, None for no list; raises ProgramError."""
     if devices is None:
         raise ProgramError(
             "When the pipeline stage is a list of functions, the device mapping must also be a list of device IDs."
@@ -67,7 +67,7 @@ def check_concurrent(stages: int, devices: int | None) -> None:
 
 
 def check_stage_options(name: str, count: int, stages: int) -> None:
-    """Refuse a list ``name`` of stage options that is not as long as the list of stages; raises ProgramError."""
+    """Refuse a list ``name`` of stage options of wrong length; raises ProgramError."""
     if count != stages:
         raise ProgramError(
             f"{name} must be a list or a tuple of PipelineStageOptions objects of length {stages} (same number as the "
@@ -76,7 +76,7 @@ def check_stage_options(name: str, count: int, stages: int) -> None:
 
 
 def check_serialization(iterations: int, reduction: str) -> None:
-    """Refuse batch serialization with gradients that are not simply added; raises ProgramError."""
+    """Refuse batch serialization with a gradient reduction other than SUM; raises ProgramError."""
     if iterations != 1 and reduction != "SUM":
         raise ProgramError(
             "batch_serialization_iterations != 1 is only supported when reduction_method is "
@@ -93,16 +93,16 @@ def check_serialized(iterations: int, mapping: Sequence[int]) -> None:
 
 
 def check_not_serialized(iterations: int) -> None:
-    """Refuse batch serialization under a schedule that does not have it; raises UnsupportedProgramError."""
+    """Refuse batch serialization under a schedule without support for it; raises UnsupportedProgramError."""
     if iterations > 1:
         raise UnsupportedProgramError("Batch serialization is only supported with the `Sequential` schedule.")
 
 
 def check_interleaved(mapping: Sequence[Sequence[int]], training: bool, schedule: str = "interleaved") -> None:
-    """Refuse training with several stages on one IPU, as Graphcore's Interleaved does; raises UnsupportedProgramError.
+    """Refuse training with several stages on one IPU, like Graphcore's Interleaved; raises UnsupportedProgramError.
 
-    ``mapping`` are the IPUs of each stage, several for concurrent ones. Graphcore's compiler has all
-    concurrent stages on one device of their own, so that there can be no two of them either.
+    ``mapping`` lists the IPUs of each stage, several for concurrent stages. Graphcore's compiler puts all concurrent
+    stages on one virtual device, so two groups of concurrent stages are refused as well.
     """
     ipus = [ipu for ipus_of in mapping for ipu in ipus_of]
     concurrent = sum(len(ipus_of) > 1 for ipus_of in mapping)
@@ -114,12 +114,11 @@ def check_interleaved(mapping: Sequence[Sequence[int]], training: bool, schedule
 
 
 def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
-    """Return the recomputation mode that a schedule with these ``modes``, its own choice first, uses for ``mode``.
+    """Resolve the recomputation ``mode`` for a schedule with supported ``modes``, its default first.
 
-    A schedule without any leaves Auto as it is, which recomputes nothing.
+    Auto stays Auto, without recomputation, for a schedule without modes.
 
-    Raises UnsupportedProgramError for a mode that the schedule does not have, as
-    the compiler does whether or not recomputation is allowed.
+    Raises UnsupportedProgramError for an unsupported mode, as in Graphcore's compiler also without recomputation.
     """
     if mode == "Auto":
         return modes[0] if modes else "Auto"
@@ -132,7 +131,7 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
 
 
 def check_recomputation(allowed: bool, modes: tuple[str, ...], schedule: str) -> None:
-    """Refuse recomputation under a schedule that has no mode of it; raises UnsupportedProgramError."""
+    """Refuse recomputation under a schedule without a recomputation mode; raises UnsupportedProgramError."""
     if allowed and not modes:
         raise UnsupportedProgramError(
             f"Pipeline schedule {schedule.capitalize()} does not support recomputation of activations."
@@ -160,7 +159,7 @@ def check_buffer_depth(depth: int) -> None:
 
 
 def check_outfeed(*, training: bool, mask: bool, loss: bool, accumulate: bool, mode: str | None) -> None:
-    """Refuse what cannot be sent, where a ``mask`` is set, or no queue (``mode`` None); raises ProgramError."""
+    """Refuse invalid outfeed options, also without a queue (``mode`` None); raises ProgramError."""
     if mask and not training:
         raise ProgramError("An optimizer_function must be provided when outfeed_mask is set.")
     if loss and not training:
@@ -174,7 +173,7 @@ def check_outfeed(*, training: bool, mask: bool, loss: bool, accumulate: bool, m
 
 
 def check_outfeed_mask(mask: Sequence[bool], outputs: int) -> None:
-    """Refuse a mask that is not as long as the last stage's results; raises ProgramError."""
+    """Refuse a mask whose length differs from the number of results; raises ProgramError."""
     if len(mask) != outputs:
         raise ProgramError(
             f"The last computational stage has {outputs} outputs, but the `outfeed_mask` has elements {len(mask)} - "
@@ -191,10 +190,10 @@ def check_count_range(count: int) -> None:
 
 
 def check_count(count: int, overlap: int) -> None:
-    """Refuse a count that the overlap length does not divide, or below it; raises CountError.
+    """Refuse a count that is no positive multiple of the overlap length; raises CountError.
 
-    The multiple is checked first, as in Graphcore's compiler, so that the second
-    text appears for a count of 0 only.
+    As in Graphcore's compiler, the check for a multiple comes first, so the second
+    text appears only for a count of 0.
     """
     check_count_range(count)
     if count % overlap:
@@ -204,11 +203,11 @@ def check_count(count: int, overlap: int) -> None:
 
 
 def check_grouped_count(count: int, ipus: int, size: int) -> None:
-    """Refuse a count whose groups of micro-batches leave IPUs waiting for each other; raises CountError.
+    """Refuse a count whose groups of micro-batches cause IPUs to wait for each other; raises CountError.
 
-    Groups have ``size`` micro-batches, and the last one those that are left, which are none or at least as many as
-    ``ipus`` (Megatron-LM, forward_backward_pipelining_with_interleaving). For a size of 0 there are as many equal
-    groups as ``ipus`` go into the count, or one (torch.distributed.pipelining, ScheduleInterleaved1F1B).
+    Groups have ``size`` micro-batches; the last group has the remainder: zero, or at least
+    ``ipus`` (Megatron-LM, forward_backward_pipelining_with_interleaving). Size 0 means count // ``ipus`` equal
+    groups, or one (torch.distributed.pipelining, ScheduleInterleaved1F1B).
     """
     check_count_range(count)
     groups = max(1, count // ipus)
@@ -225,7 +224,7 @@ def _wrong_count(count: int, right: str) -> CountError:
 
 
 def check_main_cycles(count: int, pipeline_stages: int) -> None:
-    """Refuse a count below PopART's number of pipeline stages, with PopART's own text; raises CountError."""
+    """Refuse a count below PopART's number of pipeline stages, with PopART's text; raises CountError."""
     check_count_range(count)
     if count < pipeline_stages:
         raise CountError(
@@ -236,10 +235,10 @@ def check_main_cycles(count: int, pipeline_stages: int) -> None:
 
 
 def check_overlapped_count(count: int, overlap: int) -> None:
-    """Refuse a count that is too small for overlapped I/O, or that the overlap length does not divide.
+    """Refuse a count too small for overlapped I/O, or indivisible by the overlap length.
 
-    Graphcore's compiler checks the first alone, and then drops the micro-batches over a
-    multiple without a word (grouped_overlap_pipeline_visitor.cc); here they are refused.
+    Graphcore's compiler checks only the minimum, and silently drops micro-batches beyond a
+    multiple (grouped_overlap_pipeline_visitor.cc). ipusim refuses such counts.
     Raises CountError.
     """
     check_count_range(count)
@@ -251,7 +250,7 @@ def check_overlapped_count(count: int, overlap: int) -> None:
 
 
 def check_no_overlapped_io(overlapped_io: bool, schedule: str) -> None:
-    """Refuse I/O tiles under a schedule that does not overlap anything with them; raises UnsupportedProgramError."""
+    """Refuse I/O tiles under a schedule without overlapped I/O; raises UnsupportedProgramError."""
     if overlapped_io:
         raise UnsupportedProgramError(
             f"Input and output on I/O tiles are overlapped with computation by the schedule grouped only, not by "

@@ -1,4 +1,4 @@
-"""The shape of a plan: stages, the IPUs that run them, and micro-batches."""
+"""Shape of a plan: stages, their IPUs, and micro-batches."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from ipusim.base.errors import ProgramError
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.rules import check_mapping
 
-#: The device of concurrent stages in Graphcore's compiler: all IPUs.
+#: Device of concurrent stages in Graphcore's compiler: all IPUs.
 ALL_DEVICES: Final = -1
-#: A column of passes or of instructions, and which of their rows are picked.
+#: Column of passes or instructions, and mask of rows.
 Column = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanShape:
-    """Shape of a program, which decides the order of passes: stages, IPUs and micro-batches.
+    """Shape of a program, which determines the order of passes: stages, IPUs and micro-batches.
 
     Attributes:
-        mapping: the IPU (logical number) of each computational stage, in stage order; the parts of
-            concurrent stages count as stages of their own here.
-        micro_batches: those of one execution: in training the gradient accumulation count times
-            Graphcore's batch_serialization_iterations. Where micro-batches are in segments, these are what is counted
-            and numbered: segment s of micro-batch m is m x segments + s.
+        mapping: logical IPU of each computational stage, in stage order; parts of
+            concurrent stages count as separate stages.
+        micro_batches: number per execution: in training the gradient accumulation count times
+            Graphcore's batch_serialization_iterations. With segments, every segment counts and has a number:
+            segment s of micro-batch m is m x segments + s.
         training: whether backward passes and a weight update follow.
-        recompute: whether each stage but the last runs again in a pass of its own (RecomputeThenBackpropagate).
-        recompute_inline: whether it runs again inside its backward pass (RecomputeAndBackpropagateInterleaved).
-        overlapped_io: whether host copies run on tiles of their own beside the passes: an infeed one
-            time-step ahead of the pass that needs it, an outfeed one behind.
-        sizes: how many parts run in each step of a micro-batch's way forward: 1 for a stage, more for
-            concurrent stages; empty where there are none of these.
+        recompute: whether each stage but the last runs again in a separate pass (RecomputeThenBackpropagate).
+        recompute_inline: whether stages run again inside their backward pass (RecomputeAndBackpropagateInterleaved).
+        overlapped_io: whether host copies run on I/O tiles in parallel with passes: infeeds run a
+            time-step ahead of their pass, outfeeds a time-step behind.
+        sizes: number of parts in each forward step of a micro-batch: 1 for a stage, more for
+            concurrent stages; empty without concurrent stages.
         serialization: micro-batches that a stage runs in a row before the next stage begins (Graphcore's
-            batch_serialization_iterations); ``micro_batches`` is a multiple of it.
-        mirrored: whether each stage is there twice: micro-batches of odd numbers run on its second copy, which is on
-            the IPU of the stage that is as far from the other end of the pipeline.
-        segments: parts of a micro-batch along its sequence, each of which goes through the stages by itself.
-        group_size: micro-batches that a stage runs before the next stage of its IPU does; 0: as the schedule has it.
-        authors: whether the order is that of the authors' own code, where a schedule has another one as well.
+            batch_serialization_iterations); ``micro_batches`` is a multiple.
+        mirrored: whether stages have two copies: micro-batches of odd numbers run on the second copy, on
+            the IPU at equal distance from the other end of the pipeline.
+        segments: parts of a micro-batch along its sequence; each part goes through the stages separately.
+        group_size: micro-batches that a stage runs before the next stage of its IPU; 0 for the schedule's default.
+        authors: whether to use the order of the authors' code, for schedules with an alternative order.
 
     Raises:
         ProgramError: for sizes or copies that do not fit the mapping, and for both ways of recomputation at once.
@@ -92,25 +92,25 @@ class PlanShape:
 
     @cached_property
     def fewest_micro_batches(self) -> PlanShape:
-        """The shape with the fewest micro-batches: all that stages and prices depend on."""
+        """Shape with minimum micro-batches, sufficient for stages and prices."""
         return replace(self, micro_batches=self.serialization)
 
     @cached_property
     def copies(self) -> tuple[tuple[int, ...], ...]:
-        """The IPU of each stage in each copy of the pipeline; micro-batches go round the copies."""
+        """IPUs by copy of the pipeline and stage; micro-batches alternate between copies."""
         return (self.mapping, self.mapping[::-1]) if self.mirrored else (self.mapping,)
 
     @property
     def homes(self) -> tuple[tuple[int, int], ...]:
-        """Each stage with its IPU, copy by copy."""
+        """Pairs of stage and IPU, copy by copy."""
         return tuple(home for mapping in self.copies for home in enumerate(mapping))
 
     def ipu_of(self, stage: Column, micro_batch: Column) -> Column:
-        """Return the IPU that runs each stage on each micro-batch.
+        """Return the IPU of stages for given micro-batches.
 
         Args:
             stage: numbers of stages.
-            micro_batch: number of the micro-batch of each.
+            micro_batch: numbers of micro-batches.
 
         Returns:
             IPUs, in the shape of the arguments.
@@ -120,14 +120,14 @@ class PlanShape:
 
     @property
     def alike(self) -> tuple[tuple[int, ...], ...]:
-        """The IPUs that hold the same stages: each by itself, or two where there are two copies of each stage."""
+        """Groups of IPUs with equal stages: single IPUs, or pairs if each stage has two copies."""
         return tuple(sorted({tuple(sorted(set(ipus))) for ipus in zip(*self.copies, strict=True)}))
 
     def ipus_of(self, stage: int) -> tuple[int, ...]:
         """Return the IPUs that hold a stage.
 
         Args:
-            stage: its number.
+            stage: number of the stage.
 
         Returns:
             An IPU for each copy of the stage.
@@ -136,38 +136,38 @@ class PlanShape:
 
     @property
     def stages(self) -> int:
-        """The number of computational stages, each part of concurrent ones counted."""
+        """Number of computational stages; parts of concurrent stages count separately."""
         return len(self.mapping)
 
     @property
     def positions(self) -> int:
-        """The number of computational stages, N, where concurrent ones count as one."""
+        """Number of computational stages, N; concurrent stages count as one."""
         return len(self.sizes) or len(self.mapping)
 
     @cached_property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The stages that run in each step forward: one, or all parts of concurrent stages."""
+        """Stages by forward step: a single stage, or all concurrent parts."""
         ends = tuple(accumulate(self.sizes or (1,) * self.stages))
         return tuple(tuple(range(start, end)) for start, end in pairwise((0, *ends)))
 
     @cached_property
     def position_of(self) -> tuple[int, ...]:
-        """The step forward in which each stage runs."""
+        """Forward step of each stage."""
         return tuple(position for position, parts in enumerate(self.parts) for _ in parts)
 
     @property
     def steps(self) -> int:
-        """The steps of one micro-batch's life: 2N in training, N in inference."""
+        """Number of steps in a micro-batch's life: 2N in training, N in inference."""
         return 2 * self.positions if self.training else self.positions
 
     @property
     def passes(self) -> int:
-        """The passes of one execution: of every stage over every micro-batch, recomputations included."""
+        """Number of passes in one execution, recomputations included."""
         recomputations = self.stages - 1 if self.training and self.recompute else 0
         return self.micro_batches * (self.stages * (2 if self.training else 1) + recomputations)
 
     def step_of(self, kind: int, stage: int) -> int:
-        """Return the step of a pass: of the stage at position i, i is forward and 2N - 1 - i backward.
+        """Return the step of a pass: for a stage at position i, i forward and 2N - 1 - i backward.
 
         Args:
             kind: a :class:`~ipusim.pipeline.ops.Pass`.
@@ -183,16 +183,16 @@ class PlanShape:
         """Return the stages that run in a step of a micro-batch's life.
 
         Args:
-            step: its number, as :meth:`step_of` returns it.
+            step: step number, as returned by :meth:`step_of`.
 
         Returns:
-            Numbers of stages, several for concurrent ones.
+            Numbers of stages, several for concurrent stages.
         """
         return self.parts[step if step < self.positions else 2 * self.positions - 1 - step]
 
     @property
     def count(self) -> int:
-        """The number of whole micro-batches."""
+        """Number of whole micro-batches."""
         return self.micro_batches // self.segments
 
     def neighbours(self, stage: int, stride: int) -> tuple[int, ...]:
@@ -209,21 +209,21 @@ class PlanShape:
         return self.parts[position] if 0 <= position < self.positions else ()
 
     def recomputes(self, stage: int) -> bool:
-        """Tell whether a stage keeps its input and computes its activations again; never the last.
+        """Tell whether a stage keeps its input and recomputes its activations; False for the last stage.
 
         Args:
             stage: number of the stage.
 
         Returns:
-            True for a stage that recomputes.
+            True for recomputing stages.
         """
         return self.training and (self.recompute or self.recompute_inline) and stage < self.stages - 1
 
     @property
     def device_of_step(self) -> tuple[int, ...]:
-        """The IPU of each step: forward stages in order, then backward stages in reverse.
+        """IPU of each step: forward stages in order, then backward stages in reverse.
 
-        Concurrent stages are on ALL_DEVICES, which counts as just another IPU (Graphcore's compiler has -1 there).
+        Concurrent stages are on ALL_DEVICES, which counts as a separate IPU (-1 in Graphcore's compiler).
         """
         devices = tuple(self.mapping[parts[0]] if len(parts) == 1 else ALL_DEVICES for parts in self.parts)
         return devices + devices[::-1] if self.training else devices

@@ -1,4 +1,4 @@
-"""Time-steps for an Order that has none: each pass as early as its needs allow."""
+"""Assign the earliest time-steps to an Order without time-steps."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ipusim.pipeline.shape import Column, PlanShape
 
 
 def earliest(order: Order, *, one_at_a_time: bool) -> Column:
-    """Return the time-step of each of the Order's passes, in its rows' order, shape (passes,).
+    """Return the earliest time-step of each pass, in row order, shape (passes,).
 
-    A pass comes in a later time-step than all that it needs, and no earlier than what its IPU runs before it:
-    later, where IPUs run ``one_at_a_time``, or where the same pass of the same stage is there already. Passes that are
-    joined share one, unless one of them needs another. What waits for itself is put behind the rest, for the check to
-    find.
+    A pass runs in a later time-step than needed passes, and not before earlier passes of its IPU. Passes of one IPU
+    share a time-step unless ``one_at_a_time`` is set or the same kind of pass of the same stage is already in it.
+    Joined passes share a time-step unless one needs another. Passes in a circle of needs are placed at the end, and
+    the check of Plans reports them.
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     what = [*zip(kinds, stages, strict=True)]
-    made: dict[tuple[int, int], dict[int, int]] = {one: {} for one in what}  # in which time-step, by micro-batch
+    made: dict[tuple[int, int], dict[int, int]] = {one: {} for one in what}  # time-step by micro-batch
     makers = {one: [_made_by(made, *need) for need in needs(order.shape, *one)] for one in made}
     left: dict[int, list[range]] = {}
     for rows in _slots(order):
@@ -61,7 +61,7 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
 
 
 def _slots(order: Order) -> Iterator[range]:
-    """Yield the rows of each slot: one, or those of passes that are joined and do not need each other."""
+    """Yield the rows of each slot: one row, or several for joined passes without mutual needs."""
     for rows in order.slots:
         if len(rows) > 1 and _depend(order, rows):
             yield from (range(row, row + 1) for row in rows)
@@ -79,9 +79,9 @@ def _depend(order: Order, rows: range) -> bool:
 
 
 def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
-    """Return the passes (kind, stage) over the same micro-batch that a pass consumes something of.
+    """Return the passes (kind, stage) over the same micro-batch whose results a pass consumes.
 
-    BACKWARD stands for the whole pass, or for the half of it that gives the gradient of the input.
+    BACKWARD represents the whole pass, or its half with the gradient of the input.
     """
     if kind == Pass.FORWARD:
         return [(Pass.FORWARD, before) for before in shape.neighbours(stage, -1)]
@@ -96,6 +96,6 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
 def _made_by(
     made: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Return of ``made`` what a need is, and the half of a backward pass that stands for the whole one."""
+    """Return entries of ``made`` for a needed pass, and for its equivalent half."""
     half = made.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
     return made.get((kind, stage), {}), half

@@ -1,4 +1,4 @@
-"""A rule that a Plan breaks."""
+"""A violation of a Plan's rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: which, where (None: nowhere in the Plan), what would be right, and the passes that break it."""
+    """One broken rule: name, place (None if missing in the Plan), correct state in words, and offending passes."""
 
     rule: Rule
     time_step: int | None

@@ -1,7 +1,7 @@
-"""What IPUs wait for, checked on their instructions: whether it comes, and whether no IPU waits for itself.
+"""Check for missing tensors and circular waits, by instructions alone.
 
-Nothing here knows how Plans are made. A tensor that a pass makes is wanted by the passes that one micro-batch's
-life names; the graph of what follows on what, along each IPU and from each send to its receive, must have no circle.
+The checks do not depend on the code that makes Plans. The life of one micro-batch determines the passes that need a
+tensor. The graph of instructions, linked along each IPU and from each send to its receive, must have no circle.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SENDS: Final = (Code.SEND, Code.BLOCKING_SEND)
 
 
 def meetings(plan: Plan) -> list[Violation]:
-    """Return the IPUs that do not meet after each time-step, and passes that run in others than the Plan says."""
+    """Return IPUs that miss meetings, and passes in other time-steps than the Plan's."""
     ipu, code, _, _, number = plan.instructions.T
     meets = np.where(code == Code.MEET, number, 0)
     broken = []
@@ -42,14 +42,14 @@ def meetings(plan: Plan) -> list[Violation]:
 
 
 def waits(plan: Plan) -> list[Violation]:
-    """Return tensors awaited but never sent, tensors sent but never produced, and circles of waiting IPUs."""
+    """Return unsent tensors, unproduced tensors, misordered passes, and circles of waiting IPUs."""
     graph = _Graph(plan)
     broken = [*graph.unsent(), *graph.unordered()]
     return broken or (standstill(plan) if graph.circles() else [])
 
 
 def endings(plan: Plan) -> list[Violation]:
-    """Return the deadlock of IPUs that do not all come to the same meetings in the same order; mostly none."""
+    """Return the deadlock of IPUs with unequal sequences of meetings; usually empty."""
     ipu, code, *_, number = plan.instructions.T
     times = np.where(code == Code.MEET, number, 0)
     first = np.searchsorted(ipu, plan.ipus)
@@ -61,9 +61,9 @@ def endings(plan: Plan) -> list[Violation]:
 
 
 def feeds(plan: Plan) -> list[Violation]:
-    """Return forward passes without an element of the infeed, and results that are handed out before they are made.
+    """Return forward passes without an infeed element, and results sent before their pass.
 
-    An element that is taken a second time, or a result, is one for which the host would never come.
+    An infeed element or a result that occurs twice is a violation too, as the host would never serve it.
     """
     graph, broken = _Graph(plan), []
     last, count = plan.shape.stages - 1, plan.shape.micro_batches
@@ -75,7 +75,7 @@ def feeds(plan: Plan) -> list[Violation]:
     of = np.where(beside, graph.number, graph.micro)
     for stage, moved, number, before in ((0, taken, graph.micro, True), (last, handed_out, of, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
-        ran = np.full(count + 1, -1)  # by micro-batch, with one more that never runs
+        ran = np.full(count + 1, -1)  # by micro-batch; the additional entry never runs
         ran[graph.micro[passes]] = passes
         micro_batch = number[moved]
         at = ran[np.where((micro_batch >= 0) & (micro_batch < count), micro_batch, count)]
@@ -93,7 +93,7 @@ def feeds(plan: Plan) -> list[Violation]:
 
 
 class _Graph:
-    """The instructions of a Plan, and which must be behind which."""
+    """Instructions of a Plan, with required order."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, shape = plan, plan.shape
@@ -105,19 +105,19 @@ class _Graph:
         self.size = shape.stages * shape.micro_batches
 
     def _key(self, rows: Rows, back: npt.NDArray[np.bool_], stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return a number of each tensor: of a stage's output, or (``back``) of what it gives to the stage before."""
+        """Number each tensor: output of a stage, or (``back``) gradient for the previous stage."""
         shape = self.plan.shape
         key: npt.NDArray[np.int64] = (back * shape.stages + stage) * shape.micro_batches + self.micro[rows]
         return key
 
     def _first(self, rows: Rows, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return of each key the first of ``rows`` with it; -1 where there is none."""
+        """Return the first of ``rows`` for each key; -1 for unused keys."""
         first = np.full(2 * self.size, -1, np.int64)
         first[keys[::-1]] = rows[::-1]
         return first
 
     def _made(self) -> npt.NDArray[np.int64]:
-        """Return the pass that makes each tensor."""
+        """Return the producing pass of each tensor."""
         kind = self.code[self.passes]
         making = any_of(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
         rows = self.passes[making]
@@ -128,12 +128,12 @@ class _Graph:
         return self._first(rows, self._key(rows, self.number[rows] < self.stage[rows], self.stage[rows]))
 
     def _received(self) -> npt.NDArray[np.int64]:
-        """Return the key of what each receive waits for."""
+        """Return the key of each receive's tensor."""
         rows = self.receive
         return self._key(rows, self.number[rows] > self.stage[rows], self.number[rows])
 
     def _taken(self) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """Return the passes that take what another stage has made, and its key."""
+        """Return the passes that consume another stage's tensor, and keys of the tensors."""
         kind, last = self.code[self.passes], self.plan.shape.stages - 1
         stage = self.stage[self.passes]
         forward = (kind == Pass.FORWARD) & (stage > 0)
@@ -147,13 +147,13 @@ class _Graph:
         return text_of(*self.plan.instructions[row, 1:].tolist())
 
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
-        """Return a rule broken by the instruction of ``row``."""
+        """Return a violation by the instruction of ``row``."""
         code, stage, micro_batch = (int(column[row]) for column in (self.code, self.stage, self.micro))
         ops = (Op(Pass(code), stage, micro_batch),) if code < PASSES else ()
         return Violation(rule, None, int(self.ipu[row]), text, ops)
 
     def unsent(self) -> list[Violation]:
-        """Return sends before the pass that makes a tensor, receives without a send, and passes before their tensor."""
+        """Return sends and passes before their tensor exists, and receives without a send."""
         broken = []
         made, sent = self._made(), self._sent()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])
@@ -204,7 +204,7 @@ class _Graph:
         return broken
 
     def circles(self) -> bool:
-        """Whether instructions follow on themselves, along IPUs and from sends to their receives."""
+        """Tell whether links along IPUs and from sends to receives form a circle."""
         sent = self._sent()[self._received()]
         columns = (self.ipu[self.receive], self.receive, self.ipu[sent], sent)
         return not all_end(zip(*(column.tolist() for column in columns), strict=True))

@@ -1,6 +1,6 @@
-"""Pipeline schedules: each is a function from a program's shape to an Order, found by name in the registry.
+"""Pipeline schedules: functions from a program's shape to an Order, registered by name.
 
-As ``schedules`` of :mod:`ipusim.api` this room offers the registry, and schedules of files.
+As ``schedules`` of :mod:`ipusim.api` this package offers the registry, and schedules from files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""Breadth first: an IPU runs all micro-batches through one of its stages before the first through its next.
+"""Breadth first: an IPU runs every micro-batch through a stage before its next stage.
 
 Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
-takes micro-batches backward from the last one, as here. Its ramps are those of interleaved 1F1B, one stage of an IPU
-long, but an IPU keeps all micro-batches; what it gains is that the gradients of a stage are complete early.
+also takes micro-batches backward from the last one. Ramps are as short as in interleaved 1F1B, one stage of an IPU, but
+an IPU keeps all micro-batches. The advantage: gradients of a stage are complete early.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from ipusim.schedules.chunks import ChunkPass, chunks_of, ranked_order
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order.
+    """Lay out the Order.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1, and UnsupportedProgramError unless
-    a micro-batch goes round all IPUs in one order, equally often.
+    a micro-batch visits all IPUs in one cyclic order, equally often.
     """
     return ranked_order("breadth_first", shape, chunks_of, lambda _rank, _ipus, chunks: _passes(shape, chunks))
 

@@ -1,7 +1,7 @@
-"""Chimera: two copies of the pipeline in opposite directions, each of which works where the other would wait.
+"""Chimera: two copies of the pipeline in opposite directions, each filling the other's idle time.
 
-Li and Hoefler, Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021. Half of
-as many micro-batches as there are IPUs come from either end; their passes never fall together. More of them are
+Li and Hoefler, Chimera: Efficiently Training Large-Scale Neural Networks with Bidirectional Pipelines, SC 2021. With N
+IPUs, N / 2 micro-batches enter from either end, and their passes never collide. Further groups of N micro-batches are
 appended ("direct concatenation").
 """
 
@@ -17,12 +17,12 @@ from ipusim.schedules.chunks import ChunkPass, mirrored_chunks_of, order_of
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; stages that follow each other on an IPU run as one.
+    """Lay out the Order; adjacent stages of an IPU form a chunk.
 
-    An IPU keeps from N / 2 + 1 (at the ends) to N micro-batches (in the middle) of N IPUs.
+    Of N IPUs, outer IPUs keep N / 2 + 1 micro-batches, and inner IPUs up to N.
 
     Raises ProgramError for fewer than two stages, CountError for a count that is no multiple of the IPUs and
-    UnsupportedProgramError for stages that have no mirror image.
+    UnsupportedProgramError for stages without a mirror image.
     """
     check_stages(shape.positions)
     chunks = mirrored_chunks_of(shape, "chimera")
@@ -34,7 +34,7 @@ def order(shape: PlanShape) -> Order:
 
 
 def _passes(rank: int, ipus: int, count: int) -> list[ChunkPass]:
-    """Return the passes of the ``rank``-th of ``ipus`` by their slots, of which no two are the same."""
+    """Return the passes of the ``rank``-th of ``ipus`` in order of distinct slots."""
     slots = {}
     for unit, turn, copy in product(range(count // ipus), range(ipus // 2), (0, 1)):
         stage = ipus - 1 - rank if copy else rank

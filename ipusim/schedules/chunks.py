@@ -1,4 +1,4 @@
-"""Chunks: runs of stages that follow each other on one IPU, which the GPU world's schedules take as one."""
+"""Chunks: adjacent stages on an IPU, treated by GPU schedules like a single stage."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
 
-#: A pass of a chunk: which, the chunk's number among those of its IPU, and the micro-batch.
+#: A pass of a chunk: kind, number of the chunk on its IPU, and micro-batch.
 ChunkPass = tuple[Pass, int, int]
 
 
 def ipus_of(shape: PlanShape) -> int:
-    """Return the number of IPUs, which some schedules work through as many micro-batches together as."""
+    """Return the number of IPUs; some schedules process groups of as many micro-batches."""
     return len(set(shape.mapping))
 
 
 def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
-    """Return the chunks of each IPU, IPUs in the order in which a micro-batch first comes to them.
+    """Return the chunks of each IPU, in order of a micro-batch's first visit.
 
-    Raises UnsupportedProgramError unless the way of a micro-batch goes round all IPUs in one order, equally often.
+    Raises UnsupportedProgramError unless a micro-batch visits all IPUs in one cyclic order, equally often.
     """
     runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(shape.stages), key=shape.mapping.__getitem__)]
     chunks: dict[int, list[tuple[int, ...]]] = {}
@@ -41,10 +41,10 @@ def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]
 
 
 def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> dict[int, list[tuple[int, ...]]]:
-    """Return the chunks of each IPU, two a wave, IPUs in the order in which a micro-batch first comes to them.
+    """Return each IPU's chunks, two per wave, in order of a micro-batch's first visit.
 
-    A wave goes over the IPUs and back: one of them is a V. Raises UnsupportedProgramError for stages that do not go in
-    up to ``most_waves`` of them, so that the last is where the first is.
+    A wave goes over the IPUs and back; a single wave is a V. Raises UnsupportedProgramError for stages that do not form
+    up to ``most_waves`` waves, with the last stage on the first stage's IPU.
     """
     for waves in range(1, most_waves + 1):
         half = shape.stages // (2 * waves)
@@ -59,14 +59,14 @@ def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> di
 
 
 def _waves(stages: tuple[int, ...], half: int, waves: int) -> Iterator[tuple[int, ...]]:
-    """Yield an IPU's chunks of the way there and back, wave by wave, by the stages of its first."""
+    """Yield an IPU's chunks forth and back, wave by wave."""
     for begin in range(0, 2 * half * waves, 2 * half):
         yield tuple(begin + stage for stage in stages)
         yield tuple(begin + 2 * half - 1 - stage for stage in reversed(stages))
 
 
 def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
-    """Return the one chunk of each IPU; raises UnsupportedProgramError where a micro-batch comes back to one."""
+    """Return the single chunk of each IPU; raises UnsupportedProgramError if a micro-batch returns to an IPU."""
     chunks = chunks_of(shape, schedule)
     if any(len(own) > 1 for own in chunks.values()):
         raise UnsupportedProgramError(
@@ -77,9 +77,9 @@ def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, .
 
 
 def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
-    """Return of each IPU its chunk of the first copy of the pipeline, and that of the second, in the first's order.
+    """Return two chunks per IPU: first copy, then second copy of the pipeline, IPUs in the first copy's order.
 
-    Raises UnsupportedProgramError where there is one copy, or a micro-batch comes back to an IPU.
+    Raises UnsupportedProgramError for a single copy, or if a micro-batch returns to an IPU.
     """
     if not shape.mirrored:
         raise UnsupportedProgramError(f"The schedule '{schedule}' needs two copies of each stage: a mirrored shape.")
@@ -90,7 +90,7 @@ def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[
 def order_of(
     schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass]]]
 ) -> Order:
-    """Return the Order in which each IPU runs the passes of its chunks: their stages up, or backward down."""
+    """Build the Order from passes of chunks; stages of a chunk run ascending forward, descending backward."""
     return Order(schedule, shape, table=np.concatenate([_rows(ipu, *of) for ipu, of in passes.items()]))
 
 
@@ -99,7 +99,7 @@ def joined_order_of(
     shape: PlanShape,
     turns: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
 ) -> Order:
-    """Return the Order in which each IPU runs the passes of its chunks, some in one slot with the next one."""
+    """Build the Order from passes of chunks, some joined to the next pass."""
     tables, joined = [], []
     for ipu, (chunks, own) in turns.items():
         tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in own)))
@@ -118,17 +118,16 @@ def ranked_order(
     passes: Callable[[int, int, int], Iterable[ChunkPass]],
     multiple: int = 1,
 ) -> Order:
-    """Return the Order of a schedule whose rule says the passes of an IPU by its rank among the IPUs.
+    """Build the Order of a schedule whose rule depends on an IPU's rank.
 
     Args:
-        schedule: its name.
-        shape: that is laid out.
-        chunks_of_ipus: gives the chunks of each IPU, and refuses shapes that the schedule does not have.
-        passes: gives the passes of an IPU, by its rank, the number of IPUs and that of its chunks.
-        multiple: the number of which the count is a multiple.
-
-    Raises ProgramError for fewer than two stages, CountError for a count that is no multiple, and what
-    ``chunks_of_ipus`` raises.
+        schedule: name of the schedule.
+        shape: shape to lay out.
+        chunks_of_ipus: returns the chunks of each IPU, and refuses unsupported shapes.
+        passes: returns the passes of an IPU, given its rank, the number of IPUs and the number of its chunks.
+        multiple: divisor of the count.
+    Raises ProgramError for fewer than two stages, CountError for an indivisible count, and errors of
+    ``chunks_of_ipus``.
     """
     check_stages(shape.positions)
     check_count(shape.micro_batches, multiple)
@@ -138,19 +137,19 @@ def ranked_order(
 
 
 def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass]]) -> Order:
-    """Return the Order of a schedule in which each IPU has one chunk.
+    """Build the Order of a schedule with one chunk per IPU.
 
-    ``passes`` are those of an IPU, by how many micro-batches it is ahead of the end, itself counted, and how many
-    IPUs come before it. Raises ProgramError for fewer than two stages, CountError for a count below 1 and
-    UnsupportedProgramError for a micro-batch that comes back to an IPU.
+    ``passes`` returns the passes of an IPU, given the number of IPUs from this one to the last, this one included, and
+    the number of IPUs before. Raises ProgramError for fewer than two stages, CountError for a count below 1 and
+    UnsupportedProgramError for a micro-batch that returns to an IPU.
     """
     return ranked_order(schedule, shape, one_chunk_of, lambda rank, ipus, _: passes(ipus - rank, rank))
 
 
 def repeated(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: int) -> Iterator[ChunkPass]:
-    """Yield an IPU's passes with ``more`` micro-batches put in behind a period of one.
+    """Yield an IPU's passes with ``more`` micro-batches inserted as copies of a period.
 
-    ``period`` passes from ``begin`` on repeat themselves.
+    The period has ``period`` passes from ``begin`` on and covers one micro-batch.
     """
     first = passes.index(begin) if more else 0
     parts = ((passes[:first], 0), *((passes[first : first + period], further) for further in range(more)))
@@ -160,7 +159,7 @@ def repeated(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: i
 
 
 def _rows(ipu: int, chunks: Sequence[tuple[int, ...]], passes: Iterable[ChunkPass]) -> Table:
-    """Return the columns of an Order of one IPU's passes, shape (passes, 4)."""
+    """Return the rows of an Order for one IPU's passes, shape (passes, 4)."""
     flat = chain.from_iterable(passes)
     kind, chunk, micro_batch = np.fromiter(flat, np.int64).reshape(-1, 3).T
     sizes = np.array([len(stages) for stages in chunks])[chunk]

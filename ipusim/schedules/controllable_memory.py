@@ -1,10 +1,10 @@
-"""V-Half and V-Min: ZB-V with half, or a third, of the activations, and a bubble that pays for it.
+"""V-Half and V-Min: ZB-V with half, or a third, of the activations, at the cost of a bubble.
 
 Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). Passes are laid out in slots
-of equal length. A micro-batch's passes have a pattern of slots that begins anew every six slots, one for each pass that
-an IPU has of a micro-batch; how far apart a forward pass and its backward pass are says how much is kept. Ramp-up and
-ramp-down, where an IPU has fewer than six passes in six slots, are then moved together as far as the largest peak of
-activations allows. Between them the pattern repeats itself, so that laying out a long execution takes no longer.
+of equal length. The passes of a micro-batch form a pattern of slots that repeats every six slots, one slot for each of
+an IPU's passes of a micro-batch. The distance from a forward pass to its backward pass determines the memory. Ramp-up
+and ramp-down, where an IPU has fewer than six passes in six slots, are then closed up as far as the largest peak of
+activations allows. The pattern between the ramps is periodic, so the layout time does not grow with the count.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
 
-#: Passes of a micro-batch on an IPU in the order of its way: forward there and back, backward there and back, and the
-#: weights' halves, which stand behind the others wherever an IPU is free.
+#: Passes of a micro-batch on an IPU in order: forward there and back, backward there and back, and the weight-gradient
+#: halves, which run later in free slots.
 _PASSES: Final[tuple[tuple[Pass, int], ...]] = (
     (Pass.FORWARD, 0),
     (Pass.FORWARD, 1),
@@ -34,21 +34,21 @@ _PASSES: Final[tuple[tuple[Pass, int], ...]] = (
 )
 _THERE, _BACK, _GRADIENT_BACK, _GRADIENT_THERE, _WEIGHTS = range(5)
 _GRADIENTS: Final = (_GRADIENT_BACK, _GRADIENT_THERE)
-#: In a slot that has no pass.
+#: Content of an empty slot.
 _FREE: Final = -1
-#: Slots from one micro-batch to the next.
+#: Slots between consecutive micro-batches.
 _PERIOD: Final = len(_PASSES)
 
-#: What is in each slot of an IPU: ``_FREE``, or a pass as its number in ``_PASSES`` x the count + its micro-batch.
+#: Content of each slot of an IPU: ``_FREE``, or a pass: index in ``_PASSES`` x the count + micro-batch.
 _Lane = list[int]
-#: The slot of each pass of an IPU, ``_FREE`` of one that has none yet.
+#: Slot of each pass of an IPU; ``_FREE`` for passes without a slot.
 _Slots = list[int]
 
 
 def v_half(shape: PlanShape) -> Order:
-    """Return the Order of V-Half; stages that follow each other on an IPU on the way there, or back, run as one.
+    """Lay out V-Half; adjacent stages of an IPU form a chunk per direction.
 
-    An IPU keeps 2 floor((N + 2) / 2) micro-batches of a stage at most, where ZB-V keeps 2 N.
+    An IPU keeps at most 2 floor((N + 2) / 2) micro-batches of a stage, while ZB-V keeps 2 N.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
@@ -57,21 +57,21 @@ def v_half(shape: PlanShape) -> Order:
 
 
 def v_min(shape: PlanShape) -> Order:
-    """Return the Order of V-Min, which keeps 2 floor((N + 4) / 3) micro-batches of a stage at most.
+    """Lay out V-Min.
 
-    Raises as :func:`v_half` does.
+    An IPU keeps at most 2 floor((N + 4) / 3) micro-batches of a stage. Raises like :func:`v_half`.
     """
     return _order("v_min", shape, _third)
 
 
 def _half(ipus: int, rank: int) -> tuple[int, ...]:
-    """Return the slots of the first micro-batch's passes under V-Half (table 9 of the paper, summed up)."""
+    """Return V-Half's slots of the first micro-batch (paper's table 9, summed up)."""
     apart = 0 if ipus % 2 else 3
     return 2 * rank, 3 * ipus - 2 - rank, 3 * ipus - 1 + apart + 2 * rank, 6 * ipus - 2 + apart - rank
 
 
 def _third(ipus: int, rank: int) -> tuple[int, ...]:
-    """Return the slots of the first micro-batch's passes under V-Min (table 8 of the paper, summed up)."""
+    """Return V-Min's slots of the first micro-batch (paper's table 8, summed up)."""
     apart = 0 if ipus % 3 else 2
     return rank, 2 * ipus - 1 - rank, 2 * ipus + apart + rank, 4 * ipus - 1 + apart - rank
 
@@ -81,7 +81,7 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     check_count(shape.micro_batches, 1)
     chunks = zigzag_chunks_of(shape, name)
     ipus, count = len(chunks), shape.micro_batches
-    few = min(count, 2 * ipus + 2)  # with which each IPU has a period between its ramps
+    few = min(count, 2 * ipus + 2)  # enough for a period between the ramps of each IPU
     lanes = shared()(_laid_out, [pattern(ipus, rank) for rank in range(ipus)], few, shape.authors)
     begin = (*_PASSES[_THERE], ipus + 1)
     passes = {
@@ -92,10 +92,10 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
 
 
 def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = False) -> list[list[ChunkPass]]:
-    """Return the passes of each IPU in order, by the slots of its first micro-batch's.
+    """Return each IPU's passes, from slots of the first micro-batch.
 
-    The ramps are moved together twice: with the weights' halves where the pattern leaves room for them, and without,
-    which are then filled in anew, those of the way back first.
+    The ramps are closed up twice: with weight-gradient halves, as far as the pattern has room for them, and without.
+    Then the halves are inserted again, first the halves of the way back.
     """
     lanes = []
     for pattern in patterns:
@@ -112,14 +112,14 @@ def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = F
 
 
 def _bare(lane: _Lane, count: int) -> _Lane:
-    """Return an IPU's passes without the weights' halves."""
+    """Remove the weight-gradient halves from an IPU's passes."""
     return [one if one < _WEIGHTS * count else _FREE for one in lane]
 
 
 def _filled(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
-    """Return an IPU's passes with the weights' halves in its free slots, those of the way back first ``by_stage``.
+    """Put weight-gradient halves into free slots; ``by_stage`` puts halves of the way back first.
 
-    Else it does not matter yet of which gradient each is the half, and they are numbered as they run.
+    Without ``by_stage``, halves are numbered in order of execution, and not yet assigned to gradients.
     """
     waiting = deque[int](), deque[int]()  # of the way back, and of the way there
     halves = iter(range(_WEIGHTS * count, len(_PASSES) * count))
@@ -134,15 +134,15 @@ def _filled(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
 
 
 def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bool) -> list[_Lane]:
-    """Return ``lanes`` with passes of the ramps moved to the first free slot behind what they need.
+    """Move passes of the ramps to the first free slot after their inputs.
 
-    What lies between the first IPU's first gradient for the way there and its last forward pass stays, and where
-    ``ramp_up`` is not to be closed up, what lies before that. No move makes an IPU keep more than the most that any
-    kept before. With ``ramp_up`` the weights' halves are there; else one runs in each free slot behind a gradient.
+    Passes between the first IPU's first gradient of the way there and its last forward pass stay in place. Without
+    ``ramp_up``, earlier passes stay as well. No move raises an IPU's memory above the largest peak before. With
+    ``ramp_up`` weight-gradient halves are present; otherwise one runs in each free slot after a gradient.
 
-    Of few micro-batches the first IPU's last forward pass comes before that gradient. The ramp-down is closed up from
-    that pass on then; in the authors' own code from the first IPU on that has its last forward pass behind the
-    gradient, and where none has, not at all.
+    With few micro-batches, the first IPU's last forward pass precedes that gradient. The ramp-down is then closed up
+    from this forward pass on. In the authors' code, it is closed up from the first IPU whose last forward pass follows
+    the gradient, and not at all without such an IPU.
     """
     slots = [_slots_of(lane, count) for lane in lanes]
     begin = slots[0][_GRADIENT_THERE * count]
@@ -150,7 +150,7 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bo
     end = min((end for end in ends if end > (begin, 0)), default=None) if authors else ends[0]
     saved = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
     most = max(of_ipu.most for of_ipu in saved)
-    gradients: list[list[int]] = [[] for _ in lanes]  # slots of those looked at so far
+    gradients: list[list[int]] = [[] for _ in lanes]  # slots of visited gradients
     for slot, rank, one in sorted(
         (slot, rank, one) for rank, lane in enumerate(lanes) for slot, one in enumerate(lane) if one != _FREE
     ):
@@ -178,7 +178,7 @@ def _slots_of(lane: _Lane, count: int) -> _Slots:
 
 
 def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Slots]:
-    """Return the slots of the IPU whose pass of a number comes before that of the ``rank``-th one, where one does."""
+    """Return the slots of the neighbour with the preceding pass; empty without a neighbour."""
     if number >= _WEIGHTS:
         return ()
     before = rank - 1 if number in (_THERE, _GRADIENT_BACK) else rank + 1
@@ -186,27 +186,27 @@ def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Sl
 
 
 class _SavedBySlot:
-    """The micro-batches that an IPU saves behind each slot, from a forward pass to the weights' half.
+    """Number of stored micro-batches after each slot, from forward pass to weight-gradient half.
 
     Attributes:
-        lane: its passes.
+        lane: passes of the IPU.
     """
 
     def __init__(self, lane: _Lane, count: int, *, halves: bool) -> None:
-        """Take the passes, with the weights' ``halves`` or without: then one runs in each slot that is free for it."""
+        """Take passes with weight-gradient ``halves``; without, assume a half in every free slot."""
         self.lane = [*lane]
         waits = 0 if halves else 1
         changes = (1, 0), (1, 0), (0, waits), (0, waits), (-1, 0), (-1, 0)
         self._changes = [change for change in changes for _ in range(count)]
-        self._states = [(0, 0), *self._from(0, 0, 0)]  # before the first slot, and behind each
+        self._states = [(0, 0), *self._from(0, 0, 0)]  # before the first slot, and after each slot
 
     @property
     def most(self) -> int:
-        """The most that it keeps."""
+        """Maximum number of stored micro-batches."""
         return max(saved for saved, _ in self._states)
 
     def moved(self, slot: int, ready: int, most: int) -> int:
-        """Move a pass to the first free slot from ``ready`` on with which it keeps no more than ``most``; return it."""
+        """Move a pass to the first free slot within peak ``most``; return the slot."""
         one, self.lane[slot] = self.lane[slot], _FREE
         for earlier in range(ready, slot):
             if self.lane[earlier] == _FREE:
@@ -218,19 +218,19 @@ class _SavedBySlot:
         return slot
 
     def _fits(self, earlier: int, slot: int, most: int) -> bool:
-        """Whether the IPU keeps at most ``most`` micro-batches from slot ``earlier`` on; updates its states if so."""
+        """Check the peak from slot ``earlier`` on against ``most``; updates states on success."""
         states = list[tuple[int, int]]()
         for behind, state in enumerate(self._from(earlier, *self._states[earlier]), earlier + 1):
             if state[0] > most:
                 return False
             if behind > slot and state == self._states[behind]:
-                break  # as before from here on
+                break  # unchanged from here on
             states.append(state)
         self._states[earlier + 1 : earlier + 1 + len(states)] = states
         return True
 
     def _from(self, begin: int, saved: int, waiting: int) -> Iterator[tuple[int, int]]:
-        """Yield the states behind each slot from ``begin`` on: micro-batches kept, and weights' halves not yet run."""
+        """Yield states after slots from ``begin`` on: stored micro-batches, and pending weight-gradient halves."""
         for one in islice(self.lane, begin, None):
             if one != _FREE:
                 more, wait = self._changes[one]
@@ -241,7 +241,7 @@ class _SavedBySlot:
 
 
 def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
-    """Return each IPU's passes in their order, each in the first slot in which what it needs is done."""
+    """Give passes the first slot after their inputs, in unchanged order per IPU."""
     orders = [[one for one in lane if one != _FREE][::-1] for lane in lanes]
     slots = [[_FREE] * (len(_PASSES) * count) for _ in lanes]
     squeezed: list[_Lane] = [[] for _ in lanes]

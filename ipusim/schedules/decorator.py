@@ -1,4 +1,4 @@
-"""The decorator that registers a function from a shape to an Order as a schedule."""
+"""A decorator that registers a function from shape to Order as a schedule."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def schedule(
     A second definition replaces the first, as a notebook's cell may run again.
 
     Args:
-        function: the function; it raises ProgramError for a shape that the schedule refuses.
-        name: name in scenarios; by default that of the function.
-        summary: one line for people; by default the first line of the function's docstring.
-        multiple: returns the number of which the gradient accumulation count must be a multiple; 1 by default.
-        syncs: sync modes, the default first, such as ``("point_to_point",)``; by default both, lock-step first.
-        supports: features that the function can lay out, as ``ipusim schedule`` lists them.
+        function: the function; it raises ProgramError for a refused shape.
+        name: name in scenarios; default: name of the function.
+        summary: one line for people; default: first line of the function's docstring.
+        multiple: returns the divisor of legal gradient accumulation counts; default 1.
+        syncs: sync modes, the default first, such as ``("point_to_point",)``; default: both, lock-step first.
+        supports: features that the function can lay out, as listed by ``ipusim schedule``.
 
     Returns:
         The Schedule; called with a shape, it returns the Order.
 
     Raises:
-        ProgramError: for a malformed name, the name of a schedule of the house, and unknown modes or features.
-        ProgramTypeError: for an object that cannot be called.
+        ProgramError: for a malformed name, the name of a built-in schedule, and unknown modes or features.
+        ProgramTypeError: for an uncallable object.
 
     Example:
         >>> from ipusim import Order, Shape, schedule
@@ -95,7 +95,7 @@ def schedule(
 
 
 def _members(kind: type[_Member], values: Collection[_Member | str], argument: str) -> tuple[_Member, ...]:
-    """Return members of a vocabulary by their texts; raises ProgramError for others."""
+    """Return members of a vocabulary by text; raises ProgramError for unknown texts."""
     found = [member for value in values for member in kind if member == value]
     if isinstance(values, str) or len(found) < len(values):
         raise ProgramError(f"{argument}: expected some of {', '.join(kind)}, got {values!r}")

@@ -1,10 +1,10 @@
-"""DualPipe: micro-batches come from both ends, and forward and backward passes run together in one slot.
+"""DualPipe: micro-batches enter from both ends, and forward and backward passes share a slot.
 
-DeepSeek-AI, DualPipe (dualpipe.py, dualpipev.py), 2025; ScheduleDualPipeV of torch.distributed.pipelining. In its main
-phase an IPU runs the forward pass of one of its two stages with the backward pass of the other, so that either's copies
-are hidden. On an IPU both compute one after the other, and what they need and make is exchanged around them.
+DeepSeek-AI, DualPipe (dualpipe.py, dualpipev.py), 2025; ScheduleDualPipeV of torch.distributed.pipelining. In the main
+phase, an IPU runs the forward pass of one of its two stages with the backward pass of the other, so that copies of
+either pass are hidden. On an IPU, the passes compute one after the other, between exchanges of inputs and outputs.
 
-DualPipe has two copies of each stage, one for either direction. DualPipeV is either half of it: a V.
+DualPipe has two copies of each stage, a copy per direction. DualPipeV is half of DualPipe: a V.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_of, zigzag_chunks_of
 
-#: The two stages of an IPU: on a micro-batch's way there, and on its way back; of DualPipe, of the direction in which
-#: micro-batches come to it first, and of the other.
+#: The two stages of an IPU: for a micro-batch's way there, and for the way back; in DualPipe, for the direction that
+#: reaches the IPU first, and for the opposite direction.
 _THERE, _BACK = 0, 1
 _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
-#: A pass of a chunk, and whether it runs in one slot with the next one.
+#: A pass of a chunk, and whether the pass shares a slot with the next one.
 Turn = tuple[ChunkPass, bool]
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order of DualPipe; stages that follow each other on an IPU run as one.
+    """Lay out DualPipe; adjacent stages of an IPU form a chunk.
 
-    An IPU keeps a micro-batch more than there are IPUs.
+    An IPU of N IPUs keeps N + 1 micro-batches.
 
     Raises ProgramError for fewer than two stages, CountError for an odd number of micro-batches or fewer than twice the
-    IPUs and UnsupportedProgramError for stages that have no mirror image.
+    IPUs and UnsupportedProgramError for stages without a mirror image.
     """
     check_stages(shape.positions)
     chunks = mirrored_chunks_of(shape, "dualpipe")
@@ -52,12 +52,12 @@ def order(shape: PlanShape) -> Order:
 
 
 def multiple(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
-    """Return 2: a micro-batch from either end."""
+    """Return 2: one micro-batch per end."""
     return 2
 
 
 def v_order(shape: PlanShape) -> Order:
-    """Return the Order of DualPipeV; stages that follow each other on an IPU on the way there, or back, run as one.
+    """Lay out DualPipeV; adjacent stages of an IPU form a chunk per direction.
 
     Raises ProgramError for fewer than two stages, CountError for fewer micro-batches than twice the IPUs and
     UnsupportedProgramError for stages that are not placed as a V.
@@ -82,9 +82,9 @@ def _check_least(schedule: str, shape: PlanShape, ipus: int) -> None:
 
 
 def _passes(count: int, rank: int, ipus: int) -> Iterator[Turn]:
-    """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``.
+    """Yield the passes of the ``rank``-th IPU of a V of ``ipus``.
 
-    Each takes the next micro-batch of its kind and chunk, and a weights' half that of the gradient that waits longest.
+    Passes take the next micro-batch of their kind and chunk; a weight-gradient half takes the oldest pending gradient.
     """
     done = Counter[tuple[bool, int]]()
     gradients = deque[tuple[int, int]]()
@@ -100,17 +100,17 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[Turn]:
 
 
 def _kinds(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int, bool]]:
-    """Yield kind and chunk of each pass, and whether it runs in one slot with the next one; a half has any chunk."""
+    """Yield kind, chunk and joining of each pass; chunks of weight-gradient halves are arbitrary."""
     ahead, behind = ipus - rank - 1, rank + 1
     together = (_F, _BACK, True), (_B, _THERE, False)
     yield from [(_F, _THERE, False)] * (2 * ahead)
     yield from [(_F, _THERE, False), (_F, _BACK, False)] * behind
     yield from [(_I, _BACK, False), (_W, _BACK, False), (_F, _BACK, False)] * ahead
     for turn in range(count - 2 * ipus + behind):
-        # The last IPU's first backward pass is of what its forward pass has just made.
+        # The last IPU's first backward pass needs the forward pass just before.
         yield from ((_F, _THERE, turn > 0 or ahead > 0), (_B, _BACK, False), *together)
     yield from [(_B, _BACK, False), *together] * ahead
-    # The last backward passes of both chunks are in halves from the middle on, of which one half is left.
+    # The last backward passes of both chunks are in halves from the middle on, with one half pending.
     switch = behind // 2 * 2 + (0 if rank % 2 else 1)
     for turn in range(2 * behind):
         yield _I if turn >= switch else _B, _THERE if turn % 2 else _BACK, False

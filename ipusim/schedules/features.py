@@ -1,4 +1,4 @@
-"""Features that a schedule may support, and the one check that refuses those that it does not."""
+"""Features of schedules, and the check for unsupported features."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from ipusim.pipeline.shape import PlanShape
 
 
 class Feature(StrEnum):
-    """Something that not every schedule can lay out."""
+    """A feature that some schedules do not support."""
 
     TRAINING = "training"
     INFERENCE = "inference"
-    #: Several stages on one IPU in training.
+    #: Several stages per IPU in training.
     SEVERAL_STAGES = "several stages on one IPU"
     CONCURRENT_STAGES = "concurrent stages"
-    #: RecomputeThenBackpropagate, a pass of its own.
+    #: RecomputeThenBackpropagate, in a separate pass.
     RECOMPUTE_THEN_BACKPROPAGATE = THEN_BACKPROPAGATE
     #: RecomputeAndBackpropagateInterleaved, inside the backward pass.
     RECOMPUTE_INTERLEAVED = INTERLEAVED
-    #: Host copies on I/O tiles beside the passes.
+    #: Host copies on I/O tiles in parallel with passes.
     OVERLAPPED_IO = "I/O tiles"
     BATCH_SERIALIZATION = "batch serialization"
-    #: Micro-batches in several segments along their sequence.
+    #: Micro-batches split into segments along their sequence.
     SEGMENTS = "segments of a micro-batch"
-    #: Micro-batches in groups of any size, of which a stage runs one before the next stage of its IPU does.
+    #: Groups of micro-batches of any size; a stage runs one group before the next stage of its IPU.
     GROUPS = "groups of micro-batches"
-    #: The order that the authors' own code has, where the schedule has another one by default.
+    #: Order of the authors' code, for schedules with another default order.
     AUTHORS_ORDER = "its authors' own order"
-    #: Stages on more than one IPU.
+    #: Stages on several IPUs.
     SEVERAL_IPUS = "several IPUs"
-    #: A value that a stage leaves for a later one on its own IPU stays there, as Graphcore's communication optimizer
-    #: has it; otherwise it travels through every stage between them.
+    #: Values for a later stage of the same IPU stay on the IPU, like in Graphcore's communication optimizer;
+    #: otherwise they travel through every stage between.
     RETURNING_VALUES = "values that stay on their IPU"
 
 
-#: What a schedule supports unless it says otherwise: what asks nothing of its order.
+#: Default features, which need no special order.
 PLAIN: Final = frozenset(
     {
         Feature.TRAINING,
@@ -59,13 +59,13 @@ PLAIN: Final = frozenset(
 
 
 def recomputation_modes(supports: Collection[Feature]) -> tuple[str, ...]:
-    """Return Graphcore's names of the modes of recomputation among ``supports``, Auto's choice first."""
+    """Return Graphcore's names of recomputation modes among ``supports``, Auto's choice first."""
     modes = (Feature.RECOMPUTE_THEN_BACKPROPAGATE, Feature.RECOMPUTE_INTERLEAVED)
     return tuple(mode.value for mode in modes if mode in supports)
 
 
 def check_supported(name: str, supports: Collection[Feature], shape: PlanShape) -> None:
-    """Refuse a shape that asks for what the schedule ``name`` does not support, in Graphcore's words if it has any.
+    """Refuse a shape with features unsupported by schedule ``name``, with Graphcore's texts if available.
 
     Raises UnsupportedProgramError.
     """

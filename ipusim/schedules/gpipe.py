@@ -11,7 +11,7 @@ from ipusim.pipeline.shape import PlanShape
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; an IPU with several stages runs all micro-batches through each before the next.
+    """Lay out the Order; an IPU runs every micro-batch through a stage before its next stage.
 
     Raises ProgramError for fewer than two stages and CountError for a count below 1.
     """

@@ -1,4 +1,4 @@
-"""Grouped: every IPU runs a backward and then a forward in each full time-step."""
+"""Grouped: every IPU runs a backward pass, then a forward pass in each full time-step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Return every rotation, 0..S-1, whatever the mapping: a micro-batch starts in every time-step."""
+    """Return all rotations, 0..S-1, for any mapping: a micro-batch starts in every time-step."""
     return tuple(range(shape.steps))
 
 

@@ -1,10 +1,10 @@
-"""Waves, after Hanayo: stages go over the IPUs and back any number of times, with whole backward passes.
+"""Waves, after Hanayo: stages go over the IPUs and back several times, with whole backward passes.
 
-Liu et al., Hanayo, SC 2023, joins the two directions of Chimera (Li and Hoefler, SC 2021) to one, without a second copy
-of the weights. The paper's own list of passes was not seen: this one is Chimera's rule on the joined way. Passes lie in
-slots of equal length. As many micro-batches as there are IPUs make a unit, and enter two slots after each other; a
-micro-batch takes a stage a slot, forward and then backward, and no two passes of an IPU fall into one slot. Units
-follow each other as closely as an IPU has passes in one, so that none keeps more than those of a unit.
+Liu et al., Hanayo, SC 2023, merges the two directions of Chimera (Li and Hoefler, SC 2021) into one, without a second
+copy of weights. The paper's list of passes was not available: this schedule applies Chimera's rule to the merged path.
+Passes occupy slots of equal length. A unit has as many micro-batches as there are IPUs, entering two slots apart. A
+micro-batch takes one slot per stage, forward and then backward, and no two passes of an IPU share a slot. Units
+follow each other as closely as an IPU's number of passes permits, so no IPU keeps more micro-batches than a unit has.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
+    """Lay out the Order; adjacent stages of an IPU form a chunk per direction.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
-    stages that do not go over the IPUs and back, as often as there are waves.
+    stages that do not go over the IPUs and back, once per wave.
     """
     waves = partial(zigzag_chunks_of, most_waves=shape.stages // 2)
     return ranked_order("hanayo", shape, waves, partial(_passes, shape.micro_batches))
 
 
 def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass]:
-    """Yield the passes of the IPU that is ``rank``-th on the way over ``ipus``, with so many ``chunks``."""
-    steps = ipus * chunks  # of a micro-batch's way
-    length = 2 * steps  # of a unit, which reaches into the slots of the next one
+    """Yield the passes of the ``rank``-th of ``ipus``, with given number of ``chunks``."""
+    steps = ipus * chunks  # length of a micro-batch's path
+    length = 2 * steps  # length of a unit, which overlaps the next unit
     slots = (
         (2 * inside + (step if kind is Pass.FORWARD else length - 1 - step), kind, chunk, inside)
         for inside in range(ipus)

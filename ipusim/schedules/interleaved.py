@@ -1,4 +1,4 @@
-"""Interleaved: every IPU runs one pass a time-step, forward and backward in turn, and keeps fewer activations."""
+"""Interleaved: every IPU alternates forward and backward passes, one per time-step, and keeps fewer activations."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Return the rotations that never put two steps on one IPU at once, chosen greedily from 0.
+    """Choose rotations greedily that never put two steps on one IPU at once.
 
-    A rotation of the steps' IPUs is taken if it differs from every one taken
-    before in every place, so that each IPU has at most one step a time-step.
+    A rotation of the steps' IPUs is accepted if it differs from every accepted rotation in every place, so each IPU has
+    at most one step per time-step.
     """
     steps, steps_of = shape.steps, defaultdict[int, list[int]](list)
     for step, ipu in enumerate(shape.device_of_step):
         steps_of[ipu].append(step)
-    # Two rotations meet on an IPU where they are as far apart as two steps on it.
+    # Two rotations collide on an IPU if their distance equals the distance of two of its steps.
     meeting = {(one - other) % steps for own in steps_of.values() for one in own for other in own}
     chosen: list[int] = []
     for start in range(steps):

@@ -1,11 +1,12 @@
-"""Interleaved 1F1B: several stages an IPU, far apart in the model, so that the ramps are as short as a stage is.
+"""Interleaved 1F1B: several distant stages per IPU, which shortens ramps to a single stage.
 
 Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC 2021,
-section 2.2.2: micro-batches go in groups of as many as there are IPUs, each group through all stages of an IPU. Groups
-of other sizes are those of ScheduleInterleaved1F1B of torch.distributed.pipelining, or of an option of Megatron-LM.
+section 2.2.2: a group has as many micro-batches as there are IPUs, and goes through all stages of an IPU. Groups
+of other sizes follow ScheduleInterleaved1F1B of torch.distributed.pipelining, or an option of Megatron-LM.
 
-GIS and GIS-H of Wan et al., PipeOffload (arXiv 2503.01328, section 3), have backward passes in halves, one behind the
-other. An IPU begins a micro-batch fewer for each IPU behind it. GIS-H has groups of half as many micro-batches as IPUs.
+GIS and GIS-H of Wan et al., PipeOffload (arXiv 2503.01328, section 3), split backward passes into two consecutive
+halves. Before its first backward pass, each IPU starts one micro-batch fewer than the previous IPU. GIS-H has groups of
+half as many micro-batches as IPUs.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _HALVES: Final = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order.
+    """Lay out interleaved 1F1B.
 
-    Groups have the shape's group size, and the last one what is left. Without one they are equal, and as near to the
-    number of IPUs as the count allows: floor(count / IPUs) groups, or one, as torch has them.
+    Groups have the shape's group size, and the last group has the remainder. Without a group size, groups are equal and
+    as close to the number of IPUs as the count allows: floor(count / IPUs) groups, or one, like in torch.
 
-    Raises ProgramError for fewer than two stages, CountError for a count that has no such groups, and
-    UnsupportedProgramError for groups that are smaller than the number of IPUs, and unless a micro-batch goes round all
-    IPUs in one order, equally often.
+    Raises ProgramError for fewer than two stages, CountError for a count without such groups, and
+    UnsupportedProgramError for groups smaller than the number of IPUs, and unless a micro-batch visits all
+    IPUs in one cyclic order, equally often.
     """
     count, size = shape.micro_batches, group_size(shape)
     if 0 < shape.group_size < ipus_of(shape):
@@ -50,12 +51,12 @@ def order(shape: PlanShape) -> Order:
 
 
 def gis(shape: PlanShape) -> Order:
-    """Return the Order of GIS; raises as :func:`order` does, and CountError for a count that is no multiple of IPUs."""
+    """Lay out GIS; raises like :func:`order`, and CountError for a count that is no multiple of IPUs."""
     return _group_interleaved("gis", shape, ipus_of(shape))
 
 
 def gis_h(shape: PlanShape) -> Order:
-    """Return the Order of GIS-H; raises as :func:`gis` does, for a count by half as many IPUs, and for odd IPUs."""
+    """Lay out GIS-H; raises like :func:`gis`, for multiples of half the IPUs, and for odd numbers of IPUs."""
     if ipus_of(shape) % 2:
         raise UnsupportedProgramError(
             f"The schedule 'gis_h' needs an even number of IPUs, of which half is a group; got {ipus_of(shape)}."
@@ -64,12 +65,12 @@ def gis_h(shape: PlanShape) -> Order:
 
 
 def group_size(shape: PlanShape) -> int:
-    """Return how many micro-batches a group has, but for the last."""
+    """Return the number of micro-batches in each group but the last."""
     return shape.group_size or shape.micro_batches // max(1, shape.micro_batches // ipus_of(shape))
 
 
 def half_of_ipus(shape: PlanShape) -> int:
-    """Return half of the number of IPUs, rounded up where it is odd."""
+    """Return half the number of IPUs, rounded up."""
     return (ipus_of(shape) + 1) // 2
 
 
@@ -82,7 +83,7 @@ def _group_interleaved(name: str, shape: PlanShape, size: int) -> Order:
 
 
 def _turns(count: int, size: int, chunks: int) -> list[tuple[int, int]]:
-    """Return chunk and micro-batch of each forward pass in turn."""
+    """Return chunk and micro-batch of each forward pass in order."""
     return [
         (chunk, micro_batch)
         for first in range(0, count, size)
@@ -94,7 +95,7 @@ def _turns(count: int, size: int, chunks: int) -> list[tuple[int, int]]:
 def _passes(
     turns: Sequence[tuple[int, int]], ahead: int, chunks: int, backward: tuple[Pass, ...]
 ) -> Iterator[ChunkPass]:
-    """Yield an IPU's passes, ``ahead`` forward ones before the first of ``backward``; these run from the last chunk."""
+    """Yield an IPU's passes: ``ahead`` forward passes, then ``backward`` passes in turn, from the last chunk on."""
     ahead = min(len(turns), ahead)
     for turn in range(len(turns) + ahead):
         if turn >= ahead:

@@ -1,4 +1,4 @@
-"""How Graphcore's compiler lays micro-batches over time-steps: rows with offsets, one step a time-step.
+"""Layout of micro-batches over time-steps in Graphcore's compiler: rows with offsets, one step per time-step.
 
 Row j of V starts at time-step ``offsets[j]`` and runs the steps 0..S-1 of its
 micro-batches j, V + j, 2V + j, ... one per time-step without a pause: step
@@ -19,10 +19,10 @@ from ipusim.pipeline.shape import PlanShape
 
 
 def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
-    """Return the table of all operations, shape (operations, 5), in the order of a Plan's columns.
+    """Return the operations as a Plan's table, shape (operations, 5).
 
-    Operations of one IPU and time-step come in descending step order (backward
-    before forward, older micro-batches first), recomputations behind them.
+    Operations of one IPU and time-step are in descending step order (backward
+    before forward, older micro-batches first), followed by recomputations.
     ``shape.micro_batches`` must be a multiple of the number of offsets.
     """
     steps, overlap = shape.steps, len(offsets)
@@ -33,7 +33,7 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
     micro_batch = np.tile(local // steps, overlap) * overlap + row
     backward = step >= shape.positions
     position = np.where(backward, 2 * shape.positions - 1 - step, step)
-    if shape.sizes:  # every part of concurrent stages runs in their step
+    if shape.sizes:  # concurrent parts run in the same step
         parts = np.asarray(shape.sizes)[position]
         row = np.repeat(np.arange(len(position)), parts)
         nth = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -43,7 +43,7 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
     kind = np.where(backward, int(Pass.BACKWARD), int(Pass.FORWARD))
     rank = -step
     if shape.overlapped_io:
-        time_step += 1  # the infeed of the first stage goes ahead
+        time_step += 1  # the first stage's infeed precedes
     table = np.stack([time_step, np.asarray(shape.mapping)[stage], kind, stage, micro_batch], axis=1)
     if shape.recompute and shape.training:
         recomputes = table[backward & (stage < shape.stages - 1)].copy()
@@ -51,23 +51,23 @@ def lay_out(shape: PlanShape, offsets: tuple[int, ...]) -> Table:
         recomputes[:, 2] = Pass.RECOMPUTE
         table = np.concatenate([table, recomputes])
         rank = np.concatenate([rank, steps - np.asarray(shape.position_of)[recomputes[:, 3]]])
-    # One number orders as the three would: time-step, IPU, and rank within both.
+    # A single number sorts by time-step, IPU and rank.
     ipus, ranks = int(table[:, 1].max()) + 1, 2 * steps + 1
     return table[np.argsort((table[:, 0] * ipus + table[:, 1]) * ranks + rank + steps, kind="stable")]
 
 
 def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], depth: int) -> Order:
-    """Return the Order of a schedule of overlapping rows.
+    """Build the Order of a schedule with overlapping rows.
 
-    With overlapped I/O, passes run one time-step later and there is one more behind them.
+    With overlapped I/O, passes run one time-step later, and one time-step follows.
 
     Args:
-        schedule: its name.
-        shape: that is laid out.
-        offsets: of the rows; counts are multiples of how many there are.
-        depth: of a stage's FIFO for every place between it and the last.
+        schedule: name of the schedule.
+        shape: shape to lay out.
+        offsets: offsets of the rows; the count must be a multiple of their number.
+        depth: FIFO depth of a stage per position between the stage and the last.
 
-    Raises ProgramError for fewer than two stages, and CountError for a count that is no multiple.
+    Raises ProgramError for fewer than two stages, and CountError for an indivisible count.
     """
     check_stages(shape.positions)
     check = check_overlapped_count if shape.overlapped_io else check_count
@@ -83,6 +83,6 @@ def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], dep
 
 
 def fifo_depths(shape: PlanShape, factor: int) -> tuple[int, ...]:
-    """Return the depth of each stage's activation FIFO: ``factor`` for every place between it and the last."""
+    """Return the depth of each stage's activation FIFO: ``factor`` per position between the stage and the last."""
     last = shape.positions - 1
     return tuple(factor * (last - position) for position in shape.position_of) if shape.training else ()

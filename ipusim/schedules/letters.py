@@ -1,4 +1,4 @@
-"""Letters of words: how they are written, how often each is there, and over which micro-batch."""
+"""Letters of words that describe a schedule: syntax, counts, and assignment of micro-batches."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ipusim.pipeline.shape import Column
 
 _LETTER: Final = re.compile(r"([FBIW])([0-9]{1,9})")
 _KINDS: Final = {kind.letter: kind for kind in Pass}
-#: What ends a time-step in a word, and the letter that stands for it.
+#: End of a time-step in a word, and the corresponding letter.
 _BAR: Final = "|"
 END: Final = (-1, -1)
 _Letter = tuple[int, int]
-#: Of each IPU its letters before a period, of it and behind it.
+#: Letters of each IPU: before the period, in the period, and after it.
 Parts = Mapping[int, tuple[tuple[_Letter, ...], ...]]
 
 
 def three(name: str, ipu: int, texts: Sequence[str]) -> Sequence[str]:
-    """Return the words of an IPU; raises PlanError unless there are three: before, in and behind its period."""
+    """Return the three words of an IPU, before, in and after its period; raises PlanError for other numbers."""
     if len(texts) != 3:
         raise PlanError(f"{name}, IPU {ipu}: expected words before, in and behind a period, got {len(texts)} of them")
     return texts
 
 
 def letters_of(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
-    """Return the letters of a word, each as the kind and the stage of its pass; raises PlanError for other text."""
+    """Parse a word into letters, as kind and stage of a pass; raises PlanError for other text."""
     letters = []
     for letter in text.split():
         if letter == _BAR:
@@ -46,7 +46,7 @@ def letters_of(name: str, ipu: int, text: str) -> tuple[_Letter, ...]:
 
 
 def least_of(name: str, parts: Parts) -> int:
-    """Return the micro-batches of words without periods; raises PlanError where letters are there unequally often."""
+    """Return the number of micro-batches without periods; raises PlanError for letters of unequal counts."""
     often = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
     if len(often) != 1:
         raise PlanError(f"{name}: expected each letter equally often beside periods, got {sorted(often)} times")
@@ -58,7 +58,7 @@ def least_of(name: str, parts: Parts) -> int:
 
 
 def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
-    """Return how often each stage runs forward, for the gradient of its input, and for those of its weights.
+    """Count forward passes, input-gradient halves and weight-gradient halves of each stage.
 
     A whole backward pass counts as both halves.
     """
@@ -73,7 +73,7 @@ def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
 
 
 def has_time_steps(name: str, parts: Parts) -> bool:
-    """Return whether words have bars; raises PlanError unless as many of them end the time-steps of each IPU."""
+    """Tell whether words have bars; raises PlanError for unequal numbers of bars between IPUs."""
     goes_on = any(period or tail for _, period, tail in parts.values())
     for place, where in enumerate(("before the period", "in the period")) if goes_on else ():
         numbers = {ipu: of[place].count(END) for ipu, of in parts.items()}
@@ -84,10 +84,10 @@ def has_time_steps(name: str, parts: Parts) -> bool:
 
 
 def micro_batches_of(passes: Table, stages: int) -> Column:
-    """Return the micro-batch of each pass, (kind, stage): the next one for its kind.
+    """Return the micro-batch of each pass, (kind, stage): the next micro-batch of its kind.
 
-    Whole backward passes and halves for the input go on with each other. A half for the weights takes the first
-    micro-batch whose half for the input has none yet.
+    Whole backward passes and input-gradient halves share one sequence. A weight-gradient half takes the first
+    micro-batch with an input-gradient half and without a weight-gradient half.
     """
     kind, stage = passes.T
     backward = np.where(kind == Pass.INPUT_GRADIENT, Pass.BACKWARD, kind)
@@ -102,7 +102,7 @@ def micro_batches_of(passes: Table, stages: int) -> Column:
 
 
 def _turns(letter: Column) -> Column:
-    """Return how many of the same letter stand before each letter."""
+    """Count earlier occurrences of each letter."""
     order = np.argsort(letter, kind="stable")
     ordered = letter[order]
     turns = np.empty(len(letter), np.int64)

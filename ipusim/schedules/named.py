@@ -1,4 +1,4 @@
-"""The schedule that a text stands for: one by its name, or one of a user's own file."""
+"""Find a schedule by text: a registered name, or a user's file."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ipusim.schedules.registry import any_count
 from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_csv import read_schedule
 
-#: What names a schedule in a file, as a pattern of Python and of a JSON Schema.
+#: Pattern for schedules in files, valid in Python and JSON Schema.
 FILE: Final = r"^[^\x00:]{1,1024}(\.py:[A-Za-z_][A-Za-z0-9_]{0,255}|\.csv)$"
-#: The same in words.
+#: Description of the pattern.
 FILE_WORDS: Final = "one of your own as file.py:function or file.csv"
 
 
 def schedule_of(text: str, folder: Path) -> Schedule:
-    """Return the schedule called ``text``, or the one that a file holds, which is relative to ``folder``.
+    """Return the schedule called ``text``, or the schedule in a file relative to ``folder``.
 
-    ``file.py:name`` is a function from a shape to an Order, or a :class:`Schedule`; ``file.csv`` is an Order as
-    torch.distributed.pipelining writes it. A file is read anew by each call, and nothing is registered.
+    ``file.py:name`` is a function from a shape to an Order, or a :class:`Schedule`; ``file.csv`` is an Order in the
+    format of torch.distributed.pipelining. Each call reads the file again; no schedule is registered.
 
     Raises ProgramError for an unknown name, FileError for a csv file, and ModelError for a Python file
-    that cannot be read, fails as it runs, or has no such schedule.
+    that cannot be read, fails during execution, or has no such schedule.
     """
     if not re.fullmatch(FILE, text):
         return registry.find(text)
@@ -52,9 +52,9 @@ def schedule_of(text: str, folder: Path) -> Schedule:
 
 
 def _guarded(function: Callable[[PlanShape], Any], gives: type) -> Callable[[PlanShape], Any]:
-    """Return a function of a user's own file, whose mistakes are told with their lines.
+    """Wrap a function of a user's file, so that errors name the line.
 
-    It raises PlanError for any error but a refusal of a shape, and for a result that is not what it ``gives``.
+    The wrapper raises PlanError for any error but a refusal of a shape, and for a result not of type ``gives``.
     """
 
     def guarded(shape: PlanShape) -> Any:

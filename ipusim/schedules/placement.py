@@ -1,18 +1,18 @@
-"""Where stages run by formula: round and round the IPUs, or back and forth over them."""
+"""Placement of stages by formula: cyclic over the IPUs, or back and forth."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The word for stages that go over the IPUs and back.
+#: Name of the placement that goes over the IPUs and back.
 V: Final = "v"
 
 
 def around(stages: int, per_ipu: int) -> tuple[int, ...]:
-    """Return the IPU of each stage where stages go round the IPUs ``per_ipu`` times, as 0, 1, 0, 1.
+    """Place stages cyclically over the IPUs, ``per_ipu`` times, such as 0, 1, 0, 1.
 
     Args:
-        stages: how many there are.
+        stages: number of stages.
         per_ipu: stages on each IPU, a divisor of ``stages``.
 
     Returns:
@@ -25,10 +25,9 @@ def around(stages: int, per_ipu: int) -> tuple[int, ...]:
 
 
 def zigzag(stages: int, per_ipu: int) -> tuple[int, ...]:
-    """Return the IPU of each stage where stages go over the IPUs and back, in ``per_ipu`` runs: two make a V.
+    """Place stages over the IPUs and back, in ``per_ipu`` runs: two make a V.
 
-    A tensor that turns back stays on its IPU. ``per_ipu`` divides ``stages``.
-
+    A tensor at a turning point stays on its IPU. ``per_ipu`` divides ``stages``.
     Source: the V of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6; the waves of Liu et al.,
     Hanayo, SC 2023.
 

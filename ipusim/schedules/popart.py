@@ -1,8 +1,8 @@
-"""PopART's pipeline: the last stage's forward and backward pass are one pipeline stage, of one cycle on the last IPU.
+"""PopART's pipeline: the last stage's forward and backward pass are one pipeline stage, in one cycle.
 
-Graphcore, PopART, docs/notes/transforms/pipelining.md: of L IPUs there are P = 2 L - 1 pipeline stages in training, and
-pipeline stage s runs micro-batch c - s in cycle c. An IPU runs its forward pass before its backward pass. So there is
-one cycle fewer than under Grouped, where the last IPU's two passes are a cycle apart, and any count from P up will do.
+Graphcore, PopART, docs/notes/transforms/pipelining.md: L IPUs have P = 2 L - 1 pipeline stages in training, and
+pipeline stage s runs micro-batch c - s in cycle c. An IPU runs its forward pass before its backward pass. PopART needs
+one cycle fewer than Grouped, where the last IPU's two passes are one cycle apart, and accepts any count from P up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ipusim.schedules.layout import fifo_depths
 
 
 def order(shape: PlanShape) -> Order:
-    """Lay out a cycle as a time-step.
+    """Lay out the Order with a time-step per cycle.
 
     Raises ProgramError for fewer than two stages, and CountError for fewer micro-batches than pipeline stages.
     """

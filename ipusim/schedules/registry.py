@@ -1,4 +1,4 @@
-"""The schedules by name. A new schedule is one function and one registration here, or from outside."""
+"""Schedules by name. A new schedule needs one function and one registration, here or from outside."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _SHARDED: Final = _SERIAL | {Feature.RETURNING_VALUES}
 _GROUPED: Final = _SHARDED | {Feature.OVERLAPPED_IO, Feature.RECOMPUTE_THEN_BACKPROPAGATE}
 _SEQUENTIAL: Final = _SHARDED | {Feature.BATCH_SERIALIZATION}
 _SINGLE: Final = _SERIAL - {Feature.SEVERAL_IPUS}
-#: What the GPU world's schedules have: activations may be computed again inside the backward pass.
+#: Features of GPU schedules: recomputation may run inside the backward pass.
 _GPU: Final = PLAIN - {Feature.CONCURRENT_STAGES} | {Feature.RECOMPUTE_INTERLEAVED}
 _GPU_TRAINING: Final = _GPU - {Feature.INFERENCE}
-#: Those that have a backward pass in its halves.
+#: Features of schedules with split backward passes.
 _HALVES: Final = _GPU_TRAINING - {Feature.RECOMPUTE_INTERLEAVED}
-#: Of these, those whose authors' own code has another order of few micro-batches.
+#: Features of schedules whose authors' code has another order for few micro-batches.
 _HALVES_OR_AUTHORS: Final = _HALVES | {Feature.AUTHORS_ORDER}
 
 
 def any_count(shape: PlanShape) -> int:  # noqa: ARG001 - the signature that every schedule has
-    """Return 1: every count is legal, unless the schedule's function says otherwise."""
+    """Return 1: every count is legal, unless the schedule's function refuses it."""
     return 1
 
 
@@ -65,17 +65,17 @@ def _schedule(
     multiple: Callable[[PlanShape], int] = any_count,
     **more: Any,
 ) -> Schedule:
-    """Return a schedule: a pipeline that repeats itself with each ``multiple``, unless ``more`` says otherwise."""
+    """Create a schedule, by default pipelined and with period ``multiple``; ``more`` overrides these values."""
     return Schedule(
         name, order, multiple, summary=summary, supports=supports, **{"pipelined": True, "period": multiple, **more}
     )
 
 
-#: A schedule of the GPU world.
+#: Creates a GPU schedule.
 _free: Final = partial(_schedule, syncs=(Sync.POINT_TO_POINT, Sync.LOCK_STEP))
-#: Stages that go over the IPUs and back, two on each of them.
+#: Creates a schedule with a V placement, two stages per IPU.
 _zigzag: Final = partial(_free, placement=zigzag, per_ipu=2)
-#: Micro-batches that come from both ends, to two copies of each stage.
+#: Creates a schedule with micro-batches from both ends, and two copies of each stage.
 _mirrored: Final = partial(_free, mirrored=True)
 
 
@@ -110,7 +110,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
             serial.sequential,
             "one stage at a time",
             _SEQUENTIAL,
-            period=lambda shape: shape.serialization,  # which a stage runs before the next one begins
+            period=lambda shape: shape.serialization,  # number that a stage runs in a row
         ),
         _schedule("sharded", serial.sharded, "no pipeline: through the shards", _SHARDED, pipelined=False),
         _schedule("single", serial.single, "no pipeline: one IPU", _SINGLE, pipelined=False),
@@ -214,20 +214,20 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
     )
 }
 
-#: The names of those that are there before anyone registers one.
+#: Names of built-in schedules.
 HOUSE: Final = frozenset(_SCHEDULES)
 
-#: A name that scenarios, the command line and a printed grid can say.
+#: Valid names for scenarios, command line and printed grids.
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def register(schedule: Schedule, *, again: bool = False) -> None:
-    """Add a schedule of one's own under its name; ``again`` replaces an earlier one, but none of the house.
+    """Add a user's schedule under its name; ``again`` replaces an earlier one, but no built-in schedule.
 
-    What it does not support is refused under it. Its Orders must be of the shape that was asked for.
+    Unsupported features are refused at use. Orders must have the requested shape.
 
-    Raises ProgramError for a name that is taken or malformed, or for features or sync modes that
-    are unknown; ProgramTypeError where ``order`` or ``multiple`` cannot be called.
+    Raises ProgramError for a name that exists or is malformed, or for unknown features or sync modes;
+    ProgramTypeError if ``order`` or ``multiple`` cannot be called.
     """
     check(schedule)
     if schedule.name in (HOUSE if again else _SCHEDULES):
@@ -236,10 +236,10 @@ def register(schedule: Schedule, *, again: bool = False) -> None:
 
 
 def check(schedule: Schedule) -> None:
-    """Refuse a Schedule of one's own that cannot lay anything out.
+    """Refuse an invalid user's Schedule.
 
     Raises ProgramError for a malformed name, and for unknown features or sync modes;
-    ProgramTypeError where ``order`` or ``multiple`` cannot be called.
+    ProgramTypeError if ``order`` or ``multiple`` cannot be called.
     """
     if not isinstance(schedule.name, str) or not _NAME.fullmatch(schedule.name):
         raise ProgramError(
@@ -258,7 +258,7 @@ def check(schedule: Schedule) -> None:
 
 @contextmanager
 def scoped() -> Iterator[None]:
-    """Unregister schedules registered within the block when it ends."""
+    """Unregister schedules registered within the block at its end."""
     before = dict(_SCHEDULES)
     try:
         yield
@@ -268,7 +268,7 @@ def scoped() -> Iterator[None]:
 
 
 def default_serialized() -> Schedule:
-    """Return the schedule that a program with batch serialization has by default."""
+    """Return the default schedule of programs with batch serialization."""
     return next(schedule for schedule in _SCHEDULES.values() if Feature.BATCH_SERIALIZATION in schedule.supports)
 
 
@@ -278,8 +278,7 @@ def names() -> tuple[str, ...]:
 
 
 def called(words: Sequence[str]) -> list[str]:
-    """Return the schedules that ``words`` name: all of them for the single word ``all``.
-
+    """Return the schedules that ``words`` name; the single word ``all`` means every registered one.
     >>> called(["grouped", "mine.py:last"])
     ['grouped', 'mine.py:last']
     """
@@ -287,12 +286,12 @@ def called(words: Sequence[str]) -> list[str]:
 
 
 def is_of_the_house(schedule: Schedule) -> bool:
-    """Whether a schedule is one of this package's own; one of a user's file may have the name of one."""
+    """Tell whether a schedule is built in; a schedule from a file may have a built-in name."""
     return schedule.name in HOUSE and _SCHEDULES[schedule.name].order is schedule.order
 
 
 def shallower(schedule: Schedule, shape: PlanShape) -> str:
-    """Return the name of a schedule whose FIFOs are half as deep and that runs ``shape``; empty where none does."""
+    """Return the name of a schedule with FIFOs half as deep that supports ``shape``; empty without one."""
     if schedule.shallower:
         try:
             find(schedule.shallower).check(shape)
@@ -302,7 +301,7 @@ def shallower(schedule: Schedule, shape: PlanShape) -> str:
 
 
 def find(name: str) -> Schedule:
-    """Return the schedule of that name, in any case; raises ProgramError naming those that exist."""
+    """Return a schedule by name, ignoring case; raises ProgramError with known names."""
     schedule = _SCHEDULES.get(name.lower())
     if schedule is None:
         hint = did_you_mean(name, _SCHEDULES, quoted=True)

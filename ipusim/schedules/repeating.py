@@ -1,8 +1,8 @@
-"""Schedules of a user's own that say no period: where their Order repeats itself is found in its passes.
+"""Find the period of user schedules that state none, by repetition in their Order.
 
-An IPU repeats itself every ``c`` micro-batches where each of its passes is the one of as many rows before, ``c``
-micro-batches further on. From such a stretch of an Order whole periods may be cut out, of each IPU as many: what is
-left is the same Order of so many micro-batches fewer, as each IPU goes on behind the cut as behind any of its periods.
+An IPU is periodic with ``c`` micro-batches if each of its passes equals the pass one period of rows earlier, with the
+micro-batch increased by ``c``. Whole periods may be cut out of such a stretch, equally many on each IPU. The result is
+the same Order with fewer micro-batches, as each IPU continues after the cut like after any of its periods.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.shape import Column, PlanShape
 from ipusim.schedules.schedule import Schedule
 
-#: Periods that are left where others are cut out, at least.
+#: Minimum number of remaining periods after a cut.
 _LEFT: Final = 3
-#: Periods that are tried, of those after which the pass in the middle of an IPU comes again.
+#: Maximum number of candidate periods, at which the pass in the middle of an IPU recurs.
 _TRIED: Final = 64
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Where the IPUs of an Order repeat themselves.
+    """Periodic part of an Order.
 
     Attributes:
         period: in micro-batches.
-        time_steps: of a period, where the Order has time-steps.
-        rows: of each IPU those of its passes in the Order's table, in the order in which they run.
-        bounds: of each IPU the first of its passes that repeats itself, and the one behind the last.
+        time_steps: time-steps per period, for an Order with time-steps.
+        rows: rows of each IPU's passes in the Order's table, in order of execution.
+        bounds: first and last + 1 index of each IPU's periodic passes.
     """
 
     period: int
@@ -43,7 +43,7 @@ class Stretch:
     bounds: Mapping[int, tuple[int, int]]
 
     def most_cut(self, count: int) -> int:
-        """Return how many micro-batches may be cut out of an Order of ``count``."""
+        """Return the maximum number of micro-batches to cut from an Order of ``count``."""
         passes = {ipu: len(rows) // count * self.period for ipu, rows in self.rows.items()}
         periods = min((last - first) // passes[ipu] for ipu, (first, last) in self.bounds.items())
         return max(periods - _LEFT, 0) * self.period
@@ -51,27 +51,27 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class Repeating(Schedule):
-    """A schedule for one count, and for counts that differ from it by whole periods of its Order.
+    """A schedule for one count, and for counts shorter by whole periods.
 
     Attributes:
-        count: its micro-batches.
-        stretch: where its Order repeats itself.
+        count: micro-batches of the original Order.
+        stretch: periodic part of the Order.
     """
 
     count: int
     stretch: Stretch
 
     def step(self, shape: PlanShape) -> int:
-        """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same."""
+        """Return the smallest count increase that adds whole periods to a Plan."""
         return math.lcm(self.stretch.period, shape.serialization)
 
 
 def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
-    """Return a schedule without a period with the one that its Order of a shape has; unchanged where that has none.
+    """Return a copy of a schedule with the period of its Order; unchanged for known or missing periods.
 
-    The Order is laid out once. Raises what ``schedule.check`` and ``schedule.laid_out`` do.
+    The Order is laid out once. Raises errors of ``schedule.check`` and ``schedule.laid_out``.
     """
-    if schedule.period is not None or shape.overlapped_io:  # which may turn out to be impossible
+    if schedule.period is not None or shape.overlapped_io:  # overlapped I/O may still turn out to be impossible
         return schedule
     schedule.check(shape)
     whole = schedule.laid_out(shape)
@@ -86,7 +86,7 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
 
 
 def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
-    """Return an Order of fewer micro-batches, whose periods are those of the whole one; raises CountError."""
+    """Return an Order of fewer micro-batches, with whole periods cut out; raises CountError for other counts."""
     count = whole.shape.micro_batches
     out = count - shape.micro_batches
     periods, more = divmod(out, stretch.period)
@@ -125,7 +125,7 @@ def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
 
 
 def _stretch(order: Order) -> Stretch | None:
-    """Return the repeated part and the shortest period of an Order; None unless half of it may be cut out."""
+    """Return the periodic part with the shortest period; None unless half of the Order may be cut out."""
     count = order.shape.micro_batches
     ipus, starts = np.unique(np.sort(order.passes[:, 0]), return_index=True)
     parts = np.split(np.argsort(order.passes[:, 0], kind="stable"), starts[1:])
@@ -143,7 +143,7 @@ def _stretch(order: Order) -> Stretch | None:
 
 
 def _is_complete(order: Order, count: int) -> bool:
-    """Whether each pass is there once for each of ``count`` micro-batches."""
+    """Tell whether each pass occurs exactly once for each of ``count`` micro-batches."""
     _, kind, stage, micro_batch = order.passes.T
     passes = kind * order.shape.stages + stage
     known = len(passes) > 0 and micro_batch.min() >= 0 and micro_batch.max() < count
@@ -151,7 +151,7 @@ def _is_complete(order: Order, count: int) -> bool:
 
 
 def _periods(passes: Column, count: int) -> list[int]:
-    """Return the periods, in micro-batches, after which the pass in the middle of an IPU's comes again."""
+    """Return candidate periods, in micro-batches, at which the middle pass of an IPU recurs."""
     tried = np.arange(1, count // _LEFT + 1)
     length = tried * (len(passes) // count)
     middle = (len(passes) - length) // 2
@@ -162,7 +162,7 @@ def _periods(passes: Column, count: int) -> list[int]:
 
 
 def _stretch_of(order: Order, rows: Mapping[int, Column], period: int) -> Stretch:
-    """Return the stretch around the middle of each IPU in which it repeats itself with a period."""
+    """Return the stretch with ``period`` around the middle of each IPU's passes."""
     timed = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
     columns = np.hstack([timed, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])
     bounds, time_steps = {}, None

@@ -1,4 +1,4 @@
-"""A schedule: its rule, what it supports, and where its stages are."""
+"""A schedule: rule, supported features, and placement of stages."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from ipusim.schedules.placement import around
 
 @dataclass(frozen=True)
 class Schedule:
-    """A named way to lay a pipeline out.
+    """A named rule for laying out a pipeline.
 
     Attributes:
-        name: as scenarios and the command line say it, lower case.
-        order: from a program's shape to its Order; raises ProgramError or CountError for a shape that it refuses.
-        multiple: from a shape to the number of which each multiple is a count, if it is not below a least one.
-        pipelined: whether Graphcore's AUTO selection order sees a pipeline in it.
+        name: lower-case name in scenarios and on the command line.
+        order: function from a shape to its Order; raises ProgramError or CountError for a refused shape.
+        multiple: function from a shape to the divisor of legal counts, which may have a minimum as well.
+        pipelined: whether Graphcore's AUTO selection order treats the schedule as a pipeline.
         summary: one line for people.
-        supports: what of a program it can lay out; the rest is refused.
-        syncs: how IPUs may wait for each other under it, its default first.
-        states_sync: whether ``syncs`` is a statement of the schedule's author; a plain function in a file makes none.
-        shallower: the name of one whose FIFOs are half as deep; empty where there is none.
-        period: from a shape to the number of micro-batches in which its Order repeats itself between its ramps; None
-            where it does not, or where that is to be found in the Order.
-        in_phases: whether a stage runs all micro-batches through one kind of pass before any through the next, so that
-            an Order repeats itself in each of these phases, and not as whole micro-batches.
-        written: the one shape that it can lay out, where its Order is written down in a file; else None.
-        placement: from a number of stages and how many of them an IPU has to the IPU of each.
-        per_ipu: how many stages an IPU has by default.
-        mirrored: whether there are two copies of each stage.
-        segments: how many segments a micro-batch is in by default; 1 without ``Feature.SEGMENTS``.
-        notes: remarks to a user of the schedule.
-        least: the micro-batches beside whole periods that an Order of its own has, where that is known.
-        between: whether counts between the multiples may be counts as well, which ``order`` refuses or does not.
+        supports: supported features; other features are refused.
+        syncs: supported sync modes, the default first.
+        states_sync: whether the schedule's author chose ``syncs``; False for a plain function in a file.
+        shallower: name of a schedule with FIFOs half as deep; empty without one.
+        period: function from a shape to the period of its Order between the ramps, in micro-batches; None
+            for an Order without a period, or with an unknown period.
+        in_phases: whether a stage runs all micro-batches through one kind of pass before the next kind, so that
+            an Order is periodic within each of these phases, but not by whole micro-batches.
+        written: the only supported shape, if a file contains the Order; else None.
+        placement: function from number of stages and stages per IPU to the IPU of each stage.
+        per_ipu: default number of stages per IPU.
+        mirrored: whether stages have two copies.
+        segments: default number of segments per micro-batch; 1 without ``Feature.SEGMENTS``.
+        notes: remarks for users of the schedule.
+        least: micro-batches of an Order beyond whole periods, if known; else 0.
+        between: whether counts between multiples may be legal as well, as decided by ``order``.
 
     Example:
         >>> from ipusim.api import schedules
@@ -70,28 +70,28 @@ class Schedule:
     between: bool = False
 
     def __call__(self, shape: PlanShape) -> Order:
-        """Return the Order of a shape, as :meth:`laid_out` does."""
+        """Return the Order of a shape, like :meth:`laid_out`."""
         return self.laid_out(shape)
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
-        """The modes of recomputation that it has, Auto's choice first."""
+        """Supported recomputation modes, Auto's choice first."""
         return recomputation_modes(self.supports)
 
     def mapping(self, stages: int, per_ipu: int | None = None) -> tuple[int, ...]:
         """Return the IPU of each stage.
 
-        All are on one IPU under a schedule of one, and where its Order is written down they are where that has them.
+        A schedule for a single IPU puts every stage on IPU 0; an Order from a file has a fixed placement.
 
         Args:
-            stages: how many there are.
-            per_ipu: stages on each IPU; None for the schedule's own number.
+            stages: number of stages.
+            per_ipu: stages on each IPU; None for the schedule's default.
 
         Returns:
             An IPU for each stage, from 0.
 
         Raises:
-            ProgramError: where a number of stages on each IPU does not divide ``stages``.
+            ProgramError: if the number of stages on each IPU does not divide ``stages``.
         """
         if per_ipu is None and self.written is not None:
             return self.written.mapping
@@ -103,34 +103,34 @@ class Schedule:
         return self.placement(stages, per_ipu)
 
     def segments_of(self, said: int | None) -> int:
-        """Return how many segments a micro-batch is in.
+        """Return the number of segments per micro-batch.
 
         Args:
-            said: how many a request wants of schedules that have any; None for the schedule's own number.
+            said: requested number; None for the schedule's default.
 
         Returns:
-            Segments; 1 under a schedule of whole micro-batches, whatever a request says.
+            Number of segments; 1 for a schedule of whole micro-batches, regardless of the request.
         """
         return (said or self.segments) if Feature.SEGMENTS in self.supports else 1
 
     def check(self, shape: PlanShape) -> None:
-        """Refuse what the schedule does not support.
+        """Refuse unsupported shapes.
 
-        An Order that is written down is refused for another mapping in the same way as a rule is.
+        For an Order from a file, other mappings and counts are refused as well.
 
         Args:
             shape: stages, their IPUs and micro-batches.
 
         Raises:
             UnsupportedProgramError: for a shape that the schedule cannot run.
-            CountError: for another count than an Order that is written down has.
+            CountError: for a count that differs from the Order in a file.
         """
         check_supported(self.name, self.supports, shape)
         if self.written is not None:
             _check_written(self.name, self.written, shape)
 
     def count_step(self, shape: PlanShape) -> int:
-        """Return what a gradient accumulation count is a multiple of: whole micro-batches, whatever their segments.
+        """Return the divisor of gradient accumulation counts, in whole micro-batches.
 
         Args:
             shape: stages, their IPUs and micro-batches.
@@ -141,7 +141,7 @@ class Schedule:
         return self.multiple(shape) // shape.segments
 
     def step(self, shape: PlanShape) -> int:
-        """Return the fewest micro-batches that a Plan may have more than one of ``shape`` and repeat the same.
+        """Return the smallest count increase that adds whole periods to a Plan.
 
         Args:
             shape: stages, their IPUs and micro-batches.
@@ -153,7 +153,7 @@ class Schedule:
         return math.lcm(self.multiple(shape), period, shape.serialization)
 
     def ramps(self, shape: PlanShape) -> int:
-        """Return how many micro-batches its Order has at least beside whole periods.
+        """Return the minimum number of micro-batches in an Order beyond whole periods.
 
         Args:
             shape: stages, their IPUs and micro-batches.
@@ -170,10 +170,10 @@ class Schedule:
             shape: stages, their IPUs and micro-batches.
 
         Returns:
-            The passes of each IPU in their order.
+            Passes per IPU, in order.
 
         Raises:
-            PlanError: for an Order of another shape or without passes; what ``order`` raises comes through.
+            PlanError: for an Order of another shape or without passes; errors of ``order`` pass through.
         """
         made = self.order(shape)
         if not isinstance(made, Order):

@@ -1,8 +1,8 @@
-"""Seq1F1B: 1F1B of segments of a micro-batch along its sequence, so that ramps are as short as segments are.
+"""Seq1F1B: 1F1B with micro-batches split into segments along their sequence, with shorter ramps.
 
 Sun et al., Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language Model Training (arXiv 2406.03488).
-A stage attends to the keys and values of the segments before, so that forward passes of a micro-batch run in the order
-of its segments; gradients reach these from all segments behind, so that backward passes run in the reverse order.
+A stage attends to keys and values of earlier segments, so forward passes of a micro-batch run in segment order.
+Gradients of keys and values come from all later segments, so backward passes run in reverse order.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from ipusim.schedules.chunks import ChunkPass, one_chunk_order
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; several stages of one IPU that follow each other run as one. One segment is 1F1B.
+    """Lay out Seq1F1B; adjacent stages of an IPU form a chunk. A single segment gives 1F1B.
 
-    An IPU keeps as many segments as there are IPUs from it to the end, and one less than a micro-batch has more.
-
+    An IPU keeps one segment per IPU from this one to the last, plus the segments of a micro-batch, minus one.
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
-    a micro-batch that comes back to an IPU.
+    a micro-batch that returns to an IPU.
     """
     return one_chunk_order("seq_1f1b", shape, lambda ahead, _: _passes(shape, ahead + shape.segments - 1))
 
 
 def _passes(shape: PlanShape, ahead: int) -> Iterator[ChunkPass]:
-    """Yield 1F1B's passes of an IPU that keeps up to ``ahead`` segments, those of a micro-batch backward in reverse."""
+    """Yield 1F1B passes with up to ``ahead`` kept segments, backward segments in reverse."""
     for kind, chunk, number in one_forward_one_backward.passes(shape.micro_batches, ahead):
         if kind is Pass.FORWARD:
             yield kind, chunk, number

@@ -1,7 +1,7 @@
 """Schedules with one micro-batch alive at a time: Sequential, sharded execution, and a single IPU.
 
-Batch serialization is Sequential on one IPU with each stage running several micro-batches before the next one begins.
-In Graphcore's compiler the body of each stage becomes a loop, and the values between stages become buffers of as many
+Batch serialization is Sequential on one IPU, with each stage running several micro-batches before the next begins.
+In Graphcore's compiler the body of each stage becomes a loop, and values between stages become buffers with as many
 elements; the last stage's forward and backward share one loop (pipeline_batch_serialization_loop_inserter.cc,
 .._buffer_inserter.cc).
 """
@@ -20,9 +20,9 @@ from ipusim.schedules.layout import lay_out
 
 
 def sequential(shape: PlanShape) -> Order:
-    """Lay out Graphcore's Sequential schedule: one stage at a time, a copy and a sync after each.
+    """Lay out Graphcore's Sequential schedule: one stage at a time, followed by a copy and a sync.
 
-    With batch serialization each stage runs several micro-batches before the next one begins.
+    With batch serialization each stage runs several micro-batches before the next begins.
     Raises ProgramError for fewer than two stages, CountError for a count below 1, and
     UnsupportedProgramError for batch serialization over several IPUs.
     """
@@ -32,7 +32,7 @@ def sequential(shape: PlanShape) -> Order:
 
 
 def sharded(shape: PlanShape) -> Order:
-    """Lay out sharded execution: no pipeline, copies and syncs only where a tensor crosses IPUs.
+    """Lay out sharded execution: no pipeline, copies and syncs only between IPUs.
 
     Raises CountError for a count below 1.
     """
@@ -42,7 +42,7 @@ def sharded(shape: PlanShape) -> Order:
 def single(shape: PlanShape) -> Order:
     """Lay out a program of one IPU with gradient accumulation: no copies, no syncs.
 
-    Raises ProgramError when the stages are mapped to more than one IPU, CountError for a count below 1.
+    Raises ProgramError for stages mapped to several IPUs, CountError for a count below 1.
     """
     if len(set(shape.mapping)) > 1:
         raise ProgramError(
@@ -54,7 +54,7 @@ def single(shape: PlanShape) -> Order:
 
 def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Order:
     check_count(shape.micro_batches, 1)
-    offsets = (0,)  # the next micro-batch begins when the one before is done
+    offsets = (0,)  # the next micro-batch begins after the previous one
     serialized = shape.serialization > 1
     depths = _buffer_depths(shape) if serialized else (0,) * shape.stages
     return Order(
@@ -69,20 +69,20 @@ def _one_at_a_time(schedule: str, shape: PlanShape, copy_rule: CopyRule) -> Orde
 
 
 def time_step_of(shape: PlanShape, step: int, micro_batch: int) -> int:
-    """Return when a step of a micro-batch's life runs: one pass a time-step, a loop of each stage after another."""
+    """Return the time-step of a step in a micro-batch's life: a pass per time-step, stage after stage in loops."""
     loop = shape.serialization
     group, turn = divmod(micro_batch, loop)
     start = group * shape.steps * loop
     if shape.training and step in (
         shape.positions - 1,
         shape.positions,
-    ):  # the last stage: forward and backward in turn
+    ):  # the last stage alternates forward and backward
         return start + (shape.positions - 1) * loop + 2 * turn + (step - shape.positions + 1)
     return start + step * loop + turn
 
 
 def _lay_out_serialized(shape: PlanShape) -> Table:
-    """Return the table of all operations, shape (operations, 5), in the order of a Plan's columns."""
+    """Return the operations as a Plan's table, shape (operations, 5)."""
     rows = []
     for step in range(shape.steps):
         kind = Pass.FORWARD if step < shape.positions else Pass.BACKWARD
@@ -94,6 +94,6 @@ def _lay_out_serialized(shape: PlanShape) -> Table:
 
 
 def _buffer_depths(shape: PlanShape) -> tuple[int, ...]:
-    """Return the elements of each stage's buffer of activations: a loop's, but for the last stage, which needs none."""
+    """Return elements of each stage's activation buffer: loop length, or 0 for the last stage."""
     last = shape.positions - 1
     return tuple(shape.serialization if position < last else 0 for position in shape.position_of)

@@ -1,9 +1,9 @@
-"""Checks of the copies in an Order that torch.distributed.pipelining wrote with format="compute_comms".
+"""Check copies in an Order that torch.distributed.pipelining wrote with format="compute_comms".
 
-``0SEND_F3`` sends stage 0's output of micro-batch 3 to stage 1, ``1RECV_F3`` receives it there; ``1SEND_B3`` and
-``0RECV_B3`` do so with the gradient (``_add_send_recv`` of torch/distributed/pipelining/schedules.py). As copies follow
-from the passes here, the copies of a file are checked against the passes and then dropped. Where sends block, their
-order can make ranks wait for each other for ever, which :func:`hang` finds.
+``0SEND_F3`` sends stage 0's output of micro-batch 3 to stage 1, and ``1RECV_F3`` receives it; ``1SEND_B3`` and
+``0RECV_B3`` transfer the gradient (``_add_send_recv`` of torch/distributed/pipelining/schedules.py). ipusim derives
+copies from passes, so copies of a file are checked against its passes and then dropped. With blocking sends, the
+order of copies can cause a deadlock of ranks, which :func:`hang` finds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COPY: Final = re.compile(r"([0-9]{1,9})(SEND|RECV)_([FB])([0-9]{1,9})")
 
 
 class Copy(NamedTuple):
-    """A cell that sends or receives; ``forward`` is False for a gradient."""
+    """A send or receive cell; ``forward`` is False for a gradient."""
 
     stage: int
     sends: bool
@@ -32,23 +32,23 @@ class Copy(NamedTuple):
 
     @property
     def partner(self) -> Copy:
-        """The cell of the other end."""
+        """Cell at the other end of the copy."""
         step = 1 if self.sends == self.forward else -1
         return self._replace(stage=self.stage + step, sends=not self.sends)
 
 
-#: A copy, its row, the number of passes before it in the row, and file, row and column for messages.
+#: A copy, its row, number of passes before it in the row, and file position for messages.
 PlacedCopy = tuple[Copy, int, int, str]
 
 
 def copy_of(text: str) -> Copy | None:
-    """Return the copy in a cell; None for a cell without one."""
+    """Parse the copy in a cell; None for other cells."""
     match = _COPY.fullmatch(text)
     return None if match is None else Copy(int(match[1]), match[2] == "SEND", match[3] == "F", int(match[4]))
 
 
 def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int], name: str) -> None:
-    """Raise FileError for copies that are not exactly those that the passes of ``rows`` need; no copies are valid."""
+    """Raise FileError unless copies match the needs of passes in ``rows``; a file without copies is valid."""
     if not copies:
         return
     needed = _needed(rows, mapping)
@@ -71,7 +71,7 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
 def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> str:
     """Return the ranks of a deadlock under blocking sends, each with its cell; empty without a deadlock.
 
-    Without ``copies`` a receive is before its pass, and a send behind it.
+    Without ``copies``, receives directly precede their pass, and sends follow their pass.
     """
     placed = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
     if not placed:
@@ -79,7 +79,7 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
             side = "behind" if copy.sends else "before"
             placed[copy] = mapping[copy.stage], turn + copy.sends, f"{side} {op}"
     waiting: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
-    # Copies between the same passes keep the order of their cells; without cells, sends come before receives.
+    # Copies between the same passes keep the order of cells; without cells, sends precede receives.
     for copy in sorted(placed, key=lambda copy: (placed[copy][1], not copies and not copy.sends)):
         waiting[placed[copy][0]].append(copy)
     heads = dict.fromkeys(waiting, 0)
@@ -103,7 +103,7 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
 
 
 def _needed(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Copy, tuple[int, Op]]:
-    """Return the copies between ranks that passes need, each with the place of its pass in the row, and the pass."""
+    """Return needed copies between ranks, with their pass and its row position."""
     needed: dict[Copy, tuple[int, Op]] = {}
     for row in rows:
         for turn, op in enumerate(row):

@@ -1,10 +1,10 @@
-"""Orders as torch.distributed.pipelining writes them: CSV with a row for each rank and a column for each time-step.
+"""Orders in the CSV format of torch.distributed.pipelining: a row per rank, a column per time-step.
 
-A cell is a stage, a pass and a micro-batch, such as ``1F3``; it is empty where the rank is idle. Ranks are IPUs here.
-Cells are those of ``_Action`` in torch/distributed/pipelining/schedules.py, rows those of its ``_dump_csv``, whose
-``_load_csv`` with ``format="compute_only"`` reads them. Cells of ``format="compute_comms"`` that send and receive are
-checked and left out with a note, and what replicas do together is skipped. Rows may be Python's lists, in brackets and
-quotes with None for an empty cell, and cells those of torch 2.4, micro-batch before stage: ``F3_s1``.
+A cell contains stage, pass and micro-batch, such as ``1F3``; idle cells are empty. Ranks become IPUs.
+Cells follow ``_Action`` in torch/distributed/pipelining/schedules.py, rows follow ``_dump_csv``, and
+``_load_csv`` with ``format="compute_only"`` reads them. Send and receive cells of ``format="compute_comms"`` are
+checked and dropped with a note, and collectives of replicas are skipped. Rows may be Python lists, with brackets,
+quotes and None for an empty cell. Cells may have torch 2.4's form, micro-batch before stage: ``F3_s1``.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from ipusim.schedules.features import Feature
 from ipusim.schedules.schedule import Schedule
 from ipusim.schedules.torch_copies import PlacedCopy, check_copies, copy_of, hang
 
-#: A file with more is no schedule that a simulated run of a pod could hold.
+#: Maximum file size, beyond any schedule for a simulated pod.
 _MOST_BYTES: Final = 64 << 20
 _PASS: Final = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _OLD_PASS: Final = re.compile(r"([FBIW])([0-9]{1,9})_s([0-9]{1,9})")
-#: What replicas do together, as in a file of format="compute_comms": 0UNSHARD.
+#: Collectives of replicas in a file of format="compute_comms", such as 0UNSHARD.
 _COLLECTIVE: Final = re.compile(r"[0-9]{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
 _SKIPPED: Final = "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
 _DROPPED: Final = (
     "{name} has {number:,} cells that send and receive: each copy is where passes need it, not where its cell stands."
 )
 _LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
-#: Anything else that is no pass.
+#: Further cells without a pass.
 _OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
 _OVERLAP: Final = "OVERLAP_F_B"
@@ -50,9 +50,9 @@ _EXPECTED: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty ce
 
 
 def write_torch_csv(order: Order) -> str:
-    """Return the text of an Order, in the time-steps of passes that all take one, with copies that take none.
+    """Format an Order, with passes of one time-step each and free copies.
 
-    Raises PlanError for passes, and for copies of stages, that torch has not.
+    Raises PlanError for passes and for copies of stages unknown to torch.
     """
     if order.shape.mirrored:
         raise PlanError("expected one copy of each stage, as torch has it, got two")
@@ -66,7 +66,7 @@ def write_torch_csv(order: Order) -> str:
         if op.kind not in _LETTERS:
             raise PlanError(f"expected the passes F, B, I and W, which torch has, got {op}: leave out recomputation")
         row = rows[ipu]
-        if step < len(row):  # joined to the one before
+        if step < len(row):  # joined to the previous pass
             row[step] = f"({row[step]};{_text(op)}){_OVERLAP}"
             continue
         row += [""] * (step - len(row))
@@ -77,9 +77,9 @@ def write_torch_csv(order: Order) -> str:
 
 
 def read_schedule(path: Path, name: str) -> Schedule:
-    """Return the Schedule of the one Order that a file holds; raises FileError, whose text begins with ``name``.
+    """Read the Schedule of the single Order in a file; raises FileError with text starting with ``name``.
 
-    It runs point-to-point, or in lock-step.
+    The schedule runs point-to-point, or in lock-step.
     """
     copies: list[PlacedCopy] = []
     skipped: list[str] = []
@@ -124,10 +124,10 @@ def read_schedule(path: Path, name: str) -> Schedule:
 
 
 def hang_when_blocking(path: Path, name: str) -> str:
-    """Return how a file's ranks hang if each send waits for its receive; empty if they do not.
+    """Return how a file's ranks hang if each send waits for its receive; empty without a deadlock.
 
-    Ranks run their cells in order. Copies that the file does not place are where passes need them: a receive before its
-    pass, a send behind it. Raises FileError as :func:`read_schedule` does.
+    Ranks run cells in row order. Copies missing in the file are placed next to their passes: a receive before the
+    pass, a send after it. Raises FileError like :func:`read_schedule`.
     """
     copies: list[PlacedCopy] = []
     rows = _rows(path, name, copies, [])
@@ -139,15 +139,15 @@ def hang_when_blocking(path: Path, name: str) -> str:
 
 
 def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -> list[list[tuple[Op, ...]]]:
-    """Return the passes of the file's cells, and add its copies and the words for what is skipped.
+    """Return the passes of the file's cells, and append to ``copies`` and ``skipped``.
 
-    Raises FileError for the first cell that is none, with its row and column.
+    Raises FileError with row and column for the first invalid cell.
     """
     rows = []
     for number, line in enumerate(_lines(path, name)):
         row: list[tuple[Op, ...]] = []
         for column, cell in enumerate(line.cells, start=1):
-            # Python prints a list of rows with brackets and quotes, and None where a rank is idle.
+            # Python prints lists with brackets and quotes, and None for idle cells.
             text = _OLD_PASS.sub(r"\3\1\2", cell.strip("[]'\" ")).removeprefix("None")
             position = f"{name!r}, row {number + 1}, column {column}"
             copy = copy_of(text)
@@ -161,7 +161,7 @@ def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -
 
 
 def _lines(path: Path, name: str) -> Iterator[CsvLine]:
-    """Yield the rows of the file; raises FileError for one that cannot be read, or is no CSV."""
+    """Yield the rows of the file; raises FileError for an unreadable file or invalid CSV."""
     try:
         path = resolve(path)
         yield from read_lines(path, _MOST_BYTES)
@@ -174,9 +174,9 @@ def _lines(path: Path, name: str) -> Iterator[CsvLine]:
 
 
 def _cell(text: str, position: str) -> tuple[Op, ...]:
-    """Return the passes of a cell, none of an empty one and two of a composite one.
+    """Return the passes of a cell: a single pass, two in a composite cell, or an empty tuple.
 
-    Raises FileError that says what would be right instead.
+    Raises FileError with the expected format.
     """
     if not text:
         return ()
@@ -200,9 +200,9 @@ def _cell(text: str, position: str) -> tuple[Op, ...]:
 
 
 def _late(rows: list[list[tuple[Op, ...]]]) -> set[int]:
-    """Return the stages whose forward passes are numbered from 1, and those backward from 0.
+    """Return the stages with forward passes numbered from 1, and backward passes from 0.
 
-    So torch, up to 2.14.1 at least, has the last rank of its Schedule1F1B, which it cannot load itself.
+    torch, at least up to 2.14.1, writes the last rank of its Schedule1F1B like this, and cannot load the result.
     """
     ways: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for op in (op for row in rows for cell in row for op in cell if op.kind is not Pass.WEIGHT_GRADIENT):
@@ -215,14 +215,14 @@ def _late(rows: list[list[tuple[Op, ...]]]) -> set[int]:
 
 
 def _from_zero(op: Op, late: set[int]) -> Op:
-    """Return a pass by the number that its micro-batch has elsewhere."""
+    """Return a pass with its forward micro-batch number corrected for stages in ``late``."""
     return op._replace(micro_batch=op.micro_batch - 1) if op.kind is Pass.FORWARD and op.stage in late else op
 
 
 def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:
-    """Return the shape of what a file holds.
+    """Return the shape of a file's Order.
 
-    Raises FileError for a pass that comes twice, a stage on two ranks, and a stage that is left out.
+    Raises FileError for a repeated pass, a stage on two ranks, and a missing stage.
     """
     homes: dict[int, int] = {}
     seen: dict[Op, str] = {}

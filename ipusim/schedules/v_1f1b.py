@@ -1,8 +1,8 @@
-"""1F1B-V: two stages on each IPU, placed as a V, with two thirds of 1F1B's activations and whole backward passes.
+"""1F1B-V: two stages per IPU, placed as a V, with two thirds of 1F1B's activations and whole backward passes.
 
-Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). As for V-Half, a micro-batch's passes have
-a pattern of slots that begins anew every six slots, of which a backward pass takes two. Each pass then moves to the
-first slots that are free behind what it needs, a forward pass as far as the pattern's peak of activations allows.
+Qi et al., Pipeline Parallelism with Controllable Memory (arXiv 2405.15362). Like in V-Half, a micro-batch's passes form
+a pattern of slots that repeats every six slots; a backward pass takes two slots. Then each pass moves to the
+first free slots after its inputs, forward passes only as far as the pattern's peak of activations allows.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
 
-#: Passes of a micro-batch on an IPU in the order of its way: kind, chunk, and which way along the IPUs it goes.
+#: Passes of a micro-batch on an IPU in order: kind, chunk, and direction along the IPUs.
 _PASSES: Final = (
     (Pass.FORWARD, 0, 1),
     (Pass.FORWARD, 1, -1),
     (Pass.BACKWARD, 1, 1),
     (Pass.BACKWARD, 0, -1),
 )
-#: Slots of each of these, and from one micro-batch to the next.
+#: Slots per pass, and between consecutive micro-batches.
 _LENGTHS: Final = (1, 1, 2, 2)
 _PERIOD: Final = sum(_LENGTHS)
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
+    """Lay out 1F1B-V; adjacent stages of an IPU form a chunk per direction.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
@@ -41,7 +41,7 @@ def order(shape: PlanShape) -> Order:
     check_count(shape.micro_batches, 1)
     chunks = zigzag_chunks_of(shape, "1f1b_v")
     ipus, count = len(chunks), shape.micro_batches
-    few = min(count, 2 * ipus + 6)  # with which each IPU has a period between its ramps
+    few = min(count, 2 * ipus + 6)  # enough for a period between the ramps of each IPU
     passes = {
         ipu: (own, repeated(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
         for (ipu, own), lane in zip(chunks.items(), shared()(_laid_out, ipus, few), strict=True)
@@ -52,8 +52,8 @@ def order(shape: PlanShape) -> Order:
 def _pattern(ipus: int, rank: int) -> tuple[int, ...]:
     """Return the first slots of the first micro-batch's passes.
 
-    Backward passes follow each other along the IPUs, with three slots after every third of them, so that none falls
-    upon a forward pass.
+    Backward passes follow each other along the IPUs, with three slots after every third, so that none
+    collides with a forward pass.
     """
     begin, ahead = 2 * ipus + (0 if ipus % 3 else 3), -(ipus + 2) % 3
     backward = (begin + 2 * turn + 3 * ((ahead + turn) // 3) for turn in (rank, 2 * ipus - 1 - rank))
@@ -82,14 +82,14 @@ def _laid_out(ipus: int, count: int) -> list[list[ChunkPass]]:
 
 
 class _Lane:
-    """The slots of an IPU.
+    """Slots of an IPU.
 
     Attributes:
-        saved: the micro-batches of both chunks that the IPU keeps in each slot.
+        saved: number of stored micro-batches in each slot, over both chunks.
     """
 
     def __init__(self, passes: list[tuple[int, int, int, int]], slots: int) -> None:
-        """Take the passes as (slot, rank, number, micro-batch)."""
+        """Take passes as (slot, rank, number, micro-batch)."""
         change = np.zeros(slots, np.int64)
         self._taken = np.zeros(slots, bool)
         self._begin: dict[tuple[int, int], int] = {}
@@ -100,12 +100,12 @@ class _Lane:
         self.saved = np.cumsum(change)
 
     def end_of(self, number: int, micro_batch: int) -> int:
-        """Return the slot behind a pass that has moved; 0 where there is no such pass."""
+        """Return the slot after a moved pass; 0 for missing passes."""
         begin = self._begin.get((number, micro_batch))
         return 0 if begin is None else begin + _LENGTHS[number]
 
     def move(self, slot: int, number: int, micro_batch: int, ready: int, most: int) -> None:
-        """Move a pass from ``slot`` to the first one that is free from ``ready`` on, keeping no more than ``most``."""
+        """Move a pass to the first free slot from ``ready`` on, within peak ``most``."""
         length, forward = _LENGTHS[number], _PASSES[number][0] is Pass.FORWARD
         if forward:
             full = np.flatnonzero(self.saved[ready:slot] >= most)
@@ -121,5 +121,5 @@ class _Lane:
             self.saved[target + length - 1 : slot + length - 1] += 1 if forward else -1
 
     def passes(self) -> list[ChunkPass]:
-        """Return the passes in the order of their slots."""
+        """Return the passes in order of slots."""
         return [(*_PASSES[number][:2], batch) for number, batch in sorted(self._begin, key=self._begin.__getitem__)]

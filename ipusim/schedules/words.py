@@ -1,8 +1,8 @@
-"""A schedule written as words: of each IPU its passes before a period, of the period, and behind it.
+"""Schedules written as words: passes of each IPU before, in and after a period.
 
-A letter of a word is a pass of a stage, such as ``F0``, over the micro-batch that is next for it; the period has the
-passes of one micro-batch. With a period more an execution has a micro-batch more. A bar, ``|``, ends a time-step of
-lock-step; words without bars get time-steps in which each pass runs as early as its needs allow.
+A letter of a word is a pass of a stage, such as ``F0``, over the stage's next micro-batch. A period has the passes of
+a micro-batch, so every further period adds a micro-batch. A bar, ``|``, ends a time-step of lock-step; passes of
+words without bars run in the earliest time-step after their inputs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ipusim.schedules.schedule import Schedule
 
 
 def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of words") -> Schedule:
-    """Return the schedule whose IPUs, by their numbers, run words.
+    """Create a schedule from words of IPUs.
 
     Args:
-        name: what it is called.
-        words: of each IPU the letters before its period, of it, and behind it, each with blanks between them. Without
-            letters in any period it has one count. The bars before the periods are as many on each IPU, and those in
-            the periods, unless all letters stand before them.
+        name: name of the schedule.
+        words: for each IPU, letters before, in and after its period, separated by blanks. Without
+            letters in any period, the schedule has a single count. IPUs have equal numbers of bars before the periods,
+            and in the periods, unless all letters precede the period.
         summary: one line for people.
 
     Returns:
-        A schedule of every count from that of the words without periods on.
+        A schedule for all counts from the count without periods on.
 
     Raises:
-        PlanError: for words that are none, that have a letter too often or too rarely, that leave out a stage, or whose
-            IPUs have other numbers of time-steps.
+        PlanError: for malformed words, letters of unequal counts, a missing stage, or unequal numbers of time-steps
+            between IPUs.
 
     Example:
         >>> from ipusim.api import schedules
@@ -79,7 +79,7 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
 
 
 def _order(name: str, mapping: tuple[int, ...], least: int, parts: Parts, shape: PlanShape) -> Order:
-    """Return the Order of a shape; raises UnsupportedProgramError for another mapping, CountError for too few."""
+    """Lay out a shape; raises UnsupportedProgramError for another mapping, CountError for too few micro-batches."""
     if shape.mapping != mapping:
         right = ", ".join(map(str, mapping))
         raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {mapping_text(shape)}")

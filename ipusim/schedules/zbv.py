@@ -1,8 +1,8 @@
-"""ZB-V: two stages on each IPU, placed as a V, with backward in halves; no bubble where all passes take equally long.
+"""ZB-V: two stages per IPU, placed as a V, with split backward passes; no bubble for equally long passes.
 
 Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6; ScheduleZBVZeroBubble of
-torch.distributed.pipelining. The last stage is on the first IPU, so that gradients begin their way back where
-activations began theirs, and no IPU keeps more than 1F1B's first.
+torch.distributed.pipelining. The last stage is on the first IPU, so gradients begin on the same IPU as
+activations, and no IPU keeps more than the first IPU of 1F1B.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
 from ipusim.schedules.zbv_search import searched
 
-#: The two stages of an IPU: on a micro-batch's way there, and on its way back.
+#: The two stages of an IPU: for a micro-batch's way there, and for the way back.
 _THERE, _BACK = 0, 1
 _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; stages that follow each other on an IPU on the way there, or back, run as one.
+    """Lay out ZB-V; adjacent stages of an IPU form a chunk per direction.
 
-    The rule needs twice as many micro-batches as IPUs, less one. Of fewer, passes of micro-batches that do not exist
-    are left out; where the shape asks for the authors' order, it is searched as they do.
+    The rule needs at least twice as many micro-batches as IPUs, minus one. With fewer, passes of nonexistent
+    micro-batches are dropped; for the authors' order, :mod:`ipusim.schedules.zbv_search` searches like their code.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
@@ -41,7 +41,7 @@ def order(shape: PlanShape) -> Order:
 
 
 def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
-    """Yield the passes of the IPU that is ``rank``-th of a V of ``ipus``."""
+    """Yield the passes of the ``rank``-th IPU of a V of ``ipus``."""
     done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (_THERE, _BACK)}
     for kind, chunk in _turns(max(count, 2 * ipus - 1), rank, ipus):
         micro_batch = done[kind, chunk]
@@ -51,8 +51,8 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
 
 
 def _turns(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int]]:
-    """Yield kind and chunk of each pass; each takes the next micro-batch of its kind and chunk."""
-    left = ipus - rank  # this IPU and those behind it
+    """Yield kind and chunk of each pass; micro-batches follow in order."""
+    left = ipus - rank  # number of IPUs from this one to the last
     yield from [(_F, _THERE)] * (2 * left - 1)
     yield from [(_F, _BACK), (_F, _THERE)] * rank
     yield from [(_F, _BACK), (_I, _BACK), (_W, _BACK)] * left

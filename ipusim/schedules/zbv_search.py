@@ -1,9 +1,9 @@
-"""ZB-V of few micro-batches, as its authors' own code searches it: pass by pass, on all IPUs at once.
+"""ZB-V for few micro-batches, searched like in its authors' code: pass by pass, for all IPUs together.
 
-Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6. Each pass takes a slot. Forward passes fill the way
-to an IPU's first gradient as far as memory allows. Then each IPU runs a gradient and a forward pass in turn, and halves
-for the weights in slots in which it would wait, or where memory is full. The code has four ways to put such halves
-elsewhere as well, and takes the best; where all passes take a slot, and copies none, the four are one.
+Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 6. Each pass takes one slot. Forward passes fill the
+time until an IPU's first gradient, as far as memory allows. Then each IPU alternates gradients and forward passes, with
+weight-gradient halves in idle slots, or if memory is full. The authors' code tries four placements of such halves
+and takes the best; passes of one slot and free copies give four equal results.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ipusim.pipeline.ops import Pass
 from ipusim.schedules.chunks import ChunkPass
 
 _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
-#: The slot of what has not run.
+#: Slot of unscheduled passes.
 _NEVER: Final = -1
 
 
 def searched(ipus: int, count: int) -> list[list[ChunkPass]]:
-    """Return the passes of each IPU in order, of ``count`` micro-batches on a V of ``ipus``."""
+    """Return each IPU's passes for ``count`` micro-batches on a V of ``ipus``."""
     ranks = [_Rank(count) for _ in range(ipus)]
     for ipu, before, behind in zip(ranks, [None, *ranks], [*ranks[1:], None], strict=False):
         ipu.neighbours = before, behind
@@ -48,15 +48,15 @@ def searched(ipus: int, count: int) -> list[list[ChunkPass]]:
 
 
 class _Rank:
-    """The passes of an IPU so far.
+    """Schedule of an IPU during the search.
 
     Attributes:
-        passes: in order.
-        waiting: chunks of the gradients whose halves for the weights have not run yet.
-        slot: the slot behind its last pass.
-        kept: micro-batches that it keeps, from a forward pass to the half for the weights.
-        neighbours: the IPU before it and the one behind, where there are any.
-        done: passes so far of a kind and a chunk.
+        passes: scheduled passes in order.
+        waiting: chunks of gradients with pending weight-gradient halves.
+        slot: slot after the last pass.
+        kept: number of stored micro-batches, from forward pass to weight-gradient half.
+        neighbours: previous and next IPU; None at the ends.
+        done: number of passes by kind and chunk.
     """
 
     def __init__(self, count: int) -> None:
@@ -69,15 +69,15 @@ class _Rank:
         self.done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (0, 1)}
 
     def arrives(self, kind: Pass, chunk: int) -> int:
-        """Return the slot in which what the next such pass needs of a neighbour is there; _NEVER where it is not yet.
+        """Return the slot in which the next pass's tensor from a neighbour arrives; _NEVER if not yet known.
 
-        Forward passes there and gradients of the way back come from the IPU before, the others from the one behind.
+        Forward passes there and gradients of the way back come from the previous IPU, all others from the next IPU.
         """
         source = self.neighbours[(kind is _F) == bool(chunk)]
         return 0 if source is None else source._ends.get((kind, chunk, self.done[kind, chunk]), _NEVER)
 
     def run(self, kind: Pass, chunk: int) -> None:
-        """Run the next such pass, behind halves for the weights in the slots that it waits for a neighbour."""
+        """Run the next pass of a kind and chunk, after weight-gradient halves in idle slots."""
         arrives = self.arrives(kind, chunk)
         while self.waiting and arrives > self.slot:
             self.run_waiting()
@@ -89,7 +89,7 @@ class _Rank:
             self.waiting.append(chunk)
 
     def run_waiting(self) -> None:
-        """Run the half for the weights that waits longest."""
+        """Run the oldest pending weight-gradient half."""
         self._take(_W, self.waiting.popleft())
         self.kept -= 1
 
@@ -101,13 +101,13 @@ class _Rank:
         self.passes.append((kind, chunk, micro_batch))
 
     def next_gradient(self) -> int:
-        """Return the chunk of its next gradient."""
+        """Return the chunk of the next gradient."""
         there, back = self.done[_I, 0], self.done[_I, 1]
         ready = there < back and (back == self._count or self.arrives(_I, 0) != _NEVER)
         return 0 if ready else 1
 
     def next_forward(self) -> int | None:
-        """Return the chunk of its next forward pass; None where no forward pass is left, or can run yet."""
+        """Return the chunk of the next forward pass; None if no forward pass remains or can run yet."""
         there, back = self.done[_F, 0], self.done[_F, 1]
         if back == self._count:
             return None
@@ -119,8 +119,8 @@ class _Rank:
 def _fill(ranks: list[_Rank], count: int) -> None:
     """Run the forward passes before the first gradient of each IPU.
 
-    While the first micro-batch is on its way back, further ones begin, as far as memory allows for those that each IPU
-    begins before its first gradient. Then each IPU runs as many forward passes as the one before it.
+    While the first micro-batch is on its way back, further micro-batches begin, as far as memory also allows for the
+    forward passes of each IPU before its first gradient. Then each IPU runs as many forward passes as the previous IPU.
     """
     for ipu in ranks:
         ipu.run(_F, 0)

@@ -1,9 +1,9 @@
-"""Zero bubble H1 and H2: backward passes in two halves, the one for the weights put where an IPU would wait.
+"""Zero bubble H1 and H2: split backward passes, with weight-gradient halves in otherwise idle time.
 
-Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, sections 2.3 and 2.4. H1 has 1F1B's order, and no more
-micro-batches are kept than its first IPU keeps. The last IPU hands gradients back before it works on its weights, so
-that the others begin earlier; their bubble is a third of 1F1B's where all three passes take equally long. H2 begins
-nearly twice as many micro-batches: from its first pass to its last, no IPU waits then.
+Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, sections 2.3 and 2.4. H1 has the order of 1F1B, and no IPU keeps
+more micro-batches than the first IPU of 1F1B. The last IPU returns gradients before it computes weight gradients, so
+other IPUs begin earlier; for three equally long passes, the bubble is a third of 1F1B's. H2 begins
+nearly twice as many micro-batches: then no IPU waits between its first and last pass.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ipusim.schedules.chunks import ChunkPass, one_chunk_order
 
 
 def order(shape: PlanShape) -> Order:
-    """Return the Order; several stages of one IPU that follow each other run as one.
+    """Lay out zero bubble H1; adjacent stages of an IPU form a chunk.
 
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
-    a micro-batch that comes back to an IPU.
+    a micro-batch that returns to an IPU.
     """
     return one_chunk_order("zero_bubble_h1", shape, lambda ahead, behind: _passes(shape.micro_batches, ahead, behind))
 
 
 def order_h2(shape: PlanShape) -> Order:
-    """Return the Order of H2: the IPU that is ``rank``-th begins 2 (N - ``rank``) - 1 micro-batches before it turns.
+    """Lay out H2: the ``rank``-th IPU begins 2 (N - ``rank``) - 1 micro-batches before its first backward pass.
 
-    Several stages of one IPU that follow each other run as one. Raises as :func:`order` does.
+    Adjacent stages of an IPU form a chunk. Raises like :func:`order`.
     """
     return one_chunk_order(
         "zero_bubble_h2", shape, lambda ahead, behind: _passes(shape.micro_batches, 2 * ahead - 1, 2 * behind)
@@ -36,9 +36,9 @@ def order_h2(shape: PlanShape) -> Order:
 
 
 def _passes(count: int, ahead: int, behind: int) -> Iterator[ChunkPass]:
-    """Yield the passes of an IPU that begins ``ahead`` micro-batches before its first backward pass.
+    """Yield an IPU's passes, with ``ahead`` forward passes before the first backward pass.
 
-    The weights' half of a micro-batch follows the other's of the micro-batch ``behind`` later.
+    The weight-gradient half of a micro-batch follows the input-gradient half of the micro-batch ``behind`` later.
     """
     for turn in range(count + ahead + behind):
         if 0 <= turn - ahead < count:

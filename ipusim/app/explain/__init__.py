@@ -1,1 +1,1 @@
-"""Why an execution takes its time, and what a change would give."""
+"""Explain the time of an execution, and the effect of changes."""

@@ -1,4 +1,4 @@
-"""The changes that can help a run: of its count, schedule, recomputation, split and stages, and of its hardware."""
+"""Changes that may speed up a run: count, schedule, recomputation, split, stages, and hardware."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ipusim.app.explain.splits import better_splits
 from ipusim.app.explain.trial import Change
 from ipusim.base.units import enumerated_rows
 
-#: By how much counts are larger, and resources faster.
+#: Factors for counts and resources.
 _TIMES: Final = (2, 4, 8)
 _TWICE: Final = 2
-#: By how much faster stages are.
+#: Speed-up of stages.
 _FASTER: Final = Fraction(1, 10)
-#: The rates of links in one direction.
+#: Names of link rates.
 LINKS: Final = ("link", "machine_rung", "gateway_link")
 
 
 def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
-    """Yield the changes to try of a Job; each schedule in the modes ``syncs``, by default in that of the run."""
+    """Yield the changes to try for a Job; schedules are tried in modes ``syncs``, by default the run's mode."""
     yield from _counts(job)
     yield from _schedules(job, syncs)
     if job.plan.shape.recompute or job.plan.shape.recompute_inline:
@@ -34,14 +34,14 @@ def changes(job: Job, syncs: Sequence[Sync] = ()) -> Iterator[Change]:
 
 
 def _counts(job: Job) -> Iterator[Change]:
-    """Yield larger accumulation counts: multiples of the present one, which its schedule takes as well."""
+    """Yield larger accumulation counts: multiples of the present count, which the schedule accepts as well."""
     name, count = "pipeline.gradient_accumulation_count", job.request.options.pipeline.gradient_accumulation_count
     for times in _TIMES:
         yield Change("a larger count", f"{name}={count * times}", {name: count * times})
 
 
 def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
-    """Yield other schedules and sync modes, on as many IPUs as now, also where the request leaves their number open."""
+    """Yield other schedules and sync modes, on the present number of IPUs."""
     system = job.request.options.system
     is_open = system.auto_select_ipus is None and system.select_ipus is None
     device = {"system.auto_select_ipus": len(job.system.ipus)} if is_open else {}
@@ -58,7 +58,7 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
 
 
 def _stages(job: Job) -> Iterator[Change]:
-    """Yield the slowest stages, all that tie, a tenth faster; nothing where all take as long."""
+    """Yield balanced stages, and slowest stages made a tenth faster; nothing for equal stages."""
     names = [profile.name for profile in job.program.stages]
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)
     if len(slowest) == len(names):
@@ -82,7 +82,7 @@ def _stages(job: Job) -> Iterator[Change]:
 
 
 def _hardware(job: Job) -> Iterator[Change]:
-    """Yield links and a host that are twice as fast, machines of other generations, and twice as many IPUs."""
+    """Yield faster links and host, machines of other generations, and more IPUs."""
     system, options = job.system, job.request.options
     if not system.free and not isinstance(options.rates, str):
         rates = {rate.name: rate for rate in hardware.RATES}
@@ -98,7 +98,7 @@ def _hardware(job: Job) -> Iterator[Change]:
     if quicker(job)[0] != job.costs:
         yield Change("faster host", "the host twice as fast", priced=quicker, machine=True)
     known: set[str] = {system.ipu.name}
-    measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # cycles hold on theirs alone
+    measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # valid on one machine only
     for machine in () if measured else hardware.MACHINES.values():
         if machine.free or machine.ipu.name in known or machine.count < len(system.ipus):
             continue

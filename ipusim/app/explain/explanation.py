@@ -1,4 +1,4 @@
-"""Why a run takes as long as it does: idle time by cause, the critical path, and what changes would give."""
+"""Explain the time of a run: idle time by cause, the critical path, and the effect of changes."""
 
 from __future__ import annotations
 
@@ -29,30 +29,29 @@ from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
-#: Parts of the critical path, and changes, that a table shows.
+#: Maximum rows of a table, for parts of the critical path and for changes.
 _MOST_ROWS: Final = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation(Result):
-    """Why a run takes as long as it does.
+    """Explanation of a run's time.
 
     Attributes:
-        timeline: of the run.
-        execution: the one that idle causes are of; None for the whole run.
-        waterfall: the parts of the whole run's time; None where what ran is not known.
-        idle: every idle interval of each IPU, with its cause.
-        path: the critical path of the whole run.
-        parts: that path by kind and stage.
-        what_ifs: what each change would make of the run, the best first, or those that were asked for in their order;
-            None where what ran is not known.
-        unknown: why what ran is not known, as the end of a sentence; empty where it is.
-        pairs: what every two of the changes give at once, of those that were asked for.
-        stragglers: how much of the time goes to what is slower than its like; None unless requested.
-        disturbances: the cost of the run's disturbances; None without any, and where what ran is not known.
-        memory: peaks of the IPUs against their memory; None for a run whose scenario is not known.
-        sensitivities: cycles by which the run grows or falls with each pass of a stage; None where what ran is not
-            known.
+        timeline: Timeline of the run.
+        execution: number of the execution with explained idle time; None for the whole run.
+        waterfall: parts of the whole run's time; None for an unknown scenario.
+        idle: idle intervals of every IPU, with causes.
+        path: critical path of the whole run.
+        parts: critical path by kind and stage.
+        what_ifs: outcome of every change, best first, or requested changes in their order; None for an unknown
+            scenario.
+        unknown: reason why the scenario is unknown, as the end of a sentence; empty for a known scenario.
+        pairs: outcomes of every two requested changes at once.
+        stragglers: cost of stragglers; None unless requested.
+        disturbances: cost of the run's disturbances; None without disturbances, and for an unknown scenario.
+        memory: peaks of the IPUs and their memory; None for an unknown scenario.
+        sensitivities: change of the run's cycles with every pass of a stage; None for an unknown scenario.
         picture: title, size and theme of both charts.
     """
 
@@ -80,13 +79,13 @@ class Explanation(Result):
         yield from self.tables()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each IPU: its cycles by activity and by cause of waiting."""
+        """Return a row for every IPU: cycles by activity and by cause of waiting."""
         return [{"ipu": row["ipu"], **row["cycles"]} for row in self._ipu_cycles()]
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return a bar for each IPU, of its arithmetic and all other time, and the trace with the critical path.
+        """Return a bar chart of IPUs' time, and a trace with the critical path.
 
-        That is the trace of the execution, of a run's lost IPU, or of its first execution.
+        The trace covers the chosen execution, a lost IPU's period, or the first execution.
         """
         shown = partial(part_window, self.timeline, execution=self.execution)
         return {
@@ -96,24 +95,24 @@ class Explanation(Result):
 
     @property
     def path_cycles(self) -> int:
-        """Length of the critical path, which is that of the run."""
+        """Length of the critical path, equal to the run's length."""
         return sum(part.cycles for part in self.parts)
 
     @cached_property
     def ipu_time(self) -> tuple[tuple[Look, npt.NDArray[np.int64]], ...]:
-        """The parts of each IPU's time in what idle causes are of, as :func:`~ipusim.analysis.causes.ipu_time` does."""
+        """Parts of every IPU's time in the explained window, see :func:`~ipusim.analysis.causes.ipu_time`."""
         whole = self.waterfall
         return analysis.ipu_time(self.idle, whole if whole is None or self.execution is None else whole.of_one())
 
     def words(self) -> Iterator[str]:
-        """Yield the verdict: what the time goes into, what would help most, and what does not fit or is not known."""
+        """Yield the verdict: parts of the time, the most helpful changes, memory problems, and unknowns."""
         yield from self.where()
         yield from self._help()
         if self.memory is not None and self.memory.fits is not analysis.Fits.YES:
             yield self.memory.verdict()
 
     def where(self) -> Iterator[str]:
-        """Yield sentences of the parts of the run's time and its disturbances, as the verdict on the run has them."""
+        """Yield sentences about parts of the time and disturbances, as in the verdict."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
         if self.disturbances is not None:
@@ -131,7 +130,7 @@ class Explanation(Result):
             yield from self.stragglers.words()
 
     def tables(self) -> Iterator[Table]:
-        """Yield the parts of the time, time by IPU, the critical path, and what changes would give."""
+        """Yield tables of time parts, time by IPU, critical path, and effects of changes."""
         if self.waterfall is not None:
             yield waterfall_table(self.waterfall, self.timeline.info.clock_hz)
         yield self._idle_table()
@@ -250,20 +249,20 @@ def explain(
     straggling: bool = False,
     shares: Mapping[tuple[pipelines.Pass, int], Fraction] | None = None,
 ) -> Explanation:
-    """Return why a run takes as long as it does.
+    """Explain the time of a run.
 
     Args:
         timeline: the run.
-        job: what ran, or the reason why that is not known.
-        execution: whose idle time is explained, by default that of the whole run.
-        said: the parts of the run's time as the run has written them, where what ran is not known.
-        texts: changes of the user's own, as :func:`~ipusim.app.explain.what_if.requested_changes` takes them, in place
-            of those that are tried by themselves.
-        syncs: the modes that other schedules are tried in, by default that of the run.
-        straggling: whether to say how much of the time goes to stragglers.
-        shares: which part of a stage's passes of a kind computes activations again, where what ran is not known.
+        job: Job of the run, or the reason why the scenario is unknown.
+        execution: number of the execution with explained idle time; None for the whole run.
+        said: parts of the run's time from the run's files, for an unknown scenario.
+        texts: user's changes, in the format of :func:`~ipusim.app.explain.what_if.requested_changes`, instead
+            of default changes.
+        syncs: sync modes for other schedules, by default the run's mode.
+        straggling: whether to compute the cost of stragglers.
+        shares: recomputed fraction of a stage's passes, by kind and stage, for an unknown scenario.
 
-    Raises TimelineError for an execution that the run has not, OptionError for changes that cannot be.
+    Raises TimelineError for an execution missing in the run, OptionError for impossible changes.
     """
     path = analysis.critical_path_of(timeline)
     if isinstance(job, str) and (texts or straggling):

@@ -1,8 +1,8 @@
-"""What would take less of the IPUs' memory, class of tensor by class: what each change frees, and the time it costs.
+"""Changes that reduce memory of IPUs, by class of tensor: freed bytes and time cost per change.
 
-Each change is an option of the scenario. What an IPU holds with it is the footprint of the program laid out anew; the
-time between two weight updates is that of a run of time alone, and what a change adds to it are the parts of that
-run's time, which add up to it.
+Each change is an option of the scenario. The memory comes from the footprint of the changed program. The time between
+two weight updates comes from a timing-only run, and the time cost from the parts of that run's time, which add up to
+the run.
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ from ipusim.api import Job, analysis, assemble, rules, runs
 from ipusim.app.study.trial import Trial, time_alone, tried
 from ipusim.base.cache import sharing
 
-#: Parts of the time that a row names at most, and what of the time is too little to be named.
+#: Maximum number of time parts named in a row.
 _NAMED: Final = 2
-#: Passes that are simulated in about a second.
+#: Number of passes that are simulated in about a second.
 _MANY: Final = 50_000
+#: Minimum share of the time for a named part.
 _LEAST: Final = 0.001
-#: What products take of an IPU's memory at most where nothing says (PopLibs' default).
+#: PopLibs' default share of an IPU's memory for products.
 _PROPORTION: Final = 0.6
-#: The modes of recomputation, and where passes are then.
+#: Modes of recomputation, with their description.
 _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "inside backward"))
-#: What halving the room of products is called.
+#: Description of halved memory for products.
 PRODUCTS_IN_HALF: Final = "products in half their room"
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
 _PAIR: Final = 2
 
-#: A change to try: its words, the class of its tensors, and its options.
+#: A change to try: description, class of tensors, and options.
 _Candidate = tuple[str, str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Move:
-    """A change that takes memory off an IPU.
+    """A change that frees memory of an IPU.
 
     Attributes:
-        words: what is done, with which tensors.
-        changes: the options, by their dotted names.
-        freed_bytes: less that the fullest IPU holds at its peak; of the one that was the fullest.
-        peak_bytes: what the fullest IPU holds then, which may be another.
-        fits: the answer to whether the program fits its memory then.
+        words: description of the change, with its tensors.
+        changes: options by dotted name.
+        freed_bytes: bytes freed at the peak of the IPU that was fullest before the change.
+        peak_bytes: peak of the fullest IPU after the change, which may be another IPU.
+        fits: whether the changed program fits its memory.
         period_s: seconds from one weight update to the next.
-        paid: the parts of that time that take longer, and by how many seconds; the largest first.
+        paid: longer parts of this time with additional seconds, largest first.
     """
 
     words: str
@@ -61,16 +62,16 @@ class Move:
 
 @dataclass(frozen=True)
 class Moves:
-    """Changes of options with the bytes that they free on an IPU.
+    """Changes of options with bytes freed on an IPU.
 
     Attributes:
-        ipu: the fullest.
-        peak_bytes, sram_bytes: of it; None where memory is not limited.
-        fits: the answer to whether the program fits its memory as it stands.
-        period_s: seconds from one weight update to the next as it stands.
-        moves: what frees any of its memory: what fits first, the fastest before others, then what frees most.
-        no_help: other changes that were tried, with the rule that refuses each, or nothing where it frees nothing.
-        already: what takes less memory as it stands.
+        ipu: fullest IPU.
+        peak_bytes, sram_bytes: peak and memory of this IPU; sram_bytes is None for unlimited memory.
+        fits: whether the unchanged program fits its memory.
+        period_s: seconds from one weight update to the next without changes.
+        moves: changes that free memory: fitting changes by time, then other changes by freed bytes.
+        no_help: other tried changes, with the rule that refuses each, or an empty string if no bytes are freed.
+        already: memory savings in use without changes.
     """
 
     ipu: int
@@ -85,10 +86,10 @@ class Moves:
 
 @sharing
 def memory_moves(job: Job) -> Moves:
-    """Return the bytes that each change of an option frees on the fullest IPU of ``job``, and the time it costs.
+    """Return bytes freed on the fullest IPU and time cost of each change.
 
-    Where none alone makes the program fit, every two for different tensors are tried together, and then more: the
-    fastest that fit are among the moves, or else what leaves the fullest IPU with least.
+    If no single change makes the program fit, every two changes for different tensors are tried together, and then
+    more. The moves then include the fastest combination that fits, or the combination with the lowest peak.
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     candidates = [*_candidates(job)]
@@ -109,7 +110,7 @@ def memory_moves(job: Job) -> Moves:
 
 
 def is_long(job: Job) -> bool:
-    """Whether its runs take long: of very many passes, all of which have to be simulated."""
+    """Tell whether runs take long because many passes must be simulated one by one."""
     passes = 2 * job.program.shape.stages * job.program.shape.micro_batches * job.executions
     return job.schedule.period is None and passes > _MANY
 
@@ -120,18 +121,18 @@ def _rank(move: Move) -> tuple[bool, float]:
 
 
 def _peak(trial: Trial, ipu: int) -> int:
-    """Return the bytes of an IPU's peak; 0 of one that holds no stage."""
+    """Return the peak bytes of an IPU; 0 for an IPU without a stage."""
     return next((peak.bytes for peak in trial.accepted_job.memory.peaks if peak.ipu == ipu), 0)
 
 
 def _freed(base: Trial, after: Trial) -> int:
-    """Return by how much less the IPU holds that is the fullest of ``base``."""
+    """Return the bytes freed on the fullest IPU of ``base``."""
     ipu = base.accepted_job.memory.fullest.ipu
     return _peak(base, ipu) - _peak(after, ipu)
 
 
 def _paid(base: Trial, after: Trial) -> tuple[tuple[str, float], ...]:
-    """Return the parts of the time that take longer than in ``base``."""
+    """Return the parts of the time that are longer than in ``base``."""
     longer = {part.words: seconds - base.parts_s[part] for part, seconds in after.parts_s.items()}
     least = _LEAST * base.throughput.weight_update_period_s
     named = [(words, seconds) for words, seconds in longer.items() if seconds > least]
@@ -139,7 +140,7 @@ def _paid(base: Trial, after: Trial) -> tuple[tuple[str, float], ...]:
 
 
 def _already(job: Job) -> Iterator[str]:
-    """Yield the means of saving memory that a program uses already."""
+    """Yield memory savings that a program already uses."""
     shape, offload = job.program.shape, job.program.offload
     if shape.recompute or shape.recompute_inline:
         yield "activations computed again"
@@ -156,13 +157,13 @@ def _already(job: Job) -> Iterator[str]:
 
 
 def _move(words: str, changes: Mapping[str, Any], after: Trial, base: Trial) -> Move:
-    """Return the move of a change that is not refused."""
+    """Return the move of an accepted change."""
     memory, period_s = after.accepted_job.memory, after.throughput.weight_update_period_s
     return Move(words, changes, _freed(base, after), memory.fullest.bytes, memory.fits, period_s, _paid(base, after))
 
 
 def _candidates(job: Job) -> Iterator[_Candidate]:
-    """Yield the changes of options to try: words, the class of tensors, the options; none that is in force already."""
+    """Yield changes to try, without changes already in force: description, class of tensors, options."""
     options, program, offload = job.request.options, job.program, job.program.offload
     pipeline, shape = options.pipeline, program.shape
     if shape.training and not (shape.recompute or shape.recompute_inline):
@@ -194,7 +195,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         if job.system.replicas > 1 and not offload.weights:
             parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
             yield "weights there, in parts of replicas", "weights", parts
-        # The IPUs have no part of the update then, and so no state that lies elsewhere.
+        # The update runs on the host then, so IPUs have no state to offload.
         without = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **without}
     if changes := products_in_half(job):
@@ -202,7 +203,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
 
 
 def products_in_half(job: Job) -> dict[str, Any]:
-    """Return the options by which products take half as much memory at most; none where there are no products."""
+    """Return options that halve the memory for products; empty for a program without products."""
     if not any(profile.temporary_bytes for profile in job.program.stages):
         return {}
     return {
@@ -212,7 +213,7 @@ def products_in_half(job: Job) -> dict[str, Any]:
 
 
 def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.PoplarOptionsSpec]]:
-    """Yield what plans products, by its dotted name: of all stages, and of each that has a share of its own."""
+    """Yield Poplar options of products by dotted name: global options, and options of stages with a share set."""
     for kind in ("matmuls", "convolutions"):
         yield f"system.{kind}.poplar_options", getattr(options.system, kind).poplar_options
     for name in ("forward_propagation_stages_poplar_options", "backward_propagation_stages_poplar_options"):
@@ -223,14 +224,15 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
 
 
 def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
-    """Return the fastest two changes for different tensors that fit together, or the first more that do.
+    """Return the fastest fitting pair of changes, or else the first larger set that fits.
 
     Args:
         job: the Job to change.
         base: the trial of the unchanged Job.
-        candidates: legal changes, those that free most first.
+        candidates: legal changes, by freed bytes in descending order.
 
-    Where none fit it is what leaves the fullest IPU with least; None where no two of them are legal.
+    Changes of a set concern different tensors. If no set fits, the set with the lowest peak is returned; None if no two
+    changes are legal together.
     """
     legal: list[tuple[str, dict[str, Any], Trial]] = []
     for one, other in combinations(candidates, 2):
@@ -244,7 +246,7 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
         if candidate[1] in chosen:
             continue
         more = _both(job, [*chosen.values(), candidate])
-        if chosen and not more:  # a rule refuses it beside the others
+        if chosen and not more:  # a rule refuses the combination
             continue
         chosen[candidate[1]] = candidate
         if len(chosen) > _PAIR:
@@ -257,7 +259,7 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
 
 
 def _both(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
-    """Return the words, the options and the trial of changes at once; nothing where a rule refuses them."""
+    """Return description, options and trial of combined changes; empty if a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
     after = tried(job.request, changes)
     return [] if after.job is None else [(" and ".join(words for words, _, _ in candidates), changes, after)]

@@ -1,4 +1,4 @@
-"""Changes that free memory of an IPU, as a table and in sentences."""
+"""Changes that free memory of an IPU, as a table and as sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipusim.base.units import format_bytes, format_seconds
 
 
 def moves_table(of: Moves) -> Table:
-    """Return a row for each change: what it frees, what the fullest IPU holds then, and what it costs."""
+    """Return a row for every change: freed bytes, peak of the fullest IPU, and time cost."""
     limit = of.sram_bytes
 
     def row(change: str, freed: str, peak: int, answer: analysis.Fits, period_s: float, *costs: str) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def moves_table(of: Moves) -> Table:
 
 
 def move_words(of: Moves) -> list[str]:
-    """Return sentences: the best change, savings in force already, and changes that free nothing or are refused."""
+    """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
     sentences = [advice(of)]
     if of.already:
         sentences.append(f"Already so: {', '.join(of.already)}.")
@@ -41,9 +41,9 @@ def move_words(of: Moves) -> list[str]:
 
 
 def advice(of: Moves) -> str:
-    """Return the options of the fastest change that fits, and those as fast; or that none does.
+    """Return the options of the fastest fitting changes, or a sentence without such changes.
 
-    One that takes memory off the fullest IPU, while another stays as full, is not among them.
+    Changes that leave another IPU equally full are excluded.
     """
     lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
     if not lower:
@@ -62,7 +62,7 @@ def advice(of: Moves) -> str:
 
 
 def options_of(move: Move) -> str:
-    """Return the options of a change, as a command line has them."""
+    """Return the options of a change in command line form."""
     return " ".join(f"--set {name}={_yaml(value)}" for name, value in move.changes.items())
 
 

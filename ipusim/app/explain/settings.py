@@ -1,4 +1,4 @@
-"""Changes as they are written: ``pipeline.gradient_accumulation_count=128 rates.link=x2``."""
+"""Parse changes written as ``pipeline.gradient_accumulation_count=128 rates.link=x2``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _EXAMPLE: Final = "pipeline.gradient_accumulation_count=128 or rates.link=x2"
 
 
 def settings(job: Job, text: str) -> dict[str, Any]:
-    """Return the options of a change with their values: of ``x2`` so many times what they are in ``job``.
+    """Return the options of a change with values; ``x2`` means twice the value in ``job``.
 
-    Raises OptionError for a text that says none, and for an option that has no number to take so many times.
+    Raises OptionError for a text without a valid change, and for a factor of an option without a number.
     """
     values: dict[str, Any] = {}
     try:
@@ -44,7 +44,7 @@ def settings(job: Job, text: str) -> dict[str, Any]:
 
 
 def _read(name: str, text: str) -> Any:
-    """Return the value of a text of YAML."""
+    """Parse a YAML value."""
     located = runs.Located("--what")
     try:
         value = located.read(text)
@@ -57,7 +57,7 @@ def _read(name: str, text: str) -> Any:
 
 
 def _times(job: Job, name: str, times: Fraction) -> Any:
-    """Return so many times the value that an option has in a Job."""
+    """Multiply an option's value in a Job by a factor."""
     rates = {f"rates.{rate.name}": rate for rate in hardware.RATES}
     if name in rates:
         rate = rates[name]
@@ -74,7 +74,7 @@ def _times(job: Job, name: str, times: Fraction) -> Any:
 
 
 def _value(job: Job, names: list[str]) -> Any:
-    """Return the value of an option as it was given, or else its default; None where there is none."""
+    """Return the requested value of an option, or its default; None without a default."""
     here: Any = job.request.to_dict()
     for key in names:
         if isinstance(here, Mapping):
@@ -102,7 +102,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def sync_modes(text: str) -> tuple[Sync, ...]:
-    """Return the sync modes of their names with commas between them; raises OptionError for another name."""
+    """Parse sync modes separated by commas; raises OptionError for unknown names."""
     names, known = [name for name in (part.strip().lower() for part in text.split(",")) if name], [*map(str, Sync)]
     for name in names:
         if name not in known:

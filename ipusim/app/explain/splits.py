@@ -1,4 +1,4 @@
-"""Splits of a model near the one of a run, by the cycles of its layers."""
+"""Improve the split of a run's model, by the cycles of its layers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 
 from ipusim.api import Job, pricing
 
-#: Moves of one split by one layer that are made at most, and splits that are yielded.
+#: Maximum number of moves of one cut, and maximum number of yielded splits.
 _MOST_MOVES: Final = 1000
 _MOST: Final = 3
 
 
 def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
-    """Yield splits that give the busiest IPUs less to do, the best first; none where there is no model to split.
+    """Yield splits that reduce the load of the busiest IPUs, best first; nothing for models without splits.
 
-    From the run's own split on, the move of one split over some layers that makes the IPUs' loads smallest, the
-    largest first, is made until none does. The last is the best, those before come next: one of them may fit where
-    the last does not. A layer's load is its forward cycles, and the part of its stage's backward cycles that it has of
-    the forward ones.
+    Starting with the run's split, a greedy search moves one cut at a time to the position with the smallest IPU loads,
+    compared from the largest load down, until no move improves. The last split is the best. Intermediate splits follow,
+    as one may fit memory if the last does not. A layer's load is its forward cycles, plus a proportional part of the
+    stage's backward cycles.
     """
     splits = job.request.options.pipeline.splits
     stages = job.program.stages
@@ -27,7 +27,7 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
     works = [() if isinstance(profile.forward, int) else profile.forward for profile in stages]
     alike = all(len(profile.layers) == len(work) for profile, work in zip(stages, works, strict=True))
     if not alike or len(splits) != len(stages) - 1:
-        return  # concurrent stages, or layers that are made of several
+        return  # concurrent stages, or composed layers
     names = [name for profile in stages for name in profile.layers]
     if not set(splits) <= set(names):
         return
@@ -46,7 +46,7 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
 
 
 def _loads(job: Job) -> list[float]:
-    """Return the cycles of each layer, forward and backward."""
+    """Return the forward and backward cycles of every layer."""
     loads: list[float] = []
     costs, system = job.costs.passes, job.system
     for stage, profile in enumerate(job.program.stages):
@@ -59,7 +59,7 @@ def _loads(job: Job) -> list[float]:
 
 
 def _moves(cuts: Sequence[int], layers: int) -> Iterator[tuple[int, ...]]:
-    """Yield every split in which one cut lies elsewhere between its neighbours."""
+    """Yield splits with a single cut moved between its neighbours."""
     for number, cut in enumerate(cuts):
         low = cuts[number - 1] + 1 if number else 1
         high = cuts[number + 1] if number + 1 < len(cuts) else layers
@@ -69,7 +69,7 @@ def _moves(cuts: Sequence[int], layers: int) -> Iterator[tuple[int, ...]]:
 
 
 def _busiest(loads: Sequence[float], cuts: Sequence[int], mapping: Sequence[int]) -> list[float]:
-    """Return the loads of the IPUs, the largest first."""
+    """Return the loads of the IPUs, largest first."""
     load_of: dict[int, float] = {}
     begins, ends = (0, *cuts), (*cuts, len(loads))
     for ipu, begin, end in zip(mapping, begins, ends, strict=True):

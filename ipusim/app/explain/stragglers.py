@@ -1,7 +1,7 @@
-"""Stragglers: how much of a run's time slow IPUs, stages, kinds of pass and copies cost, as S, S_t, S_w, M_W and M_S.
+"""Cost of stragglers: time lost to slow IPUs, stages, kinds of pass and copies, as S, S_t, S_w, M_W and M_S.
 
-After Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), equations 1, 2,
-4 and 5. A worker is an IPU of a replica, in all replicas at once.
+Definitions follow Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025),
+equations 1, 2, 4 and 5. A worker is an IPU of a replica, in all replicas together.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final
 from ipusim.api import Costs, Job, SpanKind, System, Timeline, analysis, hardware, pricing, runs
 from ipusim.app.render.tables import Table
 
-#: The slowest part of the workers of M_W.
+#: Fraction of slowest workers in M_W.
 _SLOWEST: Final = 0.03
-#: Fewer runs are simulated one by one.
+#: Minimum number of runs to compute together.
 _FEWEST: Final = 3
-#: From which slowdown on a run is said to straggle.
+#: Minimum slowdown of a straggling run.
 STRAGGLES: Final = 1.1
-#: What the words mean, where they are printed.
+#: Printed definitions of terms.
 DEFINITIONS: Final = (
     (
         "T_ideal",
@@ -41,16 +41,16 @@ DEFINITIONS: Final = (
 
 @dataclass(frozen=True)
 class Stragglers:
-    """How much of a run's time goes to stragglers.
+    """Cost of stragglers in a run.
 
     Attributes:
-        cycles: of the run, T.
-        ideal_cycles: of the ideal one, T_ideal.
-        by_type: S_t of each type of operation.
-        by_ipu: S_w of each IPU of a replica.
-        slowest: the IPUs of M_W.
-        share_of_slowest, share_of_last: M_W and M_S; None where nothing is to be recovered.
-        replicas: whose IPUs of that number are one worker.
+        cycles: length of the run, T.
+        ideal_cycles: length of the ideal run, T_ideal.
+        by_type: S_t of every type of operation.
+        by_ipu: S_w of every IPU of a replica.
+        slowest: slowest IPUs, in M_W.
+        share_of_slowest, share_of_last: M_W and M_S; None for runs no longer than the ideal run.
+        replicas: number of replicas; IPUs of equal number in different replicas form a worker.
     """
 
     cycles: int
@@ -64,11 +64,11 @@ class Stragglers:
 
     @property
     def slowdown(self) -> float:
-        """The slowdown S; 1 of a run that takes no time."""
+        """Slowdown S; 1 for a run of zero cycles."""
         return self.cycles / self.ideal_cycles if self.ideal_cycles else 1.0
 
     def words(self) -> Iterator[str]:
-        """Yield the slowdown, what it means, and the straggler."""
+        """Yield the slowdown, its meaning, and the straggler."""
         straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle, which is from {STRAGGLES} on"
         waste = 1 - 1 / self.slowdown if self.slowdown > 1 else 0.0
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
@@ -80,7 +80,7 @@ class Stragglers:
         yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."
 
     def tables(self) -> Iterator[Table]:
-        """Yield S_t, S_w and what the words mean."""
+        """Yield tables of S_t, S_w and definitions."""
         types = tuple((name, f"{slowdown:.3f}") for name, slowdown in self.by_type.items())
         yield Table("Slowdown by type of operation", ("type t", "S_t"), types)
         ipus = tuple((str(ipu), f"{slowdown:.3f}") for ipu, slowdown in self.by_ipu.items())
@@ -88,7 +88,7 @@ class Stragglers:
         yield Table("Words of stragglers", ("word", "meaning"), DEFINITIONS)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data for JSON."""
+        """Return the values as plain data for JSON."""
         return {
             "run_cycles": self.cycles,
             "ideal_cycles": self.ideal_cycles,
@@ -103,7 +103,7 @@ class Stragglers:
 
 
 def stragglers(job: Job, timeline: Timeline) -> Stragglers:
-    """Return how much of the time of the run of a Job goes to stragglers: its cycles are found for each word."""
+    """Compute the cost of stragglers by simulation of variants of a run."""
     shape, passes, disturbances = job.plan.shape, list(job.costs.passes), [*_by_ipu(job)]
     kinds = sorted(set(job.plan.kind.tolist()))
     of_type = {_name(kind): _Real([key for key in passes if key[0] == kind]) for kind in kinds}
@@ -125,7 +125,7 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
     but_slowest = _Real(others, copies=True, disturbed=disturbed)
     others = [key for key in passes if key[1] != shape.stages - 1]
-    last = [ipu for ipu in on if all(stage == shape.stages - 1 for _, stage in on[ipu])]  # which run nothing else
+    last = [ipu for ipu in on if all(stage == shape.stages - 1 for _, stage in on[ipu])]  # IPUs without other stages
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
     without = _cycles(job, [but_slowest, _Real(others, copies=True, disturbed=disturbed)])
     lost = cycles - ideal
@@ -141,7 +141,7 @@ def _name(kind: int) -> str:
 
 
 def _by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
-    """Yield the disturbances of a run; jitter of all IPUs, which draws for each by itself, as that of each."""
+    """Yield the disturbances of a run; jitter of all IPUs is split, as every IPU draws separately."""
     for disturbance in job.system.disturbances:
         if isinstance(disturbance, hardware.Jitter) and disturbance.ipu is None:
             yield from (replace(disturbance, ipu=ipu) for ipu in range(job.system.count))
@@ -150,31 +150,34 @@ def _by_ipu(job: Job) -> Iterator[hardware.Disturbance]:
 
 
 def _shard(disturbance: hardware.Disturbance, job: Job) -> int | None:
-    """Return the IPU of a replica that a disturbance is of; None where it is of anything else."""
+    """Return the disturbed IPU's number within its replica; None for other disturbances."""
     ipu: int | None = getattr(disturbance, "ipu", None)
     return None if ipu is None else ipu % job.system.shards
 
 
 @dataclass(frozen=True)
 class _Real:
-    """The passes, by kind and stage, the sends and the disturbances of a run that are as they are; others are ideal."""
+    """Passes (by kind and stage), sends and disturbances that keep their real values; all others are ideal."""
 
     passes: Collection[tuple[int, int]] = ()
     copies: bool = False
     disturbed: Sequence[hardware.Disturbance] = ()
 
     def priced(self, job: Job) -> tuple[Costs, System]:
-        """Return what a Job costs, and its device."""
+        """Return costs and device of a Job with these real values."""
         costs, system = runs.undisturbed(job)
         system = system.disturbed(self.disturbed)
-        costs = job.costs if system.topology == job.system.topology else costs  # which know the ways round dead cables
+        costs = job.costs if system.topology == job.system.topology else costs  # with detours around dead cables
         ideal = runs.balanced(job, costs.passes)
         passes = {key: cycles if key in self.passes else ideal[key] for key, cycles in costs.passes.items()}
         return replace(costs, passes=passes, sends=costs.sends if self.copies else _median(costs)), system
 
 
 def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
-    """Return the cycles of runs: those that differ in passes alone together without events, and others simulated."""
+    """Return the cycles of runs.
+
+    Variants of passes alone are computed together without events; others are simulated.
+    """
     alike = [one for one in variants if not (one.copies or one.disturbed)]
     known = dict[int, int | None]()
     if len(alike) >= _FEWEST:
@@ -192,7 +195,7 @@ def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
 
 
 def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
-    """Return the sends of a run, each as long as the median of those in its direction."""
+    """Return the sends of a run with the median duration of their direction."""
     sends = {}
     for forward in (True, False):
         alike = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}

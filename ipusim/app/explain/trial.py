@@ -1,4 +1,4 @@
-"""Trials of changes of a scenario: assembled, and simulated for time alone."""
+"""Try changes of a scenario: assemble the changed scenario, and simulate its time."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ipusim.api import machine as machines
 from ipusim.app.study.trial import Trial, tried
 from ipusim.base.cache import Cache
 
-#: Spans of a run that does not repeat itself, above which a change is not tried unless it is asked for: gpipe of
-#: BERT-Base takes 38 s for 72,000, as more and more tensors are on their way at once.
+#: Maximum spans of an aperiodic run for trials that are not requested: gpipe of BERT-Base takes 38 s for 72,000, as the
+#: number of tensors in transit grows.
 _MOST_SPANS: Final = 20_000
 
-#: Why such a change was not tried.
+#: Refusal of long trials.
 TOO_LONG: Final = "not tried, as it takes long"
-#: Why a change is no advice that needs more memory on an IPU, of stages that do not say what they hold.
+#: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
 TOGETHER: Final = "not tried, as it puts stages together on an IPU, and what they hold is not known"
 
 
 @dataclass(frozen=True)
 class Change:
-    """Something that would be otherwise.
+    """A change of a run.
 
     Attributes:
-        kind: what it is one of, as in ``a larger count``.
-        words: the change itself.
-        values: of options, by their dotted names.
-        priced: what costs and system then are; None where ``values`` say it all.
-        machine: whether the hardware is another, and not what runs on it.
-        shortens: the part of the time that becomes shorter, where the change says which.
+        kind: kind of change, such as ``a larger count``.
+        words: description of the change.
+        values: options by dotted name.
+        priced: function that returns changed costs and system; None if ``values`` describe the whole change.
+        machine: whether the change concerns hardware, not software.
+        shortens: part of the time that becomes shorter, if known from the change.
     """
 
     kind: str
@@ -45,18 +45,17 @@ class Change:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The outcome of a run with one change.
+    """Outcome of a changed run.
 
     Attributes:
-        change: that was tried.
-        before, after: seconds per sample without and with it, both simulated; ``after`` is None where nothing ran.
-        refusal: why it cannot be, or why it was not tried; empty where it ran.
-        fits: the answer to whether the program then fits its memory; None where nothing ran.
-        too_large: by how many bytes the fullest IPU is, where it does not fit.
-        cause: the part of the time that becomes shorter most, with its share of the run's time now; None where that
-            was not looked at.
-        in_other_mode: whether the run with the change is in the other sync mode.
-        instead: what does matter where the change gives nothing, a sentence; empty where that is not known.
+        change: the tried change.
+        before, after: simulated seconds per sample without and with the change; ``after`` is None without a run.
+        refusal: reason why the change is impossible or was not tried; empty for a simulated change.
+        fits: whether the changed program fits its memory; None without a run.
+        too_large: excess bytes of the fullest IPU; 0 if the program fits.
+        cause: part of the time that shrinks most, with its present share; None if not examined.
+        in_other_mode: whether the changed run is in the other sync mode.
+        instead: sentence about a change that matters more, for a change without effect; else empty.
     """
 
     change: Change
@@ -71,14 +70,14 @@ class WhatIf:
 
     @property
     def gain(self) -> float:
-        """The part of the time per sample that it saves; negative where that is longer, 0 of what takes no time."""
+        """Saved fraction of the time per sample; negative for a longer time, 0 for a run of zero time."""
         if self.after is None or not self.before:
             return 0.0
         return float(1 - self.after / self.before)
 
 
 class ChangeTrials:
-    """Tries changes of what a Job was asked for; what they share is priced once."""
+    """Trials of changes to a Job's request, with shared pricing."""
 
     def __init__(self, job: Job, timeline: Timeline) -> None:
         """Begin with a Job and its run."""
@@ -86,9 +85,9 @@ class ChangeTrials:
         self.before = per_sample(timeline)
 
     def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Trial | None]:
-        """Return the outcome of the run with a change, with its Trial; None where nothing ran.
+        """Try a change; returns the outcome and its Trial, which is None if no run was possible.
 
-        Long runs that do not repeat themselves are tried where they are ``requested`` for alone.
+        Long aperiodic runs are tried only if ``requested``.
         """
         trial = Trial(self.job, priced=change.priced) if change.priced else self.tried(change.values)
         if trial.job is None:
@@ -111,9 +110,10 @@ class ChangeTrials:
         return WhatIf(change, self.before, after, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
-        """Return a Trial of other replicas with as many samples in a weight update where it can be, and say so.
+        """Keep the samples per weight update of a Trial with other replicas, if possible.
 
-        A larger batch saves time by itself: there is an update, and what hosts do, for more samples.
+        A larger batch alone saves time, as more samples share weight updates and host work. The returned Change names
+        replicas and count, or replicas and batch.
         """
         replicas, count = (
             trial.accepted_job.system.replicas,
@@ -129,19 +129,19 @@ class ChangeTrials:
         return trial, replace(change, words=f"{words}, {float(batch):g} times the batch")
 
     def tried(self, values: Mapping[str, Any]) -> Trial:
-        """Return the Trial of the request with other values; what Trials share is priced once."""
+        """Return the Trial of the request with other values, with shared pricing."""
         with self.cache.entered():
             return tried(self.job.request, values)
 
 
 def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:
-    """Tell whether stages share an IPU in the second shape that have none in common in the first."""
+    """Tell whether stages newly share an IPU in the second shape."""
     shared = _stages_by_ipu(before)
     return not all(any(here <= there for there in shared) for here in _stages_by_ipu(after))
 
 
 def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:
-    """Return the stages of each IPU that has any."""
+    """Return the stages of every IPU that holds any."""
     by_ipu: dict[int, set[int]] = {}
     for stage in range(shape.stages):
         for ipu in shape.ipus_of(stage):
@@ -150,6 +150,6 @@ def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:
 
 
 def per_sample(timeline: Timeline) -> Fraction:
-    """Return the seconds of a run for each sample."""
+    """Return the seconds per sample of a run."""
     throughput = analysis.throughput_of(timeline)
     return Fraction(throughput.run_cycles, max(throughput.samples, 1) * timeline.info.clock_hz)

@@ -1,4 +1,4 @@
-"""The outcomes of changes, each simulated: those that can help by themselves, and those that a user requests."""
+"""Simulate changes: default changes that may help, and changes that a user requests."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ipusim.app.study.trial import Trial
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_bytes
 
-#: A change that gives less than this part of the time is no help.
+#: Minimum saved fraction of the time for a helpful change.
 HELP: Final = 0.001
-#: The kind of a change that the user requests.
+#: Kind of requested changes.
 REQUESTED: Final = "asked for"
-#: The best changes of which it is told which part of the time they shorten.
+#: Number of best changes that are explained by a part of the time.
 _EXPLAINED: Final = 3
 
 
-#: The outcome of a change, with its Trial.
+#: Outcome and Trial of a change.
 _Tried = tuple[WhatIf, Trial | None]
 
 
 @dataclass(frozen=True)
 class Together:
-    """The outcome of two changes at once.
+    """Outcome of two changes at once.
 
     Attributes:
-        both: of both.
-        sum: of what each gives by itself, as parts of the time.
+        both: outcome of both changes together.
+        sum: sum of separate gains, as fractions of the time.
     """
 
     both: WhatIf
@@ -42,15 +42,15 @@ class Together:
 
     @property
     def adds_up(self) -> bool:
-        """Whether both at once give what they give one by one, to a thousandth of the time."""
+        """Whether the gains add up, to a thousandth of the time."""
         return abs(self.both.gain - self.sum) < HELP
 
 
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
-    """Return the outcomes of all changes that can matter to the run of a Job, the best first.
+    """Try all default changes of a Job's run; returns outcomes, best first.
 
-    Changes of hardware come behind those of what runs on it. ``syncs`` are the modes that schedules are tried in, by
-    default that of the run.
+    Changes of hardware follow changes of software. ``syncs`` are the sync modes for schedules, by default the run's
+    mode.
     """
     trial = ChangeTrials(job, timeline)
     tried = _each_plan_once([trial.of(change) for change in changes(job, syncs)])
@@ -74,10 +74,10 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
 
 
 def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
-    """Return outcomes without those of other schedules on one IPU that take as long as ``single``: it is their plan."""
+    """Drop schedules on one IPU with the outcome of ``single``, as their plans are equal."""
 
     def schedule_alone(row: _Tried) -> str:
-        """Return the schedule that a row tries on one IPU; empty for anything else."""
+        """Return the schedule of a row on one IPU; empty for other rows."""
         on_one = row[1] is not None and len(row[1].accepted_job.plan.ipus) == 1
         return str(row[0].change.values.get("pipeline.schedule", "")) if on_one else ""
 
@@ -86,7 +86,7 @@ def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
 
 
 def _cause(now: analysis.Waterfall, before: Timeline, other: Trial) -> tuple[str, float]:
-    """Return the part of the time per sample that becomes shorter most in another run, with its share now."""
+    """Return the part of the time that shrinks most in another run, with its present share."""
     then, here, there = other.waterfall, _cycle(before), _cycle(other.timeline)
     saved = {part: now.cycles[part] * here - then.cycles[part] * there for part in now.cycles}
     part = max(saved, key=lambda part: saved[part])
@@ -94,12 +94,12 @@ def _cause(now: analysis.Waterfall, before: Timeline, other: Trial) -> tuple[str
 
 
 def _cycle(timeline: Timeline) -> Fraction:
-    """Return the seconds per sample that a cycle of a run stands for."""
+    """Return the seconds per sample that correspond to one cycle of a run."""
     return Fraction(1, max(analysis.throughput_of(timeline).samples, 1) * timeline.info.clock_hz)
 
 
 def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
-    """Return which rate of links does matter where another one was changed and nothing came of it; else nothing."""
+    """Name an effective link rate after an ineffective change of another rate; else empty."""
     names, words = {f"rates.{name}" for name in LINKS}, outcome.change.words
     if outcome.after != outcome.before or not outcome.change.values or not outcome.change.values.keys() <= names:
         return ""
@@ -120,15 +120,15 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
 def requested_changes(
     job: Job, timeline: Timeline, texts: Sequence[str]
 ) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
-    """Return the outcomes of a user's own changes, in their order, and those of every two of them at once.
+    """Try a user's changes; returns outcomes in order, and outcomes of every two changes together.
 
     Args:
-        job: that they are changes of.
-        timeline: its run.
-        texts: of each change ``a=1 b=2``: options by their dotted names, with values, or how many times as large as
-            now they would be, ``x2``.
+        job: Job to change.
+        timeline: run of the Job.
+        texts: changes such as ``a=1 b=2``: options by dotted name, with values, or with a factor on the
+            present value such as ``x2``.
 
-    Raises OptionError with all that is wrong with any of them: what is no option, no value, or cannot run.
+    Raises OptionError that lists all problems: unknown options, invalid values, impossible runs.
     """
     trial, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
     for text in texts:

@@ -1,4 +1,4 @@
-"""The outcomes of changes, in sentences and tables."""
+"""Outcomes of changes, as sentences and tables."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ipusim.app.explain.what_if import HELP, REQUESTED, Together
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
-#: Changes that a table shows, and that a sentence names.
+#: Maximum number of changes in a table, and in a sentence.
 _MOST_ROWS: Final = 16
 _NAMED: Final = 3
-#: Changes without any help that a sentence lists.
+#: Maximum number of listed changes without help.
 _LISTED: Final = 6
-#: Parts of the time that are several things each.
+#: Parts of the time with plural names.
 _SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DISTURBANCES.words)
 
 
 def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
-    """Yield sentences of the best change of each kind that helps, and of the part of the time that it shortens."""
+    """Yield sentences about the best change of every kind, and shortened parts of time."""
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
     if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
@@ -60,7 +60,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
-    """Return the best changes of each kind that help and fit, all that tie; the best kind first."""
+    """Return helpful, fitting changes by kind, with all ties, best kind first."""
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
         if what_if.gain >= HELP and analysis.usable(what_if.fits):
@@ -71,13 +71,13 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
 
 
 def _words(tied: Sequence[WhatIf]) -> str:
-    """Return the first of changes that save as much, and those beside it."""
+    """Return the first of equally good changes, followed by the others."""
     first, *others = [what_if.change.words for what_if in tied]
     return f"{first}; as fast: {enumerated(others, _NAMED)}" if others else first
 
 
 def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
-    """Yield tables of the changes that help or do not fit, and of two of them at once."""
+    """Yield tables of helpful or misfitting changes, and of pairs of changes."""
     requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
     shown = requested or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
@@ -102,7 +102,7 @@ def _adds_up(pair: Together) -> str:
 
 
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
-    """Return the best changes, the best of each kind among them, and how many others there are."""
+    """Return a table of the best changes, and the number of omitted changes."""
     first = [tied[0] for tied in _best(rows)]
     others = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
     cells = [
@@ -122,7 +122,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
 
 
 def _fits(what_if: WhatIf) -> str:
-    """Return the answer to whether a program fits with a change, and the bytes that are too many."""
+    """Tell whether a changed program fits, with excess bytes."""
     by = f", by {format_bytes(what_if.too_large)}" if what_if.too_large else ""
     return f"{what_if.fits or '-'}{by}"
 

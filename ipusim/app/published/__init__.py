@@ -1,1 +1,1 @@
-"""Schedules held against what is published of them: printed values, rankings and closed forms."""
+"""Validation of schedules against published values, rankings and closed forms."""

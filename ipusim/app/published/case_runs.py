@@ -1,4 +1,4 @@
-"""Runs of published cases: stages known by their times, on devices whose copies take time and occupy nothing."""
+"""Simulate published cases: stages with given times, on devices whose copies take time but no resources."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.starts import assembled
 from ipusim.app.synthesize.tasks import tasks_of
 
-#: What rows call the schedule that is searched for their costs.
+#: Schedule name, in rows, for an order searched for the row's costs.
 SEARCHED: Final = "searched"
-#: Passes with whose end a micro-batch is no longer held.
+#: Passes at whose end a micro-batch is released.
 _ENDS: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.WEIGHT_GRADIENT)
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is run.
+    """Input of a run.
 
     Attributes:
-        schedule: its name, or :data:`SEARCHED`.
-        ipus: devices.
-        micro_batches: of an execution.
-        cycles: of a stage's forward and whole backward pass.
-        halves: cycles of both halves of the backward pass; None where it has none.
-        copy: cycles from the end of a pass until another device has what it made.
-        per_ipu: stages of a device.
+        schedule: name of the schedule, or :data:`SEARCHED`.
+        ipus: number of devices.
+        micro_batches: number per execution.
+        cycles: cycles of a stage's forward and whole backward pass.
+        halves: cycles of the two halves of the backward pass; None without halves.
+        copy: cycles from the end of a pass until its output arrives on another device.
+        per_ipu: stages per device.
         options: further keys of the pipeline, with their values.
-        cap: the most micro-batches that a device may hold in a searched order.
+        cap: maximum number of micro-batches that a device may hold in a searched order.
     """
 
     schedule: str
@@ -51,14 +51,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Ran:
-    """The run of a case.
+    """Result of a case's run.
 
     Attributes:
         makespan: cycles from the first pass to the end of the last.
-        cost: cycles of the longest time from a device's first pass to its own last.
-        work: cycles of the passes of the busiest device.
-        peak: the most stages' micro-batches, or segments of these, that a device holds at once.
-        copies: tensors of a micro-batch that cross devices.
+        cost: longest time from a device's first pass to its last, in cycles.
+        work: cycles of passes on the busiest device.
+        peak: maximum number of stages' micro-batches, or of their segments, held by a device.
+        copies: number of tensors per micro-batch that cross devices.
     """
 
     makespan: int
@@ -69,29 +69,29 @@ class Ran:
 
     @property
     def idle(self) -> int:
-        """Cycles of the makespan in which the busiest device does not work."""
+        """Idle cycles of the busiest device within the makespan."""
         return self.makespan - self.work
 
     @property
     def bubble(self) -> int:
-        """Cycles of the cost in which the busiest device does not work."""
+        """Idle cycles of the busiest device within the cost."""
         return self.cost - self.work
 
     @property
     def rate(self) -> Fraction:
-        """The bubble rate of Qi et al., by the cost."""
+        """Bubble rate of Qi et al., based on the cost."""
         return Fraction(self.bubble, self.cost)
 
 
 @lru_cache(maxsize=1024)
 def ran(case: Case) -> Ran:
-    """Return the run of a case."""
+    """Run a case."""
     job = job_of(case)
 
     def priced(job: Job) -> tuple[Costs, System]:
         return _with_copies(job, case), job.system
 
-    timeline = runs.timeline_of(job, jump=False, priced=priced)  # which of so few passes is sooner done
+    timeline = runs.timeline_of(job, jump=False, priced=priced)  # faster for so few passes
     execution = analysis.find_execution(timeline, 0)
     bubble = analysis.bubble_of(timeline, execution)
     copies = {(source, target) for _, _, source, target in job.costs.sends}
@@ -99,7 +99,7 @@ def ran(case: Case) -> Ran:
 
 
 def job_of(case: Case, **holds: int) -> Job:
-    """Return the Job of a case, laid out whole, whose stages hold bytes by the keys of a scenario."""
+    """Return a case's unshortened Job, with stage bytes given by scenario key."""
     if case.schedule != SEARCHED:
         return assemble(_request(case, schedules.find(case.schedule), holds)).whole
     request = _request(case, schedules.find("zero_bubble_h1"), holds)
@@ -119,7 +119,7 @@ def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
     stage = dict(zip(("forward", "backward"), case.cycles, strict=True)) | holds
     if case.halves is not None:
         stage |= dict(zip(("backward_input", "backward_weights"), case.halves, strict=True))
-    # Something has to be sent, or there is no copy that could take time; bytes held would not be exact with it.
+    # Without bytes to send, a copy would take no time; with them, held bytes would be inexact.
     sent = {} if holds else {"output_bytes": 1, "gradient_bytes": 1}
     stages: list[dict[str, Any]] = [{"name": f"s{number}", **stage, **sent} for number in range(len(mapping))]
     stages[0].pop("gradient_bytes", None)
@@ -131,7 +131,7 @@ def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
 
 
 def _with_copies(job: Job, case: Case) -> Costs:
-    """Return the costs of a Job whose copies take as long as those of the case, and no link."""
+    """Return a Job's costs with the case's copies, without links."""
     sends = {key: pricing.Send(send.bytes, lead_cycles=case.copy) for key, send in job.costs.sends.items()}
     return replace(job.costs, sends=sends)
 

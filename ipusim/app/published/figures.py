@@ -1,4 +1,4 @@
-"""The published figures of schedules computed anew, from runs of their inputs."""
+"""Recompute published figures of schedules from runs of their inputs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ipusim.api import pipelines, schedules
 from ipusim.app.published.case_runs import Case, Ran, job_of, ran
 from ipusim.app.published.rows import DIGITS, FITTED, PublishedValue
 
-#: Cycles in a published unit of time, so that passes of up to four stages on a device are whole.
+#: Cycles per published unit of time; keeps passes of up to four stages per device whole.
 SCALE: Final = 12_000
 _GIB: Final = 2**30
-#: Bytes of a weight in 16 bits, and of its gradient and its optimizer's state.
+#: Bytes per parameter: 16-bit weight, gradient, and optimizer state.
 _OF_WEIGHT: Final = {"parameter_bytes": 2, "accumulator_bytes": 4, "state_bytes": 12}
 
-#: Computes the figure of a value, from its inputs and the fitted values of its model.
+#: Computes a figure from a value's inputs and the fitted values of its model.
 _Figure = Callable[[PublishedValue, Sequence[PublishedValue]], Fraction | str]
 
 
 def case_of(row: PublishedValue) -> Case:
-    """Return the case of a value, whose times are those of all stages of a device, and 1 where none is said."""
+    """Return the case of a value; times are sums over a device's stages, 1 by default."""
     chunks = row.count("v")
 
     def cycles(key: str) -> int:
@@ -45,7 +45,7 @@ def _ran(row: PublishedValue) -> Ran:
 
 
 def _of_1f1b(row: PublishedValue) -> Ran:
-    """Return the run of 1F1B with the same inputs."""
+    """Run 1F1B with equal inputs."""
     return ran(replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b"))
 
 
@@ -54,7 +54,7 @@ def _over_1f1b(figure: Callable[[Ran, int], Fraction]) -> _Figure:
 
 
 def _throughput(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
-    """Return samples a second and device, with the mean constant of the rows that are fitted beside each iteration."""
+    """Return samples per second and device, with a fitted constant time per iteration."""
 
     def samples(of: PublishedValue) -> Fraction:
         return of.number("b", 1) * of.count("m") / of.count("p")
@@ -68,19 +68,19 @@ def _throughput(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fracti
 
 
 def _iteration(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
-    """Return the time of an iteration: in proportion to one that is fitted, or on the line through two."""
+    """Return the time of an iteration: proportional to one fitted value, or on the line through two."""
     known = [(Fraction(_ran(of).makespan), of.value) for of in fitted]
     (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *known][-2:]
     return time + (longer - time) / (more - cycles) * (_ran(row).makespan - cycles)
 
 
 def _held(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
-    """Return the micro-batches that the fullest device holds, in samples."""
+    """Return the maximum number of micro-batches held by a device, in samples."""
     return Fraction(_ran(row).peak, row.count("v")) * row.number("b", 1)
 
 
 def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
-    """Return the bytes of a layer's activations on a device, over s b h.
+    """Return a layer's activation bytes on a device, divided by s b h.
 
     Source: Korthikanti et al. 2022, table 2.
     """
@@ -101,7 +101,7 @@ def _layers(row: PublishedValue) -> Fraction:
 
 
 def _peaks(row: PublishedValue, **holds: Fraction) -> Sequence[pipelines.Peak]:
-    """Return the memory of the devices, whose stages hold so many bytes."""
+    """Return the memory of devices whose stages hold given bytes."""
     assert all(size.denominator == 1 for size in holds.values()), f"of {row.table}, {row.group}: whole bytes"
     return job_of(case_of(row), **{key: int(size) for key, size in holds.items()}).memory.peaks
 
@@ -120,17 +120,17 @@ def _weights(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
 
 
 def _order(row: PublishedValue, _: Sequence[PublishedValue]) -> str:
-    """Return the passes of a device in torch's words."""
+    """Return the passes of a device in torch's notation."""
     lines = schedules.write_torch_csv(job_of(case_of(row)).plan.order).splitlines()
     return " ".join(filter(None, lines[row.count("device", 0)].split(",")))
 
 
 def _forwards(number: int) -> _Figure:
-    """Return the figure that lists the stages, or the micro-batches, of a device's forward passes."""
+    """Return a figure of stages (0) or micro-batches (1) of a device's forward passes."""
     return lambda row, _: " ".join(cell.split("F")[number] for cell in _order(row, ()).split() if "F" in cell)
 
 
-#: What is computed for each printed figure.
+#: Computation of every printed figure.
 FIGURES: Final[Mapping[str, _Figure]] = {
     "bubble rate": lambda row, _: _ran(row).rate,
     "makespan": lambda row, _: Fraction(_ran(row).makespan, SCALE),
@@ -156,11 +156,11 @@ FIGURES: Final[Mapping[str, _Figure]] = {
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a printed value follows from, where it does not follow from the schedule that it is printed for.
+    """Explanation of a printed value that deviates from its schedule.
 
     Attributes:
-        figure: what the printed digits follow from.
-        words: what that is, and why the schedule gives another value.
+        figure: formula that gives the printed digits.
+        words: formula in words, and reason why the schedule gives another value.
     """
 
     figure: Callable[[PublishedValue], Fraction]
@@ -168,14 +168,14 @@ class Explanation:
 
 
 def _with_hidden_copies(row: PublishedValue) -> Fraction:
-    """Return the bubble rate of an interleaved order that waits for fewer of its copies."""
+    """Return the bubble rate of an interleaved order that waits for fewer copies."""
     devices, chunks, count = (row.count(key) for key in "pvm")
     work = sum(map(row.number, "FIW"), start=Fraction(0))
     cost = (count * chunks + devices - 1) * work / chunks + ((2 * chunks - 1) * devices - 2) * row.number("c")
     return 1 - count * work / cost
 
 
-#: What explains values that do not follow, by the words of their checks.
+#: Explanations of deviating values, by check.
 EXPLANATIONS: Final[Mapping[str, Explanation]] = {
     "p copies hidden": Explanation(
         _with_hidden_copies,
@@ -189,11 +189,11 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = {
 
 @dataclass(frozen=True)
 class Held:
-    """A published value beside what was computed for it.
+    """A published value with its computed counterpart.
 
     Attributes:
-        row: the value with its inputs.
-        found: the same computed.
+        row: published value with inputs.
+        found: computed value.
     """
 
     row: PublishedValue
@@ -201,37 +201,37 @@ class Held:
 
     @property
     def number(self) -> Fraction:
-        """What was computed, of a figure that is a number."""
+        """Computed value of a numeric figure."""
         assert not isinstance(self.found, str), f"of {self.row.figure}"
         return self.found
 
     @property
     def explained(self) -> Fraction | None:
-        """What explains the printed value; None where nothing has to."""
+        """Value given by the explanation of the printed value; None without an explanation."""
         explanation = EXPLANATIONS.get(self.row.check)
         return None if explanation is None else explanation.figure(self.row)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the printed value is what was computed, to the last digit of either."""
+        """Whether printed and computed value agree in every digit."""
         return self.row.printed == self.found if isinstance(self.found, str) else self.row.value == self.found
 
     @property
     def error(self) -> Fraction:
-        """The error that is allowed or not: in parts of the printed value, or in its unit where that is so said."""
+        """Error of the computed value: relative to the printed value, or in its unit if the check has a unit."""
         off = self.number - self.row.value
         return off / self.row.value if self.row.check.endswith("%") else off
 
     @property
     def shown(self) -> str:
-        """What was computed, to a digit more than is printed where it is not exact."""
+        """Computed value as text, with one digit more than printed if inexact."""
         if isinstance(self.found, str):
             return self.found
         return self.row.printed if self.is_exact else f"{float(self.found):.{self.row.decimals + 1}f}"
 
     @property
     def verdict(self) -> str:
-        """What comes of the value, in a few words."""
+        """Verdict on the value in a few words."""
         row = self.row
         if not self.holds:
             return "does not hold"
@@ -244,7 +244,7 @@ class Held:
 
     @property
     def holds(self) -> bool:
-        """Whether the value is as near as its check asks; rankings, and what is fitted, ask nothing of one value."""
+        """Whether the value satisfies its check; single values of rankings and fitted values always do."""
         if self.row.check == DIGITS:
             return self.is_exact or _is_rounded(self.row, self.found)
         if self.explained is not None:
@@ -257,7 +257,7 @@ def _is_rounded(row: PublishedValue, found: Fraction | str) -> bool:
 
 
 def held_values(rows: Sequence[PublishedValue]) -> tuple[Held, ...]:
-    """Return each value beside what its inputs give."""
+    """Compute the counterpart of every value from its inputs."""
 
     def fitted(row: PublishedValue) -> list[PublishedValue]:
         model = row.table, row.inputs.get("model")

@@ -1,4 +1,4 @@
-"""Closed forms of schedules that papers print, each held against runs at twenty points."""
+"""Closed forms of schedules from papers, each compared with runs at twenty points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.app.published.case_runs import Case, Ran, ran
 
 #: The package's file.
 FORMS: Final = Path(__file__).parent / "forms.csv"
-#: What forms give, of a run.
+#: Figures of forms, as functions of a run.
 _FIGURES: Final[Mapping[str, Callable[[Ran], int]]] = {
     "bubble": lambda run: run.idle,
     "bubble by cost": lambda run: run.bubble,
@@ -28,14 +28,14 @@ class Form:
     """A closed form of one figure of a schedule.
 
     Attributes:
-        schedule: its name.
-        figure: what the form gives.
-        form: an expression of p devices with v stages each, m micro-batches of k segments, f, i and w cycles of a
+        schedule: name of the schedule.
+        figure: figure that the form gives.
+        form: expression of p devices with v stages each, m micro-batches of k segments, f, i and w cycles of a
             stage's passes, and c cycles of a copy.
-        sizes: p, v and m of its points, as ``4x2x8``.
-        times: f, i and w at each size, as ``2-3-1``.
-        more: k or c where they are needed.
-        source: where it is printed.
+        sizes: p, v and m of the points, as ``4x2x8``.
+        times: f, i and w at every size, as ``2-3-1``.
+        more: k or c if needed.
+        source: publication of the form.
     """
 
     schedule: str
@@ -48,7 +48,7 @@ class Form:
 
     @cached_property
     def points(self) -> tuple[dict[str, int], ...]:
-        """The numbers of each point, by their letters."""
+        """Values of letters, point by point."""
         more = dict(item.split("=") for item in self.more.split())
         numbers = (
             [*size.split("x"), *times.split("-")] for size, times in product(self.sizes.split(), self.times.split())
@@ -58,17 +58,17 @@ class Form:
 
     @cached_property
     def right(self) -> tuple[int, ...]:
-        """What the form gives at each point."""
+        """Values of the form, point by point."""
         return tuple(eval(self.form, {"__builtins__": {}}, point) for point in self.points)
 
     @cached_property
     def found(self) -> tuple[int, ...]:
-        """What a run gives at each point."""
+        """Values of runs, point by point."""
         return tuple(_FIGURES[self.figure](ran(_case(self.schedule, **point))) for point in self.points)
 
     @property
     def met(self) -> int:
-        """The number of points at which both are equal."""
+        """Number of points with equal values."""
         return sum(right == found for right, found in zip(self.right, self.found, strict=True))
 
 
@@ -78,5 +78,5 @@ def _case(schedule: str, *, p: int, v: int, m: int, f: int, i: int, w: int, k: i
 
 
 def read_forms() -> tuple[Form, ...]:
-    """Return the package's forms."""
+    """Read the package's forms."""
     return tuple(Form(**row) for row in csv.DictReader(FORMS.read_text(encoding="utf-8").splitlines()))

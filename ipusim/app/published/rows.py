@@ -11,28 +11,28 @@ from typing import Final
 
 #: The package's file.
 PUBLISHED: Final = Path(__file__).parent / "schedules.csv"
-#: Checks of a row; others are errors that are allowed, such as ``11%``, or ``0.15`` in the figure's unit.
+#: Named checks of a row; other checks are allowed errors, such as ``11%``, or ``0.15`` in the figure's unit.
 DIGITS, RANKING, FITTED = "digits", "ranking", "fitted"
 
 
 @dataclass(frozen=True)
 class PublishedValue:
-    """One value that a source prints.
+    """One published value.
 
     Attributes:
-        table: where it is printed, in short.
-        group: within the table; values for a ranking are compared within their group.
-        name: the schedule, or the choice, as the source calls it.
-        schedule: the same as ipusim calls it; ``searched`` for an order of its own for the costs.
-        inputs: what the value follows from, as the source has it: p devices, v stages on each, m micro-batches, cap
-            the most micro-batches that a device may hold, F, I, W and B the times of a device's passes, c of a copy.
+        table: short name of the table or figure in the source.
+        group: group within the table; rankings compare values within a group.
+        name: name of the schedule, or of the choice, in the source.
+        schedule: name of the schedule in ipusim; ``searched`` for an order searched for the costs.
+        inputs: inputs of the value, as in the source: p devices, v stages per device, m micro-batches, cap
+            maximum micro-batches held by a device, F, I, W and B times of a device's passes, c time of a copy.
         figure: a key of :data:`ipusim.app.published.figures.FIGURES`.
-        printed: as it is printed.
-        check: ``digits`` where each printed digit is to follow, ``ranking`` where only order can be held, ``fitted``
-            for what others of the model follow from, an error that is allowed, or an explanation of
+        printed: value as printed.
+        check: ``digits`` for equality of all printed digits, ``ranking`` for comparison of order only, ``fitted``
+            for input of the model's other values, an allowed error, or a key of
             :data:`ipusim.app.published.figures.EXPLANATIONS` for a value that does not follow.
-        assumed: what the source does not say.
-        source: who published it.
+        assumed: inputs missing in the source.
+        source: publication.
     """
 
     table: str
@@ -56,18 +56,18 @@ class PublishedValue:
 
     @property
     def value(self) -> Fraction:
-        """The printed number; of a range its mean."""
+        """Printed number; mean of a printed range."""
         least, _, most = self.printed.partition("-")
         return (Fraction(least) + Fraction(most or least)) / 2
 
     @property
     def decimals(self) -> int:
-        """Digits behind the point."""
+        """Number of decimals."""
         return len(self.printed.partition(".")[2])
 
     @property
     def allowed(self) -> Fraction | None:
-        """The error that is allowed, in parts or in the figure's unit; None for other checks."""
+        """Allowed error, relative or in the figure's unit; None for other checks."""
         if not self.check[:1].isdigit():
             return None
         part = self.check.endswith("%")
@@ -75,7 +75,7 @@ class PublishedValue:
 
 
 def read_published() -> tuple[PublishedValue, ...]:
-    """Return the package's rows."""
+    """Read the package's rows."""
     rows = []
     for cells in csv.DictReader(PUBLISHED.read_text(encoding="utf-8").splitlines()):
         inputs = dict(item.split("=") for item in cells.pop("inputs").split("; "))

@@ -1,7 +1,7 @@
-"""Validation of schedules against what is published of them: printed values, rankings and closed forms.
+"""Validation of schedules against publications: printed values, rankings and closed forms.
 
-Four tallies are never added: a value that follows to the digit, one that is near, an order of two values and a point of
-a form are facts of different kinds.
+Four tallies are kept separate: exact values, values within an error, rankings of two values, and points of
+forms are facts of different kinds.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from ipusim.app.render.tables import Table
 from ipusim.app.study.result import Result
 from ipusim.base.csv_table import csv_bytes
 
-#: What comes of two values: the printed order, one that is not strict, or the other order.
+#: Outcome of comparing two values: the printed order, no strict order, or the opposite order.
 SAME, TIE, OTHERWISE = "as printed", "tied", "otherwise"
-#: A figure whose values are held by their errors, and by their rankings too.
+#: Figure whose values are checked by error and by ranking.
 _RANKED: Final = "samples/s of a GPU"
-#: Columns of rows of all tallies.
+#: Columns for rows of all tallies.
 _COLUMNS: Final = ("kind", "published_in", "case", "figure", "printed", "found", "verdict")
 _VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Values of one case and figure, the largest printed one first, which are ranked two by two."""
+    """Values of one case and figure in descending printed order, ranked in pairs."""
 
     values: tuple[Held, ...]
 
     @property
     def row(self) -> PublishedValue:
-        """The row of the first value, with the table, group and figure of all."""
+        """Row of the first value, with the table, group and figure of all values."""
         return self.values[0].row
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, str, str], ...]:
-        """The names of every two values, and what comes of these."""
+        """Names of every two values, with the outcome of their comparison."""
         pairs = combinations(self.values, 2)
         return tuple((first.row.name, second.row.name, _outcome(first, second)) for first, second in pairs)
 
@@ -61,8 +61,8 @@ class ScheduleValidation(Result):
     """Published and simulated figures of schedules.
 
     Attributes:
-        values: every printed value beside what its inputs give.
-        forms: every closed form, with what runs give at its points.
+        values: every printed value with its computed counterpart.
+        forms: every closed form, with values of runs at its points.
     """
 
     values: tuple[Held, ...]
@@ -72,22 +72,22 @@ class ScheduleValidation(Result):
 
     @property
     def digits(self) -> list[Held]:
-        """The values of which every printed digit is to follow."""
+        """Values checked for equality of every printed digit."""
         return [held for held in self.values if held.row.check == DIGITS]
 
     @property
     def explained(self) -> list[Held]:
-        """The values that follow from something other than their schedule."""
+        """Values explained by another rule than the schedule."""
         return [held for held in self.values if held.explained is not None]
 
     @property
     def near(self) -> list[Held]:
-        """The values that are to be within a stated error."""
+        """Values checked against an allowed error."""
         return [held for held in self.values if held.row.allowed is not None]
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
-        """The values of which the order is held, by table, case and figure."""
+        """Values checked by ranking, by table, case and figure."""
         groups: dict[tuple[str, str, str], list[Held]] = {}
         for held in self.values:
             row = held.row
@@ -96,13 +96,13 @@ class ScheduleValidation(Result):
         return tuple(Ranking(tuple(sorted(of, key=lambda held: -held.row.value))) for of in groups.values())
 
     def outcomes(self, table: str = "", figure: str = "") -> Counter[str]:
-        """Return how many pairs have each outcome, of a table and a figure alone where they are named."""
+        """Count pairs by outcome, optionally of one table and figure only."""
         rows = [(ranking, ranking.row) for ranking in self.rankings]
         chosen = (of for of, row in rows if table in ("", row.table) and figure in ("", row.figure))
         return Counter(outcome for ranking in chosen for _, _, outcome in ranking.pairs)
 
     def failures(self) -> list[str]:
-        """Return a line for each value, and each form, that does not hold."""
+        """Return a line per failing value or form."""
         values = [
             f"{held.row.table}, {held.row.group}, {held.row.name}: expected {held.row.printed} ({held.row.check}), got "
             f"{held.shown}"
@@ -143,7 +143,7 @@ class ScheduleValidation(Result):
         yield f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and not added."
 
     def tables(self) -> tuple[Table, ...]:
-        """Return the table of each tally."""
+        """Return the table of every tally."""
         fitted = [held for held in self.values if held.row.check == FITTED]
         values = {"Exact or rounded": self.digits + self.explained, "Within a stated error": self.near + fitted}
         rankings = ("published in", "case", "figure", "printed", "inputs", SAME, "not so", "assumed", "source")
@@ -155,7 +155,7 @@ class ScheduleValidation(Result):
         )
 
     def parts(self) -> Iterator[tuple[Table, tuple[str, ...]]]:
-        """Yield the table of each tally with its notes."""
+        """Yield a table per tally with notes."""
         explained = dict.fromkeys(held.row.check for held in self.explained)
         notes = (
             (
@@ -177,7 +177,7 @@ class ScheduleValidation(Result):
             yield shown, (*words, *numbered)
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the four tallies, then the table of each with its notes."""
+        """Yield the four tallies, then a table per tally with notes."""
         yield from self.verdicts()
         yield ""
         for table, words in self.parts():
@@ -186,9 +186,9 @@ class ScheduleValidation(Result):
             yield ""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each value, each pair of a ranking, and each form: what is printed, found, and comes of it.
+        """Return a row per value, per pair of a ranking, and per form: printed value, found value, and verdict.
 
-        A pair has no values of its own: they are in the rows of kind ``value``.
+        Rows of kind ``pair`` have no values; see rows of kind ``value``.
         """
         made: list[tuple[object, ...]] = []
         for held in self.values:
@@ -206,11 +206,11 @@ class ScheduleValidation(Result):
         return [dict(zip(_COLUMNS, row, strict=True)) for row in made]
 
     def data(self) -> dict[str, Any]:
-        """Return the tallies, a line for each failure, and the rows."""
+        """Return the tallies, a line for every failure, and the rows."""
         return {"verdicts": [*self.verdicts()], "failures": self.failures(), "rows": self.rows()}
 
     def _ranked(self) -> Iterator[str]:
-        """Yield the rankings of each table and figure, in words."""
+        """Yield the ranking results of every table and figure in words."""
         yield "Where inputs are missing, or a measurement has parts that no schedule has, order alone can be held."
         rows = (ranking.row for ranking in self.rankings)
         for table, figure in dict.fromkeys((row.table, row.figure) for row in rows):
@@ -218,13 +218,13 @@ class ScheduleValidation(Result):
             yield f"{table}, {figure}: {of[SAME]} of {of.total()} as printed, {of[TIE]} tied."
 
     def folder_files(self) -> dict[str, bytes]:
-        """Return the content of every file, each tally in a file of its own."""
+        """Return the content of every file, one file per tally."""
         contents = (csv_bytes([table.header, *table.rows]) for table in self.tables())
         return dict(zip(self.names, contents, strict=True))
 
 
 def validated_schedules() -> ScheduleValidation:
-    """Return schedules held against the package's published values, and against its forms."""
+    """Validate schedules against the package's published values and forms."""
     return ScheduleValidation(held_values(read_published()), read_forms())
 
 
@@ -233,7 +233,7 @@ def _numbers(numbers: Mapping[str, object]) -> str:
 
 
 def _noted(table: Table) -> tuple[Table, list[str]]:
-    """Return a table with the number of a note in place of its last two columns, and the notes."""
+    """Move a table's last two columns to numbered notes."""
     notes = list(dict.fromkeys(row[-2:] for row in table.rows))
     rows = tuple((*row[:-2], str(1 + notes.index(row[-2:]))) for row in table.rows)
     words = [f"Note {number}: {source}; assumed: {assumed}." for number, (assumed, source) in enumerate(notes, 1)]

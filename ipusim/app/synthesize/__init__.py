@@ -1,1 +1,1 @@
-"""An Order for the costs of one scenario: searched from the schedules that there are, with a bound beside it."""
+"""Search for the best Order for a scenario's costs, with a lower bound."""

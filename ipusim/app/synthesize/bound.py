@@ -1,10 +1,9 @@
-"""What no Order can beat: the longest path through a program's passes, and its busiest IPU, or pair of IPUs.
+"""Lower bound for all Orders of a program: longest path of passes, busiest IPU, or busiest pair of IPUs.
 
-On an IPU the earliest moment at which each of its passes may begin and the least that must follow it are known from the
-passes of all others; if it could put any of them off for a while, it would run the one with the most behind it first,
-and that is the best that it could do (J. R. Jackson's rule, with preemption; the bound of J. Carlier, The one-machine
-sequencing problem, EJOR 1982). The same holds of what one IPU sends another: copies that share links at the same time
-are no sooner there. Memory is left out, and links that several pairs share.
+Passes of other IPUs determine the earliest begin (head) and the least remaining time (tail) of every pass of an IPU.
+With preemption, running the ready pass with the longest tail first is optimal (J. R. Jackson's rule; the bound of
+J. Carlier, The one-machine sequencing problem, EJOR 1982). The same bound holds for copies from one IPU to another:
+simultaneous copies over shared links arrive no sooner. The bound ignores memory, and links shared by several pairs.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from typing import Final
 from ipusim.api import pipelines
 from ipusim.app.synthesize.tasks import Tasks
 
-#: Passes that need a later stage's, where there is one.
+#: Passes that need a later stage's gradient, except in the last stage.
 _BACKWARD: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)
-#: Micro-batches up to which each is a piece of its own.
+#: Maximum count for which each micro-batch is a separate piece.
 _APART: Final = 512
-#: Earliest begin, cycles, and the least that follows.
+#: Head, cycles, and tail.
 _Piece = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """The least cycles of any Order of a program's passes.
+    """Lower bound on the cycles of all Orders of a program's passes.
 
     Attributes:
-        cycles: of the pipeline, with the IPUs' weight updates where its tasks have any.
-        what: the IPU, or the copies, that need so long; empty where the longest path does.
-        busy, head, tail: cycles that it works, those before it can begin, and the rest, behind its last piece of work
-            or while it has to wait.
-        states: of the pipeline that an exhaustive search looked at; 0 without one.
+        cycles: bound on the pipeline, plus the IPUs' weight updates if included in the tasks.
+        what: IPU or copies behind the bound; empty for the longest path.
+        busy, head, tail: cycles of work, cycles before the work can begin, and remaining cycles, after the last piece
+            of work or in waits.
+        states: number of pipeline states visited by an exhaustive search; 0 without one.
     """
 
     cycles: int
@@ -47,7 +46,7 @@ class Bound:
 
     @property
     def words(self) -> str:
-        """The binding limit, in words."""
+        """Binding limit in words."""
         if self.states:
             return "the passes of all IPUs together, as an exhaustive search of their Orders found"
         if not self.what:
@@ -59,15 +58,15 @@ class Bound:
 
 
 def lower_bound(tasks: Tasks, count: int) -> Bound:
-    """Return the least cycles in which ``count`` micro-batches can run, and what needs so long.
+    """Return a lower bound on the cycles of ``count`` micro-batches, and its cause.
 
-    Of very many the passes of a letter are taken together, which costs what one of them does and is hardly less.
+    For large counts, passes of a letter form a single piece: faster to compute, and hardly weaker.
     """
     tasks = _relaxed(tasks)
     turns, times = (count, 1) if count <= _APART else (1, count)
     heads, comes = _heads(tasks, turns)
     tails, behind = _tails(tasks, turns)
-    # Where IPUs meet, each of these steps ends with a meeting: as many as the longest chain of passes has.
+    # If IPUs meet, every time-step ends with a meeting, and the longest chain of passes gives the number of steps.
     meetings = 0 if tasks.meeting is None else tasks.meeting * _steps(tasks, count)
     pieces: dict[str, list[_Piece]] = {}
     for letter, (word, way) in enumerate(zip(tasks.word_of, tasks.ways, strict=True)):
@@ -88,7 +87,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
 
 
 def _relaxed(tasks: Tasks) -> Tasks:
-    """Return tasks whose halves together take no more than a whole backward pass, as stages may run either."""
+    """Limit halves to the cycles of whole backward passes, as stages may run either."""
     cycles = list(tasks.cycles)
     for stage, whole in enumerate(tasks.whole):
         first, second = tasks.parts(pipelines.Pass.BACKWARD, stage)
@@ -98,7 +97,7 @@ def _relaxed(tasks: Tasks) -> Tasks:
 
 
 def _together(pieces: Sequence[_Piece], times: int) -> int:
-    """Return the least end of pieces that are each there so many ``times``, none before its head or behind its tail."""
+    """Return the least end of pieces repeated ``times`` times, given their heads and tails."""
     every = [
         (head, tail, sum(cycles for begin, cycles, after in pieces if begin >= head and after >= tail))
         for head, _, _ in pieces
@@ -108,18 +107,18 @@ def _together(pieces: Sequence[_Piece], times: int) -> int:
 
 
 def _order(tasks: Tasks) -> list[int]:
-    """Return the letters, each behind those that it needs."""
+    """Sort letters topologically by needs."""
     graph = {letter: [need for need, _ in needs] for letter, needs in enumerate(tasks.needs)}
     return [*TopologicalSorter(graph).static_order()]
 
 
 def earliest(tasks: Tasks, count: int) -> list[list[int]]:
-    """Return of each letter the earliest begins of its passes over ``count`` micro-batches."""
+    """Return the earliest begins of every letter's passes over ``count`` micro-batches."""
     return _heads(tasks, count)[0]
 
 
 def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the earliest begin of each letter's passes, if its IPU ran nothing else, and of what they send the end."""
+    """Return earliest begins of passes on otherwise idle IPUs, and arrivals of their copies."""
     heads = [[0] * count for _ in tasks.letters]
     comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):
@@ -136,7 +135,7 @@ def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the least cycles that follow each letter's passes, if its IPU ran nothing else, and its copies."""
+    """Return least cycles after passes on otherwise idle IPUs, and after their copies."""
     tails = [[tasks.updates[word]] * count for word in tasks.word_of]
     behind = [[0] * count for _ in tasks.letters]
     for letter in reversed(_order(tasks)):
@@ -155,10 +154,10 @@ def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def _steps(tasks: Tasks, count: int) -> int:
-    """Return the time-steps that there are at least: a micro-batch's life, and one for each micro-batch behind it.
+    """Return the minimum number of time-steps: a micro-batch's life, plus one per further micro-batch.
 
-    A pass comes a time-step after what it needs, but for the last stage's backward pass and for both halves of a whole
-    one, which may share a time-step.
+    A pass runs at least one time-step after its inputs. Exceptions are the last stage's backward pass and the halves of
+    a whole backward pass, which may share a time-step.
     """
     depth = [0] * len(tasks.letters)
     for letter in _order(tasks):
@@ -171,7 +170,7 @@ def _steps(tasks: Tasks, count: int) -> int:
 
 
 def _preempted(jobs: Sequence[_Piece]) -> int:
-    """Return the least end of jobs (head, cycles, tail) on one IPU that may put off any of them for a while."""
+    """Return the least end of jobs (head, cycles, tail) on one IPU with preemption."""
     waiting = sorted(jobs, reverse=True)
     ready: list[list[int]] = []
     now = end = 0

@@ -1,9 +1,9 @@
-"""Local search over words: passes moved along the critical path, worse words borne for a while.
+"""Local search over words: passes move along the critical path, and worse words are accepted for a while.
 
-A pass that a critical one stands right behind on its IPU is what may be moved: nothing else makes the run shorter
+Candidates are passes directly before a critical pass on its IPU: other moves cannot shorten the run
 (E. Nowicki and C. Smutnicki, A fast taboo search algorithm for the job shop problem, Management Science 1996). Words
-are taken that are no worse than those of some steps ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
-heuristic, EJOR 2017). In lock-step passes are moved between time-steps instead, by :mod:`time_steps`.
+are accepted if no worse than the words some steps ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
+heuristic, EJOR 2017). In lock-step, :mod:`time_steps` moves passes between time-steps instead.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import Tasks, Words
 from ipusim.app.synthesize.time_steps import improved_grid
 
-#: Steps for which words may be as bad as those before.
+#: Length of the late-acceptance history in steps.
 _LATE: Final = 60
-#: One in so many moves is of any pass.
+#: Inverse share of moves of arbitrary passes.
 _ANY: Final = 8
-#: Steps without a better one after which the search goes back to the best.
+#: Steps without improvement before the search returns to the best words.
 _PATIENCE: Final = 2500
 
 
 def improved(
     memory: Memory, words: Words, least: int, go_on: Callable[[], bool], seed: int = 0, cost: float = inf
 ) -> tuple[Words, int]:
-    """Return words that take no longer than ``words``, and their makespan.
+    """Return words no slower than ``words``, and their makespan.
 
     Args:
-        memory: of the IPUs, which words must fit.
-        words: those to begin with.
-        least: a bound at which there is nothing to improve.
-        go_on: whether there is time left; asked before each step.
-        seed: of the moves that are drawn.
-        cost: the most cycles from an IPU's first pass to its own last, where IPUs do not meet.
+        memory: memory of the IPUs, which words must fit.
+        words: initial words.
+        least: lower bound, at which the search ends.
+        go_on: whether time is left; called before every step.
+        seed: seed of random moves.
+        cost: maximum cycles from an IPU's first pass to its last, if IPUs do not meet.
     """
     tasks, random = memory.tasks, Random(seed)
     if tasks.meeting is not None:
@@ -79,7 +79,7 @@ def improved(
 
 
 def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> tuple[Words, Outcome]:
-    """Return words with some moves, whatever these cost, as long as they run and fit."""
+    """Apply some random moves that run and fit, whatever their cost."""
     tasks = memory.tasks
     for _ in range(random.randint(2, 12)):
         moved = _moved(tasks, words, [], random)
@@ -90,7 +90,7 @@ def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> t
 
 
 def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]]:
-    """Return the passes, by word and place in it, before which another one keeps the whole run waiting."""
+    """Return the movable critical passes, as word and index: passes directly after another pass of their IPU."""
     ends, cycles = outcome.ends, tasks.cycles
     indices: list[list[int]] = [[] for _ in tasks.letters]
     for word in words:
@@ -118,7 +118,7 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
 def _moved(
     tasks: Tasks, words: Words, path: list[tuple[int, int]], random: Random
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return a word with one pass moved, and its number; None where that pass cannot be there."""
+    """Return the number and the changed word of a random move; None for an impossible move."""
     if path and random.randrange(_ANY):
         number, index = path[random.randrange(len(path))]
         how = random.randrange(3)
@@ -132,7 +132,7 @@ def _moved(
     target = min(max(target, 0), len(word) - 1)
     passed = word[target:source] if target < source else word[source + 1 : target + 1]
     letter = word[source]
-    # Past its own letter nothing changes any more, and past what it needs it cannot go.
+    # A move past passes of the same letter changes nothing, and a move past needs is impossible.
     own = tasks.own_needs[letter]
     if not passed or all(other == letter for other in passed):
         return None

@@ -1,4 +1,4 @@
-"""How long words take: passes as early as their needs allow, in whole cycles, where pairs of IPUs share no links."""
+"""Evaluate words: passes run as early as possible, in whole cycles, with no links shared between pairs of IPUs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ipusim.app.synthesize.tasks import Tasks, Words
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """When words run.
+    """Times of words.
 
     Attributes:
-        makespan: cycles from the first pass to the end of the last, or of the weight update of an IPU that ends later.
-        cost: cycles of the longest time from an IPU's first pass to its own last; 0 where IPUs meet.
-        ends: of each letter, when its pass over each micro-batch ends; empty where IPUs meet.
-        comes: of each letter, when what it has made is with another IPU; empty where IPUs meet.
+        makespan: cycles from the first pass to the end of the last, or of a later weight update of an IPU.
+        cost: longest time from an IPU's first pass to its last, in cycles; 0 if IPUs meet.
+        ends: end of every pass by letter and micro-batch; empty if IPUs meet.
+        comes: arrival of every pass's output on another IPU, by letter and micro-batch; empty if IPUs meet.
     """
 
     makespan: int
@@ -28,7 +28,7 @@ class Outcome:
 
 
 def evaluate(tasks: Tasks, words: Words) -> Outcome | None:
-    """Return when ``words`` run; None where IPUs would wait for each other for ever, or not meet as they must."""
+    """Return the times of ``words``; None for deadlocks or missed meetings."""
     if tasks.meeting is None:
         return _free(tasks, words)
     forwards = max(word.count(tasks.outfed) for word in words)

@@ -1,9 +1,9 @@
-"""The best time-steps of few passes in lock-step, proven: shortest paths through the states of a pipeline (A*).
+"""Provably optimal time-steps for few passes in lock-step: shortest paths through pipeline states (A*).
 
-A state counts the passes that have run of each stage; as micro-batches are alike, their order does not matter. A
-time-step leads from state to state, and takes as long as its slowest IPU and the meeting behind it. An IPU that has
-time for another forward pass, whole backward pass or weights' half within a time-step runs it there: to have run it can
-only leave less for later. So few of all time-steps are searched, and none that could be better is left out.
+A state counts finished passes of each stage; as micro-batches are alike, their order does not matter. A time-step leads
+from state to state, and takes as long as its slowest IPU plus the meeting. If an IPU has time for another forward pass,
+whole backward pass or weight-gradient half within a time-step, it runs that pass: this can only reduce later work. The
+rule prunes most time-steps, but never an optimal solution.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ipusim.api import pipelines
 from ipusim.app.synthesize.grid import Grid, Layout
 from ipusim.app.synthesize.tasks import Tasks
 
-#: States of a pipeline up to which it is searched: 4 stages of 3 micro-batches, 3 of 5, 2 of 11.
+#: Maximum number of pipeline states to search: 4 stages of 3 micro-batches, 3 of 5, 2 of 11.
 _MOST_STATES: Final = 200_000
-#: Whether a stage runs forward, the half for its input, a whole backward pass, and the half for its weights.
+#: Passes of a stage in a time-step: forward, input-gradient half, whole backward pass, weight-gradient half.
 _Passes = tuple[bool, bool, bool, bool]
-#: Of each stage its forward passes, backward passes, and halves for the weights that are still to come.
+#: Counts of a stage: finished forward passes, finished backward passes, pending weight-gradient halves.
 _Stage = tuple[int, int, int]
 
 
 class _State(NamedTuple):
-    """How far a pipeline is, and whether a result waits to be sent to the host."""
+    """Progress of a pipeline, and whether a result waits for the host."""
 
     stages: tuple[_Stage, ...]
     sends: bool
 
 
 class _Work(NamedTuple):
-    """Passes of an IPU in a time-step: their cycles, passes of each stage (forward, halved, whole, weights' half).
+    """Passes of an IPU in a time-step: their cycles, and passes of every stage (forward, halved, whole, weight half).
 
-    ``further`` are the least cycles of a pass that could run as well, and leave less for later; None for none.
+    ``further`` is the least cycles of another possible pass that would reduce later work; None without such a pass.
     """
 
     cycles: int
@@ -48,12 +48,12 @@ class _Work(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """The result of an exhaustive search.
+    """Result of an exhaustive search.
 
     Attributes:
-        cycles: the least of all Orders, memory left out.
-        grid: an Order that takes so long.
-        states: states of the pipeline that were looked at.
+        cycles: minimum over all Orders, without memory limits.
+        grid: an Order that reaches the minimum.
+        states: number of visited pipeline states.
     """
 
     cycles: int
@@ -62,18 +62,18 @@ class Proof:
 
 
 def is_small(tasks: Tasks, count: int) -> bool:
-    """Whether an exhaustive search of ``count`` micro-batches is tried."""
+    """Tell whether an exhaustive search of ``count`` micro-batches is feasible."""
     return tasks.meeting is not None and comb(count + 3, 3) ** tasks.stages <= _MOST_STATES
 
 
 def proven(tasks: Tasks, count: int, known: int, go_on: Callable[[], bool]) -> Proof | None:
-    """Return the least cycles of any Order in lock-step; None if the search was stopped or none is below ``known``.
+    """Return the minimum cycles of Orders in lock-step; None if stopped, or if no Order reaches ``known``.
 
     Args:
-        tasks: letters in lock-step, for which :func:`is_small` holds.
-        count: micro-batches.
-        known: cycles of an Order; one that takes as long is found again.
-        go_on: whether there is time left.
+        tasks: letters in lock-step that satisfy :func:`is_small`.
+        count: number of micro-batches.
+        known: cycles of a known Order; an equally fast Order is found again.
+        go_on: whether time is left.
     """
     search = _Search(tasks, count)
     start = _State(((0, 0, 0),) * tasks.stages, False)
@@ -102,7 +102,7 @@ def proven(tasks: Tasks, count: int, known: int, go_on: Callable[[], bool]) -> P
 
 
 class _Search:
-    """Time-steps that lead on from a state, and bounds on what follows."""
+    """Time-steps from a state onwards, and bounds on the remainder."""
 
     def __init__(self, tasks: Tasks, count: int) -> None:
         self._tasks, self._count = tasks, count
@@ -121,18 +121,18 @@ class _Search:
             self._backward = [min(self._whole[at], self._input[at] + self._weights[at]) for at in stages]
             first = [min(self._whole[at], self._input[at]) for at in stages]
         self._first = first
-        # The longest path from the begin of a stage's backward pass, and of its forward pass.
+        # Longest path from the begin of a stage's backward pass, and of its forward pass.
         self._back = [sum(first[: stage + 1]) for stage in stages]
         self._through = [sum(self._forward[stage:]) + self._back[-1] for stage in stages]
         self._leasts: dict[tuple[_Stage, ...], int] = {}
         self._works: dict[tuple[int, tuple[tuple[int, int, int], ...]], list[_Work]] = {}
 
     def is_end(self, state: _State) -> bool:
-        """Whether all passes have run."""
+        """Tell whether every pass is finished."""
         return all(stage == (self._count, self._count * self._trains, 0) for stage in state.stages)
 
     def least(self, state: _State) -> int:
-        """Return a bound on the cycles from a state to the end: its busiest IPU or longest path, with meetings."""
+        """Return a lower bound on the cycles from a state to the end: busiest IPU or longest path, plus meetings."""
         least = self._leasts.get(state.stages)
         if least is None:
             least = self._leasts[state.stages] = self._least(state.stages)
@@ -150,14 +150,14 @@ class _Search:
                 steps = max(steps, forwards + self._last - stage + self._last * self._trains)
                 longest = max(longest, (forwards - 1) * self._forward[stage] + self._through[stage])
             if backwards:
-                # A half for the input and a whole backward pass are programs of their own, and may share a time-step.
+                # An input-gradient half and a whole backward pass are different programs and may share a time-step.
                 steps = max(steps, -(-backwards // (2 if self._tasks.whole else 1)) + stage)
                 longest = max(longest, (backwards - 1) * self._first[stage] + self._back[stage])
         busiest = max(sum(work[stage] for stage in own) for own in self._of_word)
         return max(busiest, longest) + steps * (self._tasks.meeting or 0)
 
     def time_steps(self, state: _State) -> Iterator[tuple[int, _State, tuple[_Work, ...]]]:
-        """Yield the time-steps that may be the next: their cycles, the state behind them, and each IPU's passes."""
+        """Yield possible next time-steps: cycles, resulting state, and each IPU's passes."""
         works = [self._works_of(word, state.stages) for word in range(self._tasks.words)]
         sends = [self._tasks.outfeed * (state.sends and self._last in own) for own in self._of_word]
         lengths = {work.cycles + more for of, more in zip(works, sends, strict=True) for work in of}
@@ -178,7 +178,7 @@ class _Search:
                         yield length + (self._tasks.meeting or 0), behind, chosen
 
     def _works_of(self, word: int, stages: tuple[_Stage, ...]) -> list[_Work]:
-        """Return the sets of passes that an IPU can run in the next time-step."""
+        """Return all sets of passes that an IPU can run in the next time-step."""
         ready = tuple(self._ready(stage, stages) for stage in self._of_word[word])
         works = self._works.get((word, ready))
         if works is None:
@@ -194,9 +194,9 @@ class _Search:
         return works
 
     def _ready(self, stage: int, stages: tuple[_Stage, ...]) -> tuple[int, int, int]:
-        """Return how many forward passes, backward passes and weights' halves of a stage the next time-step may have.
+        """Count a stage's possible passes in the next time-step: forward, backward, weight-gradient half.
 
-        Backward passes are those without a forward pass in the same time-step.
+        Backward passes exclude those enabled by a forward pass in the same time-step.
         """
         forward, backward, weights = stages[stage]
         before = self._count if stage == 0 else stages[stage - 1][0]
@@ -210,14 +210,14 @@ class _Search:
             left = backwards + (forward and stage == self._last and self._trains) - halved - whole
             if forward > forwards or left < 0 or half > weights or (halved and not self._tasks.whole):
                 continue
-            # Who sends a result a time-step later may rather wait with its forward pass.
+            # A stage whose result is sent one time-step later may prefer to delay its forward pass.
             waits = stage == self._last and self._tasks.outfeed > 0
             could = (forwards > forward and not waits, False, left > 0 and not whole, weights > half)
             further = min((cost for cost, can in zip(costs, could, strict=True) if can), default=None)
             yield _Work(sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), further, (passes,))
 
     def _behind(self, stages: tuple[_Stage, ...], chosen: Sequence[_Work]) -> _State:
-        """Return the state behind a time-step."""
+        """Return the state after a time-step."""
         behind = list(stages)
         sends = False
         for own, work in zip(self._of_word, chosen, strict=True):
@@ -228,7 +228,7 @@ class _Search:
         return _State(tuple(behind), sends)
 
     def grid(self, works: Sequence[Sequence[_Work]]) -> Grid:
-        """Return the passes of time-steps, as micro-batches in their order."""
+        """Return the passes of time-steps, with micro-batches in order."""
         layout = Layout.of_count(self._tasks, self._count)
         steps = [0] * len(layout.letter_of)
         turns = [[0, 0, 0] for _ in range(self._tasks.stages)]

@@ -1,4 +1,4 @@
-"""The files of a synthesis: the Order as words and as torch's CSV, a scenario that runs it, and a picture beside."""
+"""Files of a synthesis: the Order as words and as torch's CSV, a scenario that runs it, and a picture."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from ipusim.base.units import format_seconds
 
 WORDS_FILE: Final = f"{NAME}.py"
 TORCH_FILE: Final = f"{NAME}.csv"
-#: Letters of a line.
+#: Maximum letters per line.
 _WIDTH: Final = 116
 
 
 @dataclass(frozen=True, eq=False)
 class SynthesisResult(Result):
-    """A synthesis for every face.
+    """A synthesis for terminal, notebook and files.
 
     Attributes:
-        synthesis: the Order, or that no better one was found.
-        request: what was asked for.
-        folder: where its files are to stand.
+        synthesis: best Order, or best named schedule.
+        request: original request.
+        folder: destination of files.
     """
 
     synthesis: Synthesis
@@ -46,7 +46,7 @@ class SynthesisResult(Result):
 
     @property
     def compared(self) -> ComparisonResult:
-        """The Order beside the best named schedule; that alone where no better one was found."""
+        """Comparison of the Order with the best named schedule; the latter alone without a better Order."""
         made = self.synthesis.made
         return ComparisonResult(Comparison((self.synthesis.named, *([] if made is None else [made]))))
 
@@ -75,9 +75,9 @@ class SynthesisResult(Result):
         }
 
     def folder_files(self) -> dict[str, bytes]:
-        """Return the files of a synthesis by name; raises OutputError for a request that no scenario asks for.
+        """Return the files of a synthesis by name; raises OutputError for a request without a scenario.
 
-        Where no Order is better than the best named schedule, the scenario runs that.
+        Without a better Order, the scenario runs the best named schedule.
         """
         synthesis = self.synthesis
         run = synthesis.best.result
@@ -100,7 +100,7 @@ class SynthesisResult(Result):
 
 
 def words_file(synthesis: Synthesis) -> str:
-    """Return the Python file whose schedule runs the words that were found."""
+    """Return a Python file with a schedule of the best words."""
     counts = f"{synthesis.least} micro-batches" + (" or more" if synthesis.is_periodic else "")
     assert synthesis.made is not None, "words were found"
     assert synthesis.made.times is not None, "of a row that ran"
@@ -125,7 +125,7 @@ def words_file(synthesis: Synthesis) -> str:
 
 
 def _broken(letters: str) -> Iterator[str]:
-    """Yield the lines of a text of letters, as a tuple's element."""
+    """Yield text lines for an element of a tuple of letters."""
     *lines, last = textwrap.wrap(letters, _WIDTH - 12) or [""]
     yield from (f'        "{line} "' for line in lines)
     yield f'        "{last}",'

@@ -1,8 +1,8 @@
-"""Words made pass by pass: whichever IPU can begin first runs what others wait for, as far as its memory allows.
+"""Greedy construction of words: the IPU with the earliest begin runs its most urgent pass, as far as memory allows.
 
-A backward pass, or its half for the input, goes first, then a forward pass, and the halves for the weights where an IPU
-would wait: the rule of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, whose search tries whether
-they may also come where they delay others a little.
+Backward passes, or their input-gradient halves, come first, then forward passes; weight-gradient halves fill idle time:
+the rule of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1. Their search also tries halves that
+delay other passes a little.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipusim.api import pipelines
 from ipusim.app.synthesize.bound import earliest
 from ipusim.app.synthesize.tasks import Tasks, Words
 
-#: A pass that can begin: when, how urgent it is, and its letter.
+#: A pass that can begin: begin, urgency, and letter.
 _Candidate = tuple[int, tuple[int, int], int]
 
 
@@ -29,16 +29,16 @@ def greedy(
     *,
     awaits: bool,
 ) -> Words | None:
-    """Return words of ``count`` micro-batches; None where memory lets no IPU go on.
+    """Return words of ``count`` micro-batches; None if memory blocks every IPU.
 
     Args:
         tasks: the letters.
-        count: micro-batches.
-        room: the most that the IPU of each word may hold, in what ``stashed`` and ``rest`` are in.
-        stashed: of each stage and micro-batch from the start of its forward pass to the end of its backward pass.
-        rest: from there to the end of the half for the weights.
-        patience: the part of such a half for which an IPU would rather wait for something more urgent.
-        awaits: whether an IPU begins no forward pass during which its first backward pass might begin.
+        count: number of micro-batches.
+        room: capacity of every word's IPU, in the unit of ``stashed`` and ``rest``.
+        stashed: size of every stage's micro-batch from the start of its forward pass to the end of its backward pass.
+        rest: size from there to the end of the weight-gradient half.
+        patience: fraction of a weight-gradient half that an IPU may wait for a more urgent pass.
+        awaits: whether IPUs avoid forward passes during which their first backward pass could begin.
     """
     state = _State(tasks, count, stashed, rest)
     if awaits:
@@ -56,7 +56,7 @@ def greedy(
 
 
 class _State:
-    """How far each IPU is."""
+    """Progress of every IPU."""
 
     def __init__(self, tasks: Tasks, count: int, stashed: Sequence[int], rest: Sequence[int]) -> None:
         self.tasks, self.count, self._stashed, self._rest = tasks, count, stashed, rest
@@ -65,11 +65,11 @@ class _State:
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
         self._now = [0] * tasks.words
         self._stashed_now = [0] * tasks.words
-        #: Until when the forward passes before the first backward pass of an IPU are to end.
+        #: Latest end of forward passes before an IPU's first backward pass.
         self._until = [inf] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
         self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
-        #: Of each IPU what :meth:`next` returns, as long as nothing changes that.
+        #: Cached results of :meth:`next` by IPU, until invalidated.
         self._next: dict[int, tuple[int, int] | None] = {}
         self._word_after: list[set[int]] = [set() for _ in tasks.letters]
         for letter, needs in enumerate(tasks.needs):
@@ -77,14 +77,14 @@ class _State:
                 self._word_after[need].add(tasks.word_of[letter])
 
     def await_first_backward(self) -> None:
-        """Let no IPU begin a forward pass that could not end before its first backward pass might begin."""
+        """Forbid forward passes that could delay their IPU's first backward pass."""
         heads = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]
             self._until[word] = min((heads[of][0] for kind, of in kinds if kind != pipelines.Pass.FORWARD), default=inf)
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
-        """Return when an IPU begins its next pass, and its letter; None where nothing can."""
+        """Return begin and letter of an IPU's next pass; None for a blocked IPU."""
         if word not in self._next:
             self._next[word] = self._chosen(word, room, patience)
         return self._next[word]
@@ -127,7 +127,7 @@ class _State:
         return begin
 
     def run(self, letter: int, begin: int, word: int) -> None:
-        """Run a pass on its IPU."""
+        """Run a pass, and update the IPU."""
         kind, stage = self.tasks.letters[letter]
         self._now[word] = begin + self.tasks.cycles[letter]
         self._ends[letter].append(self._now[word])

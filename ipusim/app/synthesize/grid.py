@@ -1,7 +1,7 @@
-"""Passes in the time-steps of lock-step, with the cycles that these take.
+"""Passes in time-steps of lock-step, with their cycles.
 
-A time-step lasts as long as its slowest IPU, and a merged copy follows it. So the time-step of a pass matters beside
-the order of passes. Both halves of a backward pass run as one whole pass if they share a time-step.
+A time-step lasts as long as its slowest IPU, and a merged copy follows. The cycles therefore depend on time-steps of
+passes, not only on their order. The halves of a backward pass run as one whole pass if they share a time-step.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from ipusim.api import pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks, Words
 
 _WEIGHTS: Final = pipelines.Pass.WEIGHT_GRADIENT
-#: Kinds of passes in the order in which an IPU runs them within a time-step.
+#: Kinds of passes in order of execution within a time-step.
 _RANKS: Final = (_WEIGHTS, pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.FORWARD)
 
 
 class Layout:
-    """The passes of some micro-batches, and how many time-steps apart they run.
+    """Passes of some micro-batches, and their minimum distances in time-steps.
 
     Attributes:
         tasks: letters and their cycles.
-        letter_of: letter of each pass.
-        number_of: pass of each (letter, micro-batch).
-        needs, users: for each pass its predecessors and successors, with the least time-steps between.
-        partner: for each pass the other half of its backward pass; -1 if there is none.
+        letter_of: letter of every pass.
+        number_of: pass of every (letter, micro-batch).
+        needs, users: predecessors and successors of every pass, with minimum distance in time-steps.
+        partner: other half of every pass's backward pass; -1 without one.
     """
 
     def __init__(self, tasks: Tasks, begins: Sequence[int], ends: Sequence[int]) -> None:
-        """Take the micro-batches from ``begins`` up to ``ends`` of each letter; earlier ones have run."""
+        """Take the micro-batches from ``begins`` up to ``ends`` of every letter; earlier ones have run."""
         self.tasks = tasks
         keys = [(letter, turn) for letter in range(len(begins)) for turn in range(begins[letter], ends[letter])]
         self.letter_of = [letter for letter, _ in keys]
@@ -52,7 +52,7 @@ class Layout:
         return cls(tasks, [0] * len(tasks.letters), [count] * len(tasks.letters))
 
     def program(self, number: int, steps: Sequence[int]) -> tuple[int, int] | None:
-        """Return letter and time-step of a pass; None for the weights' half of a whole backward pass."""
+        """Return letter and time-step of a pass; None for the weight-gradient half of a whole backward pass."""
         letter, partner = self.letter_of[number], self.partner[number]
         if partner < 0 or steps[partner] != steps[number]:
             return letter, steps[number]
@@ -60,14 +60,14 @@ class Layout:
         return None if kind == _WEIGHTS else (len(self.tasks.letters) + stage, steps[number])
 
     def is_legal(self, steps: Sequence[int]) -> bool:
-        """Whether passes keep their distances, and no program of a stage runs twice in a time-step."""
+        """Tell whether passes keep distances, and no program runs twice in a time-step."""
         if any(steps[need] + apart > steps[number] for number, of in enumerate(self.needs) for need, apart in of):
             return False
         programs = [program for number in range(len(steps)) if (program := self.program(number, steps)) is not None]
         return len(set(programs)) == len(programs)
 
     def earliest(self) -> list[int]:
-        """Return the earliest time-step of each pass, with whole backward passes."""
+        """Return the earliest time-step of every pass, with whole backward passes."""
         steps = [-1] * len(self.letter_of)
         taken: set[tuple[int, int]] = set()
         waiting = list(range(len(steps)))
@@ -84,7 +84,7 @@ class Layout:
         return steps
 
     def steps_of_order(self, order: pipelines.Order) -> list[int] | None:
-        """Return the time-step of each pass in an Order of the same passes; None if they cannot run so."""
+        """Return the time-step of every pass in an Order of equal passes; None for an invalid Order."""
         if order.emitted is None:
             times = pipelines.earliest_time_steps(order, one_at_a_time=False)
         else:
@@ -96,7 +96,7 @@ class Layout:
         return steps if min(steps, default=0) >= 0 and self.is_legal(steps) else None
 
     def steps_of_words(self, words: Words) -> list[int] | None:
-        """Return the time-step of each pass in words with bars; None if the passes cannot run so."""
+        """Return the time-step of every pass in words with bars; None for invalid words."""
         tasks = self.tasks
         steps = [-1] * len(self.letter_of)
         counts = [0] * len(tasks.letters)
@@ -125,17 +125,17 @@ class Layout:
 
 
 class Grid:
-    """Passes in time-steps.
+    """Assignment of passes to time-steps.
 
     Attributes:
         layout: the passes.
-        steps: time-step of each pass.
+        steps: time-step of every pass.
         length: number of time-steps.
-        cycles: of all time-steps, with the meeting behind each.
+        cycles: total cycles of time-steps and meetings.
     """
 
     def __init__(self, layout: Layout, steps: Sequence[int]) -> None:
-        """Take legal ``steps``, and leave out time-steps without passes."""
+        """Take legal ``steps``, and drop time-steps without passes."""
         number_of = {step: number for number, step in enumerate(sorted(set(steps)))}
         self.layout, self.steps, self.length = layout, [number_of[step] for step in steps], len(number_of)
         tasks = layout.tasks
@@ -150,7 +150,7 @@ class Grid:
         self.cycles = sum(self._peaks) + self.length * (tasks.meeting or 0)
 
     def _add(self, number: int, sign: int) -> None:
-        """Count the cycles of a pass in its time-step, or no longer if ``sign`` is -1."""
+        """Add a pass to its time-step, or remove it for ``sign`` -1."""
         tasks, letter, step = self.layout.tasks, self.layout.letter_of[number], self.steps[number]
         self._inside[step] += sign
         self._loads[step][tasks.word_of[letter]] += sign * tasks.cycles[letter]
@@ -158,7 +158,7 @@ class Grid:
             self._loads[step + 1][tasks.word_of[letter]] += sign * tasks.outfeed
 
     def _add_whole(self, numbers: Iterable[int], sign: int) -> None:
-        """Count the cycles that whole backward passes among ``numbers`` take beside those of their halves."""
+        """Add the difference between whole backward passes among ``numbers`` and their halves."""
         layout, tasks = self.layout, self.layout.tasks
         for number in numbers:
             partner, letter = layout.partner[number], layout.letter_of[number]
@@ -169,25 +169,25 @@ class Grid:
 
     @property
     def has_gap(self) -> bool:
-        """Whether a time-step has no pass left."""
+        """Whether a time-step has become empty."""
         return not all(self._inside)
 
     def window(self, numbers: Sequence[int]) -> tuple[int, int]:
-        """Return the first and the last time-step in which passes, together, keep their distances to others."""
+        """Return the first and last legal time-step of passes moved together."""
         steps, needs, users = self.steps, self.layout.needs, self.layout.users
         firsts = [steps[need] + apart for number in numbers for need, apart in needs[number] if need not in numbers]
         lasts = [steps[user] - apart for number in numbers for user, apart in users[number] if user not in numbers]
         return max(firsts, default=0), min(lasts, default=self.length - 1)
 
     def move(self, numbers: Sequence[int], step: int) -> bool:
-        """Move passes into another time-step of their window, unless a program would run twice in it.
+        """Move passes to another time-step of their window, unless a program would run twice.
 
         Args:
             numbers: one pass, or both halves of a whole backward pass.
-            step: the other time-step.
+            step: new time-step.
 
         Returns:
-            Whether they were moved.
+            True if the passes were moved.
         """
         layout, steps = self.layout, self.steps
         touched = {*numbers, *(layout.partner[number] for number in numbers)} - {-1}
@@ -216,9 +216,9 @@ class Grid:
         return True
 
     def word(self, number: int, *, closed: bool = False) -> tuple[int, ...]:
-        """Return the word of an IPU with a bar behind each time-step but the last, or behind all if ``closed``.
+        """Return an IPU's word, with bars between time-steps, and at the end if ``closed``.
 
-        Within a time-step passes that free memory come first: halves for the weights, then backward passes.
+        Within a time-step, passes that free memory come first: weight-gradient halves, then backward passes.
         """
         layout, tasks = self.layout, self.layout.tasks
         inside: list[list[tuple[float, int]]] = [[] for _ in range(self.length)]
@@ -236,14 +236,14 @@ class Grid:
 
     @property
     def words(self) -> Words:
-        """The words of all IPUs."""
+        """Words of all IPUs."""
         return tuple(self.word(number) for number in range(self.layout.tasks.words))
 
 
 def words_in_time_steps(tasks: Tasks, order: pipelines.Order) -> Words | None:
-    """Return the words of an Order of the same passes in lock-step, with bars; None if they cannot run.
+    """Return the words of an Order in lock-step, with bars; None for an invalid Order.
 
-    Time-steps are those of the Order, or as early as possible in an Order without any.
+    An Order without time-steps gets the earliest possible time-steps.
     """
     layout = Layout.of_count(tasks, order.shape.micro_batches)
     steps = layout.steps_of_order(order)

@@ -1,8 +1,9 @@
-"""Words made micro-batch by micro-batch: in each turn a forward pass of every IPU, and then a backward one.
+"""Construction of words in turns: per micro-batch a forward pass of every IPU, then a backward pass of every IPU.
 
-The search of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, as the authors' code has it (module
-``zb`` of sail-sg/zero-bubble-pipeline-parallelism): for a stage an IPU, backward passes in halves, the halves for the
-weights in the gaps, and a limit of memory. Three choices give eight sets of words, of which the best stays.
+The search of Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024, section 3.1, as in the authors' code (module
+``zb`` of sail-sg/zero-bubble-pipeline-parallelism). It requires a single stage per IPU and split backward passes, puts
+weight-gradient halves into gaps, and keeps a memory limit. Three binary choices give eight candidates; the search keeps
+the best.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from ipusim.app.synthesize.tasks import Tasks, Words
 
 _FORWARD, _INPUT, _WEIGHTS = range(3)
 _KINDS: Final = (pipelines.Pass.FORWARD, pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT)
-#: Halves of a micro-batch that an IPU holds more behind a pass of each kind.
+#: Change in half micro-batches held by an IPU, by kind of pass.
 _GROWS: Final = (2, -1, -1)
 
 
 @dataclass(frozen=True)
 class _Choices:
-    """What the search tries both ways.
+    """Binary choices of the search.
 
     Attributes:
-        waits: whether an IPU waits for its first backward pass where a further forward pass would delay it.
-        yields: whether an IPU leaves out a forward pass that the next IPU could not take before its backward pass.
-        fills: whether a half for the weights fills a gap that is shorter, and no longer than gaps elsewhere.
+        waits: whether an IPU waits for its first backward pass if another forward pass would delay it.
+        yields: whether an IPU skips a forward pass that the next IPU could not run before its backward pass.
+        fills: whether a weight-gradient half fills a shorter gap, even if other IPUs have longer gaps.
     """
 
     waits: bool
@@ -37,14 +38,14 @@ class _Choices:
 
 
 def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
-    """Return the best words of ``count`` micro-batches; None for other passes, and where memory lets none go on.
+    """Return the best words of ``count`` micro-batches; None for unsupported passes, or too little memory.
 
-    The best ones have the least cost, the longest time from an IPU's first pass to its own last.
+    The best words have the least cost: longest time from an IPU's first pass to its last.
 
     Args:
         tasks: the letters.
-        count: micro-batches.
-        most: micro-batches that an IPU may hold, where one counts half from the end of its input half on.
+        count: number of micro-batches.
+        most: maximum number of held micro-batches per IPU; after the input-gradient half a micro-batch counts half.
     """
     kinds = {tuple(sorted(tasks.letters[letter] for letter in of)) for of in tasks.of_word}
     if tasks.meeting is not None or kinds != {tuple((kind, word) for kind in _KINDS) for word in range(tasks.words)}:
@@ -58,7 +59,7 @@ def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
 
 
 class _Turns:
-    """Words as far as they are made."""
+    """Words under construction."""
 
     def __init__(self, tasks: Tasks, count: int, most: int, choices: _Choices) -> None:
         number_of = {letter: number for number, letter in enumerate(tasks.letters)}
@@ -69,21 +70,21 @@ class _Turns:
         self._count, self._room, self._choices = count, 2 * most, choices
         self._last = tasks.words - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
-        #: Of each kind and IPU the ends of its passes.
+        #: Ends of passes by kind and IPU.
         self._ends: list[list[list[int]]] = [[[] for _ in tasks.ipus] for _ in _KINDS]
         self._now = [0] * tasks.words
         self._held = [0] * tasks.words
-        #: Of each IPU the cycles that it has waited since its first pass.
+        #: Cycles of waits since the first pass, by IPU.
         self._waited = [0] * tasks.words
 
     @property
     def cost(self) -> int:
-        """The longest time from an IPU's first pass to its own last."""
+        """Longest time from an IPU's first pass to its last."""
         first = (ends[0] - cycles for ends, cycles in zip(self._ends[_FORWARD], self._cycles[_FORWARD], strict=True))
         return max(now - begin for now, begin in zip(self._now, first, strict=True))
 
     def run(self) -> bool:
-        """Make the words; return whether memory let all IPUs go on."""
+        """Construct the words; returns False if memory stops an IPU."""
         ipus = range(self._last + 1)
         for ipu in ipus:
             self._put(_FORWARD, ipu)
@@ -110,7 +111,7 @@ class _Turns:
         return True
 
     def _ahead(self) -> list[int]:
-        """Return of each IPU the forward passes behind its first one, before its first backward pass."""
+        """Return every IPU's further forward passes before its first backward pass."""
         cycles, inputs = self._cycles[_FORWARD], self._cycles[_INPUT]
         ahead = [0] * (self._last + 1)
         comes = self._now[-1] + inputs[-1]
@@ -124,19 +125,19 @@ class _Turns:
                 now, held = now + cycles[ipu], held + _GROWS[_FORWARD]
             comes = max(now, comes) + inputs[ipu]
         for ipu in range(1, self._last + 1):
-            # What an IPU has not got yet it cannot run.
+            # An IPU cannot run passes whose inputs have not arrived.
             most = ahead[ipu - 1] - (ahead[ipu] + 1 < self._count)
             ahead[ipu] = max(0, min(ahead[ipu], most))
         return ahead
 
     def _going_forward(self) -> Iterator[int]:
-        """Yield the IPUs that run a forward pass in a turn: an IPU does where all later IPUs do."""
+        """Yield the IPUs that run a forward pass in a turn: an IPU joins if all later IPUs do."""
         goes = [len(ends) < self._count and not self._waits_for_next(ipu) for ipu, ends in enumerate(self._ends[0])]
         first = next((ipu for ipu in reversed(range(len(goes))) if not goes[ipu]), -1) + 1
         yield from range(first, len(goes))
 
     def _waits_for_next(self, ipu: int) -> bool:
-        """Whether an IPU leaves out a forward pass, of which the next one has enough."""
+        """Tell whether an IPU skips a forward pass because the next IPU has enough."""
         ends = self._ends[_FORWARD]
         if not self._choices.yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
             return False
@@ -154,7 +155,7 @@ class _Turns:
         return len(self._ends[_INPUT][ipu]) - len(self._ends[_WEIGHTS][ipu])
 
     def _fill(self, ipu: int, kind: int, source: int) -> None:
-        """Run halves for the weights until what the next pass of ``kind`` needs has come from ``source``."""
+        """Run weight-gradient halves until the next pass's input arrives from ``source``."""
         if not 0 <= source <= self._last:
             return
         comes = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]
@@ -167,7 +168,7 @@ class _Turns:
             self._put(_WEIGHTS, ipu)
 
     def _finish(self, ipu: int) -> None:
-        """Run all halves for the weights whose other half has run."""
+        """Run all pending weight-gradient halves."""
         for _ in range(self._weights_left(ipu)):
             self._put(_WEIGHTS, ipu)
 

@@ -1,4 +1,4 @@
-"""What words hold of each IPU's memory: to the byte what a Plan of them does, but for tensors that wait to be taken."""
+"""Memory of every IPU for given words: equal to their Plan's to the byte, except for tensors waiting to be received."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from ipusim.api import Job, pipelines
 from ipusim.app.synthesize.tasks import BAR, Tasks
 
-#: Halves of a micro-batch that an IPU holds more from a pass on.
+#: Change in half micro-batches held by an IPU, by kind of pass.
 _HALVES: Final[Mapping[int, int]] = {
     pipelines.Pass.FORWARD: 2,
     pipelines.Pass.BACKWARD: -2,
@@ -21,11 +21,11 @@ _HALVES: Final[Mapping[int, int]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of memory that a search keeps.
+    """Memory limits of a search.
 
     Attributes:
-        sizes: the most bytes of IPUs, by their numbers; none where there is no limit but the machine's.
-        micro_batches: the most whose activations an IPU holds, by :func:`held_by`; None for no limit.
+        sizes: maximum bytes by IPU number; empty if only the machine sets limits.
+        micro_batches: maximum number of micro-batches held by an IPU, see :func:`held_by`; None for no limit.
     """
 
     sizes: Mapping[int, int]
@@ -34,14 +34,14 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """The memory of the IPUs of some words.
+    """Memory of IPUs, as a function of words.
 
     Attributes:
-        tasks: what the words are of.
-        stages: what each stage holds of a micro-batch.
-        base: bytes of each word's IPU that no order of its passes changes.
-        limits: the most bytes of each word's IPU; None where there is no limit.
-        micro_batches: the most of each IPU; None for no limit.
+        tasks: letters of the words.
+        stages: bytes of every stage per micro-batch.
+        base: bytes of every word's IPU that do not depend on the order of passes.
+        limits: maximum bytes of every word's IPU; None for no limit.
+        micro_batches: maximum number of micro-batches per IPU; None for no limit.
     """
 
     tasks: Tasks
@@ -51,7 +51,7 @@ class Memory:
     micro_batches: int | None = None
 
     def fits(self, word: int, letters: Sequence[int]) -> bool:
-        """Whether an IPU holds what its word needs."""
+        """Tell whether an IPU has enough memory for its word."""
         limit = self.limits[word]
         if self.micro_batches is not None:
             passes = [self.tasks.passes[letter] for letter in letters if letter != BAR]
@@ -60,7 +60,7 @@ class Memory:
         return limit is None or self.peak(word, letters) <= limit
 
     def peak(self, word: int, letters: Sequence[int]) -> int:
-        """Return the most bytes that an IPU holds while it runs ``letters``."""
+        """Return the peak bytes of an IPU that runs ``letters``."""
         kinds = pipelines.Pass
         passes = [self.tasks.passes[letter] for letter in letters if letter != BAR]
         level = dict.fromkeys((stage for _, stage in passes), 0)
@@ -73,7 +73,7 @@ class Memory:
                 level[stage] -= 1
         fifos = sum(depth[stage] * self.stages[stage].saved for stage in level)
         level = dict.fromkeys(level, 0)
-        alive = most = 0  # beside the running pass: outside of FIFOs, and between the halves
+        alive = most = 0  # without the running pass: outside of FIFOs, and between halves
         for kind, stage in passes:
             of = self.stages[stage]
             full = level[stage] > depth[stage]
@@ -97,9 +97,9 @@ def memory_of(job: Job, tasks: Tasks, limits: Limits) -> Memory:
     """Return the memory of a Job's IPUs, for words of its passes.
 
     Args:
-        job: a Plan of the same passes, in whichever order.
-        tasks: these.
-        limits: what they may hold.
+        job: a Plan of equal passes in any order.
+        tasks: letters of these passes.
+        limits: limits of memory.
     """
     footprint = job.memory.footprint
     base = {of_ipu.ipu: of_ipu.resident_bytes - of_ipu.assumed_bytes for of_ipu in footprint.ipus}
@@ -110,15 +110,15 @@ def memory_of(job: Job, tasks: Tasks, limits: Limits) -> Memory:
 
 
 def held_by(passes: Iterable[tuple[int, int]], segments: int = 1) -> float:
-    """Return the most micro-batches that an IPU holds at once.
+    """Return the maximum number of micro-batches that an IPU holds at once.
 
-    A micro-batch counts as a whole until its backward pass or the half for the input has ended, and as one half from
-    there to the end of the half for the weights (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024). Of an IPU
-    with several stages each counts in part.
+    A micro-batch counts fully until the end of its backward pass or input-gradient half, and then half until the end of
+    its weight-gradient half (Qi et al., Zero Bubble Pipeline Parallelism, ICLR 2024). On an IPU with several stages,
+    each stage counts as a fraction.
 
     Args:
-        passes: kind and stage of each pass of an IPU, in order.
-        segments: into which a micro-batch is split.
+        passes: kind and stage of every pass of an IPU, in order.
+        segments: number of segments per micro-batch.
     """
     held = most = 0
     stages = set()

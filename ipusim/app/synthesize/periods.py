@@ -1,7 +1,7 @@
-"""Words of any count: a period in the middle of each, in which every letter stands once.
+"""Periodic words for any count: in the middle of every word, a period with every letter once.
 
-Where all words are cut at one moment, what an IPU has behind the cut goes on behind a period as it would without one,
-a micro-batch further on; so a period of any order that runs by itself can stand there, any number of times.
+The words are cut at a common moment. A period inserted at the cut shifts the rest of every word by a micro-batch
+without further changes. Therefore any period that runs by itself can be inserted any number of times.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.tasks import BAR, Tasks, Words
 from ipusim.app.synthesize.time_steps import improved_grid
 
-#: Moments at which words are cut, of which the best stays.
+#: Number of tried cuts, of which the best is kept.
 _CUTS: Final = 12
-#: Moves of a search for a period of time-steps, at most.
+#: Maximum number of moves in a search for a period of time-steps.
 _MOVES: Final = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class Periodic:
-    """Words with a period in each.
+    """Words with a period per IPU.
 
     Attributes:
-        tasks: what they are of.
-        heads, periods, tails: of each IPU the letters before its period, of it and behind it.
-        least: micro-batches of the words without their periods.
+        tasks: letters of the words.
+        heads, periods, tails: letters before, in and after the period, by IPU.
+        least: micro-batches of the words without periods.
     """
 
     tasks: Tasks
@@ -46,9 +46,9 @@ class Periodic:
         return tuple(head + period * (count - self.least) + tail for head, period, tail in parts)
 
     def makespan(self, count: int) -> int | None:
-        """Return the cycles of ``count`` micro-batches; None where they cannot run.
+        """Return the cycles of ``count`` micro-batches; None for words without a valid execution.
 
-        Of far more than ``least`` they are taken to grow as they did before.
+        For counts far above ``least``, the cycles are extrapolated linearly.
         """
         near, step = self.least + 4 * self.tasks.words, self.tasks.words
         if count <= near + step:
@@ -61,14 +61,14 @@ class Periodic:
 
 
 def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Callable[[], bool]) -> Periodic | None:
-    """Return ``words`` of ``count`` micro-batches with periods; None where none of those tried fits the memory.
+    """Add periods to ``words`` of ``count`` micro-batches; None if no tried period fits the memory.
 
     Args:
-        memory: of the IPUs.
-        words: what is cut.
-        count: their micro-batches.
-        most: micro-batches that are to take as little time as can be.
-        go_on: whether there is time left to make the periods better.
+        memory: memory of the IPUs.
+        words: words to cut.
+        count: micro-batches of the words.
+        most: number of micro-batches whose time is minimised.
+        go_on: whether time is left for improvements.
     """
     tasks = memory.tasks
     more = max(most, count + 4 * tasks.words)
@@ -98,9 +98,9 @@ def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Cal
 
 
 def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: Callable[[], bool]) -> Periodic | None:
-    """Return words with a period of whole time-steps in lock-step; None if no period that was tried fits the memory."""
+    """Add a period of whole time-steps to words in lock-step; None if no tried period fits the memory."""
     tasks = memory.tasks
-    # What a period holds depends on what stands around it.
+    # Memory in a period depends on passes around it.
     free = replace(memory, limits=[None] * tasks.words, micro_batches=None)
     found: list[tuple[int, int, Periodic]] = []
     for seed, (heads, tails, begins) in enumerate(_between_time_steps(tasks, words)):
@@ -116,13 +116,13 @@ def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: C
 
 
 def _at_most(moves: int, go_on: Callable[[], bool]) -> Callable[[], bool]:
-    """Return ``go_on`` for no more than so many moves."""
+    """Limit ``go_on`` to a number of moves."""
     left = iter(range(moves))
     return lambda: go_on() and next(left, None) is not None
 
 
 def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Words, list[int]]]:
-    """Yield words cut between two time-steps, and of each letter the micro-batches that have run before the cut."""
+    """Yield cuts between two time-steps, with every letter's micro-batches before the cut."""
     ends = [[index + 1 for index, letter in enumerate(word) if letter == BAR] for word in words]
     length = max(map(len, ends))
     for step in range(0, length + 1, max(-(-length // _CUTS), 1)):
@@ -139,17 +139,17 @@ def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Wor
 
 
 def _cycles(memory: Memory, cut: Periodic, count: int) -> int | None:
-    """Return the cycles of words that run and fit; None of others."""
+    """Return the cycles of words that run and fit; None for other words."""
     tasks = memory.tasks
     twice = cut.words(cut.least + 2)
-    ordered = tasks.meeting is not None or all(map(tasks.is_ordered, twice))  # time-steps are looked at when it runs
+    ordered = tasks.meeting is not None or all(map(tasks.is_ordered, twice))  # makespan() checks time-steps
     if not ordered or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
         return None
     return cut.makespan(count)
 
 
 def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
-    """Yield words cut where the first stage begins a micro-batch, with the letters that come next as their periods."""
+    """Yield cuts at begins of micro-batches, with the next letters as periods."""
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
     begins = [[end - tasks.cycles[letter] for end in ends] for letter, ends in enumerate(outcome.ends)]
@@ -176,13 +176,13 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
 
 
 def without_periods(tasks: Tasks, words: Words, count: int) -> Periodic:
-    """Return words of ``count`` micro-batches and no others."""
+    """Return words without periods, for a single count."""
     nothing = tuple(() for _ in words)
     return Periodic(tasks, words, nothing, nothing, count)
 
 
 def letters_of(periodic: Periodic) -> dict[int, tuple[str, str, str]]:
-    """Return of each IPU its letters before, in and behind its period, as text."""
+    """Format the letters of every IPU before, in and after its period."""
     tasks = periodic.tasks
     names = {number: f"{pipelines.Pass(kind).letter}{stage}" for number, (kind, stage) in enumerate(tasks.passes)}
     names[BAR] = "|"

@@ -1,7 +1,7 @@
-"""Where a search begins: each placement of stages, with words of schedules and words made pass by pass.
+"""Starting points of a search: placements of stages, with words of schedules and of greedy construction.
 
-In lock-step a placement has one search, whose backward passes may be whole or in halves. In point-to-point it has one
-for whole backward passes and one for halves, as schedules have them.
+In lock-step, each placement has one search with whole or split backward passes. In point-to-point, each placement has
+a search for whole backward passes and a search for split backward passes, following the schedules.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from ipusim.app.synthesize.periods import letters_of, without_periods
 from ipusim.app.synthesize.tasks import Tasks, Words, tasks_of, words_of
 from ipusim.base.errors import ProgramError
 
-#: What the Order that is found is called.
+#: Name of a synthesized Order.
 NAME: Final = "synthesized"
-#: Passes of an execution up to which its words are searched whole; of a longer one so many are, and periods make up the
-#: rest.
+#: Maximum number of passes for a search of the full execution; longer executions are searched in part, and extended by
+#: periods.
 _WHOLE: Final = 3000
 _PART: Final = 1000
-#: By how many times what 1F1B keeps words are begun with, and for which part of a half for the weights they wait.
+#: Tried memory of initial words, relative to 1F1B; and tried fractions of a weight-gradient half to wait.
 _DEPTHS: Final = (1.0, 1.5, 2.0, 1e9)
 _WAITS: Final = (0.0, 0.5, 1.0)
 
 
 @dataclass(eq=False)
 class Start:
-    """One search: the passes of a placement of stages, with the best words of passes so far.
+    """One search: passes of a placement, with the best words so far.
 
     Attributes:
-        memory: of its IPUs, with its tasks.
-        bound: of the whole count.
-        least: the same with weight updates, where it is the whole count that is searched; else 0.
-        count: micro-batches that are searched.
-        words: the best so far, with their makespan.
-        first: those that the search began with.
-        cost: the most cycles from an IPU's first pass to its own last.
+        memory: memory of the IPUs, with the tasks.
+        bound: lower bound for the full count.
+        least: lower bound with weight updates, if the full count is searched; else 0.
+        count: searched micro-batches.
+        words: best words so far.
+        makespan: cycles of the best words.
+        first: initial words.
+        cost: maximum cycles from an IPU's first pass to its last.
     """
 
     job: Job
@@ -63,11 +64,11 @@ class Start:
 
     @property
     def tasks(self) -> Tasks:
-        """The letters that are put into an order."""
+        """Letters to order."""
         return self.memory.tasks
 
     def take(self, words: Words) -> None:
-        """Take words where they fit, and are the first or take less time."""
+        """Take words that fit if they are the first or the fastest."""
         outcome = evaluate(self.tasks, words)
         if outcome is None or (self.words and outcome.makespan >= self.makespan):
             return
@@ -87,7 +88,7 @@ class Start:
             self.take(words)
 
     def prove(self, go_on: Callable[[], bool]) -> None:
-        """Search all Orders of few passes in lock-step: the best is taken if it fits, and is the bound."""
+        """Search all Orders of few passes in lock-step: take the best if it fits, and its cycles as bound."""
         if self.least and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
             proof = proven(self.tasks, self.count, self.makespan, go_on)
             if proof is not None:
@@ -96,9 +97,9 @@ class Start:
 
 
 def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator[Start]:
-    """Yield the searches: for each placement and kind of backward pass, with initial words that fit the memory.
+    """Yield a search per placement and kind of backward pass, with fitting initial words.
 
-    In lock-step there is one for each placement, in which backward passes may be whole or in halves.
+    In lock-step there is one search per placement, with whole or split backward passes.
     """
     starts: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], Start] = {}
     mappings = dict.fromkeys(job.program.shape.mapping for job in jobs)
@@ -112,13 +113,13 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     for start in starts.values():
         for job in jobs:
             if job.program.shape.mapping == start.job.program.shape.mapping:
-                with suppress(ProgramError):  # of a count that it has not
+                with suppress(ProgramError):  # for a refused count
                     start.take_order(job.schedule.laid_out(replace(job.program.shape, micro_batches=start.count)))
     for start in starts.values():
         for words in _greedy(start):
             start.take_order(_order(start, words))
         limited = limits.micro_batches is not None
-        # Without a limit a long program is searched by a part of its micro-batches: all of them would take seconds.
+        # Without a limit, a long program is searched by part of its micro-batches: a full search would take seconds.
         apart = _in_turns(start) if limited or start.count == start.job.program.shape.micro_batches else None
         if apart is not None and not limited:
             start.take(apart.words)
@@ -134,9 +135,9 @@ def _order(start: Start, words: Words) -> pipelines.Order:
 
 
 def in_halves(mapping: tuple[int, ...]) -> Schedule:
-    """Return a schedule of any count with stages where ``mapping`` has them, and backward passes in halves.
+    """Return a schedule with stages placed by ``mapping``, and split backward passes.
 
-    Nothing but the costs of its passes, and what they hold, is looked at.
+    Callers only use the costs of its passes, and their memory.
     """
 
     def order(shape: pipelines.PlanShape) -> pipelines.Order:
@@ -158,7 +159,7 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
 
 
 def assembled(request: Request, schedule: Schedule) -> Job | None:
-    """Return the Job of a request under a schedule of no name, whether it fits or not; None where it is refused."""
+    """Return a request's Job under an unregistered schedule, even beyond the memory; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)
         return tried(request, {"pipeline.schedule": schedule.name}).job
@@ -179,9 +180,9 @@ def _start(job: Job, tasks: Tasks, limits: Limits) -> Start:
 
 
 def _in_turns(start: Start) -> Start | None:
-    """Return the search that begins with all passes made micro-batch by micro-batch, and keeps the cost of these.
+    """Return a search that starts with words constructed in turns, and keeps their cost.
 
-    It is None for whole backward passes, for IPUs that meet or have several stages, and where the words do not fit.
+    None for whole backward passes, for meeting IPUs, for several stages per IPU, and for words beyond the memory.
     """
     tasks, memory = start.tasks, start.memory
     whole = start.job.program.shape.micro_batches
@@ -196,7 +197,7 @@ def _in_turns(start: Start) -> Start | None:
 
 
 def _greedy(start: Start) -> Iterator[Words]:
-    """Yield words that are made pass by pass, with more or less of what they keep."""
+    """Yield greedily constructed words for several amounts of memory."""
     tasks, memory = start.tasks, start.memory
     stages = memory.stages
     known = any(stage.saved for stage in stages)

@@ -1,7 +1,7 @@
-"""The best Order for a scenario's costs that can be found in a time: searched from the schedules that there are.
+"""Find the best Order for a scenario's costs within a time limit.
 
-The search looks at passes without contention; what it finds is simulated as the named schedules are, and stands only
-where its time per weight update is less than theirs.
+The search starts from existing schedules, and ignores contention. Results are simulated like named schedules, and kept
+only if their time per weight update is shorter.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from ipusim.app.synthesize.starts import NAME, Start, assembled, in_halves, star
 from ipusim.app.synthesize.tasks import unsearched_for
 from ipusim.base.errors import OptionError, ProgramError
 
-#: Rounds of the search, by their shares of its time and how many placements and kinds of passes go on behind them:
-#: whole backward passes lead for a while where IPUs meet, and those in halves may end ahead.
+#: Rounds of the search: share of the search time, and number of placements and kinds of passes that continue. If IPUs
+#: meet, whole backward passes may lead at first and split ones at the end.
 _ROUNDS: Final = ((0.1, 2), (0.7, 2))
-#: The share of the time that an exhaustive search may take, before the others.
+#: Maximum share of the time for an exhaustive search, before other searches.
 _PROOF: Final = 0.5
-#: Passes of torch's CSV, at most.
+#: Maximum number of passes in torch's CSV.
 _IN_CSV: Final = 50_000
 
 
 @dataclass(frozen=True, eq=False)
 class Synthesis:
-    """The result of a search.
+    """Result of a search.
 
     Attributes:
-        fitting: the named schedules that fit, as `compare` has them.
-        named: the best of them.
-        made: what was found, where it takes less time than ``named``; else None.
-        words: of each IPU its letters before, in and behind a period, where ``made`` is there.
-        least: the fewest micro-batches of these words; without periods the only ones.
-        bounds: of each placement and kind of backward pass, what no Order of it can beat.
-        seconds: that the search took.
-        unsearched: the fastest that fits of the schedules that are no part of the search, such as those with two
-            copies of each stage; or None.
-        micro_batches: the limit of them; None for none.
+        fitting: named schedules that fit, as in `compare`.
+        named: best named schedule.
+        made: best Order found, if faster than ``named``; else None.
+        words: letters of every IPU before, in and after its period, if ``made`` exists.
+        least: minimum number of micro-batches for these words; without periods, the only number.
+        bounds: lower bound for every placement and kind of backward pass.
+        seconds: duration of the search.
+        unsearched: fastest fitting schedule outside of the search, such as a schedule with two copies of every stage;
+            or None.
+        micro_batches: maximum number of held micro-batches; None for no limit.
     """
 
     fitting: Comparison
@@ -72,12 +72,12 @@ class Synthesis:
 
     @property
     def best(self) -> Row:
-        """The best Order found, or the best named schedule where none is better."""
+        """Best Order found, or the best named schedule without a better Order."""
         return self.made or self.named
 
     @property
     def bound(self) -> Bound:
-        """The bound that no searched Order can beat."""
+        """Lower bound for all searched Orders."""
         return min(self.bounds, key=lambda bound: bound.cycles)
 
     @property
@@ -87,14 +87,14 @@ class Synthesis:
 
     @property
     def torch_count(self) -> int:
-        """The micro-batches of torch's CSV: the scenario's, or the least where a file of all passes would be large."""
+        """Micro-batches in torch's CSV: the scenario's count, or the minimum if the file would become large."""
         assert self.best.times is not None, "of a row that ran"
         passes = sum(len(f"{head} {tail}".replace("|", "").split()) for head, _, tail in self.words.values())
         return self.best.times.count if self.best.times.count * passes <= _IN_CSV * self.least else self.least
 
     @property
     def is_optimal(self) -> bool:
-        """Whether the pipeline takes as long as the bound."""
+        """Whether the pipeline reaches the bound."""
         return self.best.times is not None and self.best.times.makespan_cycles <= self.bound.cycles
 
 
@@ -108,23 +108,23 @@ def synthesize(
     tell: Callable[[str], None] = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Synthesis:
-    """Return the best Order that is found for what ``request`` asks for.
+    """Find the best Order for a request.
 
     Args:
         request: the scenario; its sync mode stays.
-        named: names of schedules to begin with, and to hold the Order against.
-        seconds: for the search, behind the runs of these.
-        memory: the most bytes of each IPU, or one size for all, where the machine has more.
-        micro_batches: the most whose activations an IPU holds at once; one whose half for the input has ended counts as
-            one half. Of Orders that take as long the one with the least cost stands, the longest time from an IPU's
-            first pass to its own last.
-        tell: called with how far the search is.
-        stopped: whether it is to end before its time.
+        named: names of initial schedules, also used for comparison.
+        seconds: time of the search, without simulations of named schedules.
+        memory: maximum bytes of every IPU, or one size for all, below the machine's memory.
+        micro_batches: maximum number of micro-batches whose activations an IPU holds at once; after the input-gradient
+            half a micro-batch counts half. Among equally fast Orders, the Order of least cost is chosen: longest time
+            from an IPU's first pass to its last.
+        tell: receives progress messages.
+        stopped: whether to end early.
 
     Raises:
-        OptionError: for seconds or micro-batches that are not above 0, and for sizes of another number of IPUs.
-        ProgramError: for a scenario whose passes are not to be ordered, or that no schedule fits.
-        RequestError: where no schedule can run it.
+        OptionError: for nonpositive seconds or micro-batches, and for a wrong number of sizes.
+        ProgramError: for a scenario whose passes cannot be reordered, or without a schedule that fits.
+        RequestError: for a scenario that no schedule can run.
     """
     if not seconds > 0:
         raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
@@ -148,7 +148,7 @@ def synthesize(
     known = best.times.makespan_cycles if best.times else 0
     for start in starts:
         start.prove(lambda: time.monotonic() < began + seconds * _PROOF and not stopped())
-    # In a limit of micro-batches an Order may have less cost than a schedule that takes as long as the bound.
+    # With a limit of micro-batches, an Order may have less cost than an equally fast schedule at the bound.
     searching = [start for start in starts if start.bound.cycles < known or (micro_batches and start.cost < inf)]
     searched = _searched(searching, seconds, stopped, tell)
     made, periodic = _judged(request, searched, limits, comparison, best)
@@ -159,12 +159,12 @@ def synthesize(
 
 
 def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
-    """Return the runs of named schedules that have as many IPUs as the scenario's own, which is among them.
+    """Run named schedules and the scenario's own, on the scenario's number of IPUs.
 
-    On other numbers of IPUs there are other numbers of replicas, and another work behind a weight update.
+    Other numbers of IPUs imply other numbers of replicas, and other work per weight update.
 
     Returns:
-        Those that a search may begin with, each with its Job, and the others.
+        Runs that a search may start with, each with its Job, and other runs.
     """
     own = request.options.pipeline.schedule
     rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
@@ -179,7 +179,7 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]]
 
 
 def _placement(request: Request) -> tuple[int, ...]:
-    """Return the IPU of each stage under a request's own schedule, whose rule of counts an Order need not keep."""
+    """Return the placement of a request's schedule, even if the schedule refuses the count."""
     try:
         return assemble(time_alone(request, misfits=True)).program.shape.mapping
     except RequestError:
@@ -192,7 +192,7 @@ def _placement(request: Request) -> tuple[int, ...]:
 
 
 def _sync(request: Request) -> Sync:
-    """Return the sync mode of a request, by default that of its schedule."""
+    """Return a request's sync mode, by default from the schedule."""
     mode = request.options.pipeline.sync
     if mode:
         return Sync(mode)
@@ -200,7 +200,7 @@ def _sync(request: Request) -> Sync:
 
 
 def _sizes(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
-    """Return the most bytes of each IPU, by its number; raises OptionError for sizes of another number of IPUs."""
+    """Return the maximum bytes by IPU number; raises OptionError for a wrong number of sizes."""
     ipus = 1 + max(ipu for row in rows if row.times is not None for ipu in row.times.mapping)
     if len(memory) not in (0, 1, ipus):
         raise OptionError("memory", f"expected one size, or one for each of {ipus} IPUs, got {len(memory)}")
@@ -208,7 +208,7 @@ def _sizes(memory: Sequence[int], rows: Sequence[Row]) -> dict[int, int]:
 
 
 def _fits(row: Row, limits: Limits) -> bool:
-    """Whether a row ran, and its IPUs keep within limits."""
+    """Tell whether a row ran, and its IPUs keep within limits."""
     if row.result is None:
         return False
     job = row.result.job
@@ -224,7 +224,7 @@ def _fits(row: Row, limits: Limits) -> bool:
 
 
 def _job(request: Request, row: Row) -> Job | None:
-    """Return the Job of a row, also where it does not fit; None where its schedule refuses the program."""
+    """Return the Job of a row, even if it does not fit; None if the schedule refuses the program."""
     if row.result is not None:
         return row.result.job
     if row.memory is None:
@@ -235,7 +235,7 @@ def _job(request: Request, row: Row) -> Job | None:
 def _searched(
     starts: Sequence[Start], seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]
 ) -> list[tuple[int, Periodic]]:
-    """Return the best words of each start that was looked at to the end, the fastest first, with periods."""
+    """Return the best words of every completed start with periods, fastest first."""
     left = sorted(starts, key=_promise)
     end = time.monotonic()
 
@@ -251,7 +251,7 @@ def _searched(
     fastest = []
     for start in left:
         whole = start.job.program.shape.micro_batches
-        # The first words may repeat with a shorter period than the best words.
+        # The initial words may have a shorter period than the best words.
         every = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
         for words in every:
             end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(every)
@@ -264,7 +264,7 @@ def _searched(
 
 
 def _promise(start: Start) -> float:
-    """Return the cycles of a micro-batch, by which starts are sorted, with what a bound says of all of them."""
+    """Return estimated cycles per micro-batch, at least the bound, as sort key."""
     whole = start.job.program.shape.micro_batches
     return max(start.makespan / start.count, start.bound.cycles / whole)
 
@@ -276,9 +276,9 @@ def _judged(
     comparison: Comparison,
     named: Row,
 ) -> tuple[Row | None, Periodic | None]:
-    """Return the fastest of what was found, simulated, where it fits and takes less time than ``named``.
+    """Simulate found words; return the fastest that fits and is faster than ``named``.
 
-    In a limit of micro-batches it may take as long, and have less cost.
+    With a limit of micro-batches, an equally fast Order of less cost counts as well.
     """
 
     def order(row: Row) -> tuple[float, int]:
@@ -295,7 +295,7 @@ def _judged(
 
 
 def _simulated(request: Request, schedule: Schedule) -> Row | None:
-    """Return the run of a request under a schedule of words; None where it is refused."""
+    """Simulate a request under a schedule of words; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)
         try:

@@ -1,7 +1,7 @@
-"""What a search orders: the passes of each IPU as words of letters, with the cycles of each and what it needs.
+"""Problem of the search: passes of every IPU as words of letters, with cycles and needs.
 
-A letter is a pass of a stage, over whichever micro-batch is next: as micro-batches are alike, no other order of them is
-faster, and an Order is one word for each IPU in which every letter stands as often as there are micro-batches.
+A letter is a pass of a stage over the next micro-batch. Micro-batches are alike, so no other order of micro-batches is
+faster. An Order is a word per IPU that contains every letter once per micro-batch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 
 from ipusim.api import Job, pipelines
 
-#: Of each IPU the letters of its passes in the order in which it runs them; in lock-step with bars between time-steps.
+#: Letters of every IPU's passes in order of execution; in lock-step with bars between time-steps.
 Words = tuple[tuple[int, ...], ...]
-#: What stands in a word of lock-step between two time-steps.
+#: Separator of time-steps in a word of lock-step.
 BAR: Final = -1
 
 
 class Way(NamedTuple):
-    """How what a pass makes gets to another IPU.
+    """Transfer of a pass's output to another IPU.
 
     Attributes:
-        pair: which pair of IPUs, by its place in :attr:`Tasks.pairs`; one copy after the other takes its links.
-        lead: cycles before it takes them.
-        cycles: for which it does.
+        pair: index of the pair of IPUs in :attr:`Tasks.pairs`; copies of a pair use links in sequence.
+        lead: cycles before the links are used.
+        cycles: cycles of use.
     """
 
     pair: int
@@ -35,23 +35,23 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """The letters of a program, with their costs on a device where pairs of IPUs share no links.
+    """Letters of a program, with costs on a device without shared links.
 
     Attributes:
-        letters: (kind, stage) of each, as :class:`Op` counts them; a letter is its place in here.
-        ipus: the IPU of each word.
-        word_of: which word each letter is in.
-        cycles: of each letter's pass, with what its IPU does around it.
-        needs: of each letter the letters that run over the same micro-batch before it, and whether what they hand over
+        letters: (kind, stage) of every letter, numbered as in :class:`Op`; a letter is an index into this tuple.
+        ipus: IPU of every word.
+        word_of: word of every letter.
+        cycles: cycles of every letter's pass, including the IPU's work around it.
+        needs: letters that precede each letter over the same micro-batch, and whether their output
             comes from another IPU.
-        ways: of each letter how what it makes gets to another IPU; None where it does not, or takes no time.
-        pairs: the pairs of IPUs between which that happens.
-        updates: cycles of the weight update of each word's IPU, which begins behind its last pass, or that of all where
-            they meet.
-        meeting: cycles in which all IPUs meet after a time-step; None where they do not.
-        whole: cycles of each stage's whole backward pass, which runs instead of both halves in one time-step; empty
-            if passes are not in halves, or IPUs do not meet.
-        outfeed: cycles in which an IPU sends a micro-batch's result to the host, in lock-step a time-step after the
+        ways: transfer of every letter's output to another IPU; None for missing or free transfers.
+        pairs: pairs of IPUs with transfers.
+        updates: cycles of every word's weight update, which begins after the IPU's last pass; 0 if IPUs
+            meet.
+        meeting: cycles of a meeting after a time-step; None without meetings.
+        whole: cycles of every stage's whole backward pass, replacing two halves in a time-step; empty
+            without halves, or if IPUs do not meet.
+        outfeed: cycles in which an IPU sends a micro-batch's result to the host, in lock-step one time-step after the
             last stage's forward pass.
     """
 
@@ -69,30 +69,30 @@ class Tasks:
 
     @cached_property
     def passes(self) -> tuple[tuple[int, int], ...]:
-        """(kind, stage) of each letter, and behind them of each stage's whole backward pass."""
+        """(kind, stage) of every letter, followed by every stage's whole backward pass."""
         return (*self.letters, *((int(pipelines.Pass.BACKWARD), stage) for stage in range(len(self.whole))))
 
     @cached_property
     def stages(self) -> int:
-        """The number of stages."""
+        """Number of stages."""
         return 1 + max(stage for _, stage in self.letters)
 
     @cached_property
     def outfed(self) -> int:
-        """The letter behind which results go to the host."""
+        """Letter whose results go to the host."""
         return self.letters.index((pipelines.Pass.FORWARD, self.stages - 1))
 
     def parts(self, kind: int, stage: int) -> tuple[int, ...]:
-        """Return the letters of a pass: both halves of a whole backward pass if these are letters."""
+        """Return the letters of a pass; two halves for a whole backward pass of split letters."""
         if kind == pipelines.Pass.BACKWARD and self.whole:
             halves = pipelines.Pass.INPUT_GRADIENT, pipelines.Pass.WEIGHT_GRADIENT
             return tuple(self.letters.index((half, stage)) for half in halves)
         return (self.letters.index((kind, stage)),)
 
     def apart(self, need: int, letter: int) -> int:
-        """Return the least time-steps between a pass and one that needs it.
+        """Return the minimum distance in time-steps between a pass and its user.
 
-        Nothing moves between the last stage's forward and backward pass, or between the halves of a whole one.
+        Tensors do not move between the last stage's forward and backward pass, or between halves.
         """
         (_, before), (kind, stage) = self.letters[need], self.letters[letter]
         turns = before == stage == self.stages - 1 and kind != pipelines.Pass.FORWARD
@@ -100,25 +100,25 @@ class Tasks:
 
     @cached_property
     def of_word(self) -> tuple[tuple[int, ...], ...]:
-        """The letters of each word."""
+        """Letters of every word."""
         places = range(len(self.letters))
         return tuple(tuple(letter for letter in places if self.word_of[letter] == word) for word in range(self.words))
 
     @property
     def words(self) -> int:
-        """How many IPUs run passes."""
+        """Number of IPUs with passes."""
         return len(self.ipus)
 
     @cached_property
     def own_needs(self) -> tuple[tuple[int, ...], ...]:
-        """Of each letter the needs that are in its own word."""
+        """Needs of every letter within the same word."""
         return tuple(
             tuple(need for need, _ in needs if self.word_of[need] == self.word_of[letter])
             for letter, needs in enumerate(self.needs)
         )
 
     def is_ordered(self, word: Sequence[int]) -> bool:
-        """Whether each letter of a word stands behind those of the same word that it needs."""
+        """Tell whether every letter of a word follows its needs in the same word."""
         seen = [0] * len(self.letters)
         for letter in word:
             seen[letter] += 1
@@ -128,10 +128,10 @@ class Tasks:
 
 
 def unsearched_for(job: Job) -> str:
-    """Return the feature of a named schedule that no search has; empty for one that a search may begin with.
+    """Return the feature of a named schedule that searches do not support; empty for supported schedules.
 
     Args:
-        job: its run.
+        job: Job of the schedule.
     """
     shape = job.program.shape
     if shape.mirrored:
@@ -144,10 +144,9 @@ def unsearched_for(job: Job) -> str:
 
 
 def tasks_of(job: Job) -> Tasks | None:
-    """Return the passes of a Job that a search orders; None for passes that words of letters cannot express.
+    """Return the passes of a Job to be ordered; None for passes inexpressible in words.
 
-    These are concurrent stages, recomputations as passes of their own, and backward passes of which some alone are in
-    halves.
+    These are concurrent stages, recomputations in separate passes, and mixtures of whole and split backward passes.
     """
     shape, plan, costs = job.plan.shape, job.plan, job.costs
     kind_of = pipelines.Pass
@@ -178,7 +177,7 @@ def tasks_of(job: Job) -> Tasks | None:
             ways.append(None)
         elif job.program.overlap_copies:
             ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), *send))
-        else:  # the IPU waits until all has gone
+        else:  # the IPU waits for the end of its send
             cycles[number] += sum(send)
             ways.append(Way(pairs.index((shape.mapping[source], shape.mapping[target])), 0, 0))
     word_of = tuple(ipus.index(shape.mapping[stage]) for _, stage in letters)
@@ -205,7 +204,7 @@ def tasks_of(job: Job) -> Tasks | None:
 def _needs(
     number_of: Mapping[tuple[int, int], int], stages: int, sends: set[tuple[int, int]]
 ) -> list[tuple[tuple[int, bool], ...]]:
-    """Return of each letter, by its (kind, stage), its needs, and whether they come from another IPU."""
+    """Return the needs of letters (kind, stage), and whether another IPU provides them."""
     kind_of = pipelines.Pass
 
     def first_half(stage: int) -> int:
@@ -227,9 +226,9 @@ def _needs(
 
 
 def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
-    """Return the cycles of each tensor's way from stage to stage, before it takes links and for which it does.
+    """Return the cycles of every transfer between stages: lead time, and use of links.
 
-    They are those of the replica in which it takes longest.
+    Among replicas, the longest transfer counts.
     """
     longest: dict[tuple[int, int], tuple[int, int]] = {}
     for (_, _, source, target), send in job.costs.sends.items():
@@ -238,22 +237,22 @@ def _sends(job: Job) -> Mapping[tuple[int, int], tuple[int, int]]:
 
 
 def _target(kind: int, stage: int) -> int:
-    """Return the stage that takes what a pass makes; none has the number of the stage itself."""
+    """Return the stage that receives a pass's output; the same stage for outputs without a receiver."""
     if kind == pipelines.Pass.WEIGHT_GRADIENT:
         return stage
     return stage + 1 if kind == pipelines.Pass.FORWARD else stage - 1
 
 
 def _outfeed(job: Job) -> int:
-    """Return the cycles in which an IPU sends the result of a micro-batch to the host."""
+    """Return the cycles of sending a micro-batch's result to the host."""
     outfeed = job.program.outfeed
     return job.costs.host.outfeed if outfeed.mode == "ALL" and not outfeed.accumulate else 0
 
 
 def words_of(tasks: Tasks, passes: Sequence[Sequence[int]]) -> Words | None:
-    """Return an Order's rows of (IPU, kind, stage, micro-batch) as words; None where these would not run.
+    """Convert an Order's rows of (IPU, kind, stage, micro-batch) to words; None for words without a valid execution.
 
-    Micro-batches are taken in order, whatever the order that the rows have them in. The words have no bars.
+    Micro-batches are renumbered in order of execution. The words have no bars.
     """
     number_of = {letter: number for number, letter in enumerate(tasks.letters)}
     words: dict[int, list[int]] = {ipu: [] for ipu in tasks.ipus}

@@ -1,7 +1,7 @@
-"""Local search over time-steps in lock-step: passes moved to another time-step, time-steps inserted and joined.
+"""Local search over time-steps in lock-step: moves passes to other time-steps, inserts and joins time-steps.
 
-Grids are taken that are no worse than those of some moves ago (E. Burke and Y. Bykov, The late acceptance hill-climbing
-heuristic, EJOR 2017).
+Grids are accepted if they are no worse than the grid some moves ago (E. Burke and Y. Bykov, The late acceptance
+hill-climbing heuristic, EJOR 2017).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Final
 from ipusim.app.synthesize.grid import Grid
 from ipusim.app.synthesize.memory import Memory
 
-#: Moves for which a grid may be as bad as an earlier one.
+#: Length of the late-acceptance history in moves.
 _LATE: Final = 200
-#: Moves without a better grid after which the search returns to the best.
+#: Moves without improvement before the search returns to the best grid.
 _PATIENCE: Final = 10_000
-#: One move in so many inserts a time-step or joins two.
+#: Inverse share of moves that insert or join time-steps.
 _STRUCTURAL: Final = 25
 
 
 def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bool], seed: int = 0) -> Grid:
-    """Return a grid that takes no more cycles than ``grid`` and fits the memory as it does.
+    """Return a grid no slower than ``grid`` that also fits the memory.
 
     Args:
-        memory: of the IPUs.
-        grid: the grid to begin with.
-        least: bound on its cycles, at which the search ends.
-        go_on: whether there is time left; asked before each move.
-        seed: of the random moves.
+        memory: memory of the IPUs.
+        grid: initial grid.
+        least: lower bound, at which the search ends.
+        go_on: whether time is left; called before every move.
+        seed: seed of random moves.
     """
     random, layout = Random(seed), grid.layout
     best, steps = grid.cycles, list(grid.steps)
@@ -54,7 +54,7 @@ def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bo
 
 
 def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
-    """Move a pass, or a whole backward pass, if the cycles stay within ``limit`` and the memory suffices."""
+    """Move a pass, or both halves, if cycles stay within ``limit`` and memory suffices."""
     number = random.randrange(len(grid.steps))
     before = grid.steps[number]
     partner = grid.layout.partner[number]
@@ -72,7 +72,7 @@ def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
 
 
 def _restructured(memory: Memory, grid: Grid, limit: int, random: Random) -> Grid:
-    """Return a grid with a time-step inserted for one pass, or with two joined, if it is legal, fast and fits."""
+    """Return a grid with a time-step inserted for one pass, or two joined; unchanged if illegal, slow or too large."""
     layout = grid.layout
     at = random.randrange(grid.length)
     if random.randrange(2):

@@ -1,4 +1,4 @@
-"""The verdict on a synthesis, in sentences."""
+"""Verdict on a synthesis, in sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.base.units import counted, format_figure, format_seconds
 
 
 def verdict(synthesis: Synthesis) -> Iterator[str]:
-    """Yield the verdict: the best Order and its gain, its distance from the bound, what binds, and its counts."""
+    """Yield the verdict: best Order and gain, distance from the bound, binding limit, and legal counts."""
     times = synthesis.best.times
     assert times is not None, "of a row that ran"
     period = format_seconds(times.throughput.weight_update_period_s)
