@@ -65,7 +65,7 @@ class Slices:
 
 
 class Band(NamedTuple):
-    """Slice of an execution or a phase; ``parts`` are slices that tile it."""
+    """Slice of an execution or a phase; ``parts`` tile the slice."""
 
     name: str
     category: str

@@ -203,7 +203,7 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
     Args:
         verdict: verdict on the run.
         seconds: conversion of cycles to seconds.
-        disturbed: whether the run has disturbances; the run on one IPU has none.
+        disturbed: whether the run has disturbances; the single IPU runs undisturbed.
     """
     if verdict.speed_up is None or verdict.single_ipu_cycles is None:
         return f"not known: {verdict.single_ipu_refusal}"
