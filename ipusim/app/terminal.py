@@ -173,7 +173,10 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Yield a function that shows a command's status: a live line on a terminal, otherwise occasional lines."""
+    """Yield a function that shows a command's status.
+
+    A terminal shows a live line, other outputs occasional lines.
+    """
     shown = time.monotonic()
 
     def each(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
@@ -194,7 +197,7 @@ def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
 
 @contextmanager
 def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
-    """Yield a function that heeds interrupts and shows a progress bar for long runs on a terminal."""
+    """Yield a function that heeds interrupts and shows a long run's progress bar."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: heed()
         return

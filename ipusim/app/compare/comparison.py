@@ -52,7 +52,7 @@ class Comparison:
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """Labels that always contain the schedule, and the sync mode unless rows are grouped by mode."""
+        """Labels with the schedule always, and the sync mode unless grouped by mode."""
         return tuple(self._named(row, sync=self.whole is None, always=True) for row in self.rows)
 
     @cached_property
@@ -78,7 +78,7 @@ class Comparison:
 
     @cached_property
     def of_time(self) -> bool:
-        """Whether the time per weight update decides, since every run does the same work per update."""
+        """Whether time per weight update decides: work per update is equal."""
         if self.whole is not None:
             return self.whole.of_time
         return len(self.work) == 1 and not self.models_differ
@@ -131,7 +131,7 @@ class Comparison:
         return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
 
     def cost(self, row: Row) -> float:
-        """Return seconds per weight update of a row, or seconds per sample if throughput decides."""
+        """Return seconds per weight update, or per sample if throughput decides."""
         rates = _times(row).throughput
         if self.of_time:
             return rates.weight_update_period_s

@@ -34,7 +34,7 @@ _LONGEST: Final = 6
 def comparison_chart(
     result: Comparison, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT
 ) -> Chart:
-    """Return a slide of a comparison: a bar of time parts for every run, and traces below.
+    """Return a slide with bars of time parts above traces.
 
     If runs exceed the room, :func:`shown_rows` chooses. The default ``title`` is the runs' shared title. ``traces`` are
     names of runs as in tables; by default as many as fit, in this order: best, first, then by time. Raises ProgramError
@@ -59,7 +59,10 @@ def comparison_chart(
 
 
 def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row, ...]:
-    """Return the rows that fit a slide: first run, best run, then others by fit and time."""
+    """Return the rows that fit a slide.
+
+    Order of preference: first run, best run, fitting runs, then time.
+    """
     most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows

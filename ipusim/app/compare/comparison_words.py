@@ -26,7 +26,7 @@ _NAMED: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
-    """Yield the verdict: best rows, faster rows that do not fit, and the trade-off front.
+    """Yield the verdict: best rows, faster rows out of memory, and the trade-off front.
 
     Args:
         comparison: the rows.
@@ -62,7 +62,10 @@ def _mode(group: Comparison) -> str:
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
-    """Yield reasons for refusals and missing fit, unless in the verdict, and remarks on unknowns."""
+    """Yield reasons for refusals and missing fit, and remarks on unknowns.
+
+    Rows named by the verdict are left out.
+    """
     faster = [row for group in comparison.groups for row in _faster(group)]
     for row in comparison.rows:
         if row.times is None:
@@ -236,7 +239,7 @@ def mark(comparison: Comparison, row: Row) -> str:
 
 
 def signed(part: float) -> str:
-    """Return a difference in percent, ``+21.2%``, or as a multiple from 10 up, ``61.4 x``."""
+    """Return a difference in percent, or as a multiple from 10 up: ``+21.2%``, ``61.4 x``."""
     if 1 + part >= _TIMES:
         return f"{_times(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
@@ -250,7 +253,7 @@ def _percent(part: float) -> str:
 
 
 def _by(comparison: Comparison, row: Row, other: Row) -> str:
-    """Return the lead of a row over another in words, to be followed by its name."""
+    """Return the lead of a row over another, to be followed by its name."""
     mine, theirs = comparison.cost(row), comparison.cost(other)
     if mine == theirs:
         return "as fast as"

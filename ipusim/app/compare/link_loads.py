@@ -45,7 +45,7 @@ def link_chart(result: Comparison) -> Chart | None:
 
 
 def flows_of(run: Run) -> dict[Direction, Flow]:
-    """Return the share of a run with copies on each cable direction, without weight updates.
+    """Return the share of time with copies by cable direction, without weight updates.
 
     Args:
         run: run on a device of at most one pod.

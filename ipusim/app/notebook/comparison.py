@@ -53,7 +53,7 @@ class Comparison(Found):
         self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 
     def verdict(self) -> str:
-        """Return sentences on the best run, its advantage, and faster runs that do not fit."""
+        """Return sentences on the best run, its lead, and faster runs out of memory."""
         return "\n".join(verdict(self._result))
 
     def frame(self) -> pd.DataFrame:

@@ -77,7 +77,7 @@ class Explanation(Found):
 
     @checked
     def figure(self, picture: Picture = DEFAULT) -> Chart:
-        """Return a bar per IPU with arithmetic and causes of idle time, as a matplotlib Figure.
+        """Return bars of arithmetic and idle causes by IPU, as a matplotlib Figure.
 
         Args:
             picture: title and size.

@@ -11,7 +11,7 @@ from ipusim.app.page.page import write_page
 
 @checked
 def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = None, *, play: bool = False) -> Path:
-    """Write a page of the runs in these folders and return its path, by default in the first.
+    """Write a page of runs, by default into their first folder.
 
     Args:
         folders: run folders, as written by ``ipusim run`` and :meth:`ipusim.Run.save`; one, or a list.

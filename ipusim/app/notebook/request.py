@@ -21,7 +21,7 @@ Changes = Mapping[str, Any] | None
 def request(
     options: Mapping[str, Any] | None = None, /, *, description: str = "", folder: Path | str = ".", **keys: Any
 ) -> Request:
-    """Return the Request of ``options`` with a scenario's keys, as a mapping or as keyword arguments.
+    """Return the Request of options with a scenario's keys.
 
     ``request({"system": {"name": "free"}, ...})`` is ``request(system={"name": "free"}, ...)``. Sequences may be tuples
     or arrays, and numbers NumPy's.

@@ -31,7 +31,9 @@ class Found:
 
     @checked
     def save(self, folder: Path | str) -> Path:
-        """Write the files of the command of the same name, whole or not at all.
+        """Write the files of the command of the same name.
+
+        Files are written together or not at all.
 
         Args:
             folder: target folder; or a single file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.

@@ -66,7 +66,7 @@ class Run(Shown):
         end: int | None = None,
         picture: Picture = DEFAULT,
     ) -> Chart:
-        """Return the memory of IPUs over time as a matplotlib Figure, in the window of :meth:`figure`.
+        """Return the memory of IPUs over time as a matplotlib Figure.
 
         Args:
             phase, execution, start, end, picture: as in :meth:`figure`.
@@ -129,7 +129,7 @@ def run(
     progress: Progress | None = None,
     hooks: Sequence[runs.Hook] = (),
 ) -> Run:
-    """Return the Run of a Request, a Job, options with a scenario's keys, or a scenario file.
+    """Return the Run of a Request, a Job, options, or a scenario file.
 
     Exceptions of the request's Python functions are passed on.
 

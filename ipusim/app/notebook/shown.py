@@ -99,7 +99,7 @@ class Shown(Found):
         end: int | None = None,
         picture: Picture = DEFAULT,
     ) -> Chart:
-        """Return the trace of an execution, of a phase, or between two cycles, as a matplotlib Figure.
+        """Return the trace of an execution, a phase, or an interval, as a matplotlib Figure.
 
         Args:
             phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class Suggestion(Found):
-    """Best plan of a search, or the reason for its absence; a notebook also shows further plans.
+    """Best plan of a search, or the reason for its absence.
+
+    A notebook shows the plan above further plans.
 
     Attributes:
         result: result of the search: suggested plan, other candidates, and the scenario's plan.
@@ -45,7 +47,7 @@ class Suggestion(Found):
 
     @property
     def outcome(self) -> str:
-        """``plan``, ``none fits`` if proven, or ``none found`` if the search ended without a result."""
+        """Result of the search: ``plan``, ``none fits`` (proven), or ``none found`` (not proven)."""
         return self.result.outcome.value
 
     @property
@@ -72,7 +74,7 @@ class Suggestion(Found):
         return self.result.changes
 
     def frame(self) -> pd.DataFrame:
-        """Return rows for the best plan, good plans of other kinds, and the given plan; needs pandas.
+        """Return rows for the best, further and given plans; needs pandas.
 
         Returns:
             A DataFrame, without rows if there is no plan:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class Sweep(Found):
-    """Results of a sweep; a notebook shows the best point, the rows and a chart of the measure.
+    """Results of a sweep.
+
+    A notebook shows the best point, the rows and a chart of the measure.
 
     Args:
         result: sweep with its finished points.

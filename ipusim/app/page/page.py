@@ -73,7 +73,7 @@ def _with_distinct_titles(runs: Sequence[PageRun], stored: Sequence[StoredRun]) 
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:
-    """Write the page of the runs in ``folders`` and return its path, by default in the first folder.
+    """Write the page of runs, by default into their first folder, and return its path.
 
     The next run in this folder removes the page.
 
@@ -105,7 +105,7 @@ def _names(runs: Sequence[StoredRun]) -> str:
 
 
 def _overview(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> Table:
-    """Return a row of headline figures for every run, with a note if sync modes differ."""
+    """Return the headline figures by run, with a note on different sync modes."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
         (
@@ -202,7 +202,7 @@ def _waterfall(run: StoredRun) -> Bars | None:
 
 
 def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
-    """Yield the throughput's error, remarks on the parts of the time, and the most helpful changes."""
+    """Yield the throughput's error, remarks on time parts, and helpful changes."""
     if run.throughput_error:
         yield f"Error of the throughput: {run.throughput_error}."
     if run.waterfall is None:

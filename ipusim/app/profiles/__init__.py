@@ -1,1 +1,1 @@
-"""Import of stage times measured by other tools, as a CSV file with its scenario."""
+"""Import of stage times from other tools, as a CSV file with its scenario."""

@@ -140,7 +140,7 @@ class _Log:
     def _note(self, rank: int, ms: Fraction, place: str) -> None:
         """Collect the time of a rank.
 
-        After a foreign line, a timer continues until a rank repeats or decreases.
+        A name takes effect only when ranks start over, since foreign lines may look like names.
         """
         if self._next and (rank <= self._last or not self._timer):
             self._timer, self._next, self._last = self._next, "", -1

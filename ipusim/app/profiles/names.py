@@ -22,7 +22,7 @@ UPDATE: Final = PASSES[-1]
 OVERLAP, WAIT, STEP = "overlap", "wait", "step"
 #: Names in record_function. From torch.distributed.pipelining: "PP:" with an action (stage, kind, micro-batch) in
 #: versions whose schedules include ScheduleDualPipeV, "Forward" and "Backward" with a micro-batch in ScheduleGPipe from
-#: torch 2.4 on. Steps come from torch.optim, receives from c10d and its backends, profiler steps from the profiler.
+#: torch 2.4 on. Updates come from torch.optim, receives from c10d and its backends, profiler steps from the profiler.
 TORCH: Final = (
     "forward=PP:{stage}F{micro_batch}",
     "backward=PP:{stage}B{micro_batch}",
@@ -147,7 +147,7 @@ class Names:
         return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
 
     def refuse_unused(self, path: Path, others: Iterable[str]) -> None:
-        """Raise FileError for the first chosen rule without a match, with the nearest of ``others``."""
+        """Raise FileError for a chosen rule without a match, naming the nearest of ``others``."""
         names = [*others]
         for rule in self.rules:
             if rule.is_chosen and rule not in self._used:

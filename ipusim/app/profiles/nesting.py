@@ -17,7 +17,9 @@ _ROUNDED: Final = Fraction(2)
 
 
 def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Span]:
-    """Return the passes and updates of a thread, with times of receives, updates and recomputations inside.
+    """Return a thread's passes and updates, with the times of nested spans.
+
+    Nested spans are receives, updates and recomputations.
 
     A span is nested if its middle is inside the outer span, since profilers round ends. A receive posted before a pass
     that ends inside it is a wait of this pass. ``told`` counts dropped spans, by a noun and words on their time.

@@ -19,7 +19,10 @@ _NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 
 
 def read(source: Source, options: Options) -> Recording:
-    """Return the medians of a summary, a span per instance of a range; raises FileError for another table."""
+    """Return the medians of a summary, as one span per instance.
+
+    Raises FileError for another table.
+    """
     names, path = Names(options.names, (*TORCH, *MEGATRON)), source.path
     found = Recording(path, "Nsight Systems")
     rows = csv.DictReader(line for _, line in source.lines())

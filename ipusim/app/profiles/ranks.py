@@ -112,7 +112,7 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
 
 
 def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
-    """Return ranks by process with their source for every file, and the source of the order of ranks."""
+    """Return ranks by process for every file, with the sources of ranks and order."""
     workers = [[*dict.fromkeys(span.process for span in found.spans if span.rank < 0)] for found in recordings]
     stated = [_stated(found, processes) for found, processes in zip(recordings, workers, strict=True)]
     facts = [fact for ranks in stated for fact in ranks.values()]

@@ -123,7 +123,7 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
 
 
 def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
-    """Return the update of every step by rank and stage, summed over optimizers of chunks."""
+    """Return updates by step, rank and stage, summed over optimizers of chunks."""
     sums: dict[tuple[int, str, int], Fraction] = defaultdict(Fraction)
     for span in spans:
         if span.what == UPDATE:

@@ -54,7 +54,7 @@ def without_warm_up(spans: Sequence[Span], notes: list[str], called: str) -> lis
 
 
 def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span], int | None]:
-    """Return the spans of steps with the most frequent number of micro-batches, and this number.
+    """Return the spans of steps with the usual number of micro-batches, and this number.
 
     Other steps are left out with a note: a restarted job, a ramp-up of the batch, or a partly measured step. The number
     is None if unknown.

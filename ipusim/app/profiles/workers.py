@@ -30,7 +30,7 @@ class Lanes:
         self._left_out: Counter[str] = Counter()
 
     def add(self, name: str, lane: _Lane, start: Any, us: Any, micro_batch: int | None = None) -> None:
-        """Add a span with start ``start`` and length ``us`` in microseconds, as arguments of Fraction."""
+        """Add a span by start and length in microseconds, as arguments of Fraction."""
         end, extent = start + us, self._extents.get(lane[0])
         if extent is None or start < extent[0] or end > extent[1]:
             first, last = extent or (start, end)

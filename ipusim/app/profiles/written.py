@@ -48,7 +48,10 @@ class StagesResult(Result):
         return rows
 
     def data(self) -> dict[str, Any]:
-        """Return median, least and most times of stages in microseconds, and the sources of ranks."""
+        """Return the statistics of stage times, and the sources of ranks.
+
+        Median, least and most are in microseconds.
+        """
         return {
             "tool": self.stages.tool,
             "count": self.stages.count,
@@ -63,7 +66,7 @@ class StagesResult(Result):
 
 
 def measured_data(stages: Stages) -> dict[str, Any]:
-    """Return median, least, most and number of times by stage as plain data, in microseconds."""
+    """Return the statistics of stage times as plain data, in microseconds."""
     return {
         name: {
             what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
@@ -74,7 +77,10 @@ def measured_data(stages: Stages) -> dict[str, Any]:
 
 
 def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
-    """Return the scenario of the stages measured in ``files``, with times in the file ``table``."""
+    """Return the scenario of measured stages, with times in the file ``table``.
+
+    ``files`` are the measured files.
+    """
     several = f" and {len(files) - 1} more" if len(files) > 1 else ""
     number = len(stages.stages)
     title = "One stage" if number == 1 else f"{number} stages"
@@ -97,7 +103,7 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
 
 
 def legal_count(stages: Stages) -> tuple[int | None, str]:
-    """Return the measured count, or the next count for Grouped with a sentence on the change.
+    """Return the measured count, or the next count legal for Grouped, with an explanation.
 
     None for an unknown count.
     """

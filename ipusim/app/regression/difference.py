@@ -1,4 +1,7 @@
-"""First difference of a run from its pin, with causes from Plan, prices and options."""
+"""First difference of a run from its pin, with its causes.
+
+Causes come from Plan, prices and options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expectations of a scenario, compared with the figures of its run, or with figures known before."""
+"""Expectations of a scenario, compared with figures of its run or known before."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _judged(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
 
 
 def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
-    """Return the pin beside a scenario; None if missing, or if an unreadable pin is to be renewed."""
+    """Return the pin beside a scenario; None if missing or unreadable before renewal."""
     if not has_pin(path):
         return None
     try:

@@ -21,7 +21,7 @@ from ipusim.app.render.window import Window
 #: Shares of a row's height: top of the I/O tiles' strip, and bottom of the boxes above it.
 _IO_TILES_TOP: Final = 0.24
 _ABOVE_IO_TILES: Final = 0.30
-#: Least visible share, as share of the least box; fainter looks are left out instead of exaggerated.
+#: Least size of a look's largest box, as share of the least visible size. Smaller looks are left out, not exaggerated.
 FAINT: Final = 1 / 8
 
 

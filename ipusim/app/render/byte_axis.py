@@ -24,7 +24,7 @@ def limit_in_sight(limit: int | None, fullest: int) -> int | None:
 def byte_ticks(top_bytes: float, most: float) -> list[float]:
     """Return at most ``most`` round byte numbers above 0.
 
-    At least one is allowed. The list is empty if ticks would be too many.
+    Ticks keep a distance from the top. The list is empty if round numbers exceed ``most`` and 1.
     """
     unit = byte_unit(top_bytes)[0]
     room = 0.94 * top_bytes / unit

@@ -89,7 +89,9 @@ def slide(
     *,
     every: bool = False,
 ) -> Chart:
-    """Return bars of run times above traces of selected ``runs``, at most 1080 pixels high.
+    """Return bars of run times above traces of ``runs``, as a slide.
+
+    The slide is at most 1080 pixels high.
 
     Args:
         bars: bars of the compared runs.
@@ -122,7 +124,7 @@ def slide(
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
-    """Return the panels of runs, with at most ``most`` rows together, and at least one each."""
+    """Return the panels of runs, with at most ``most`` rows and one per run."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
     top_bytes = max((run.strip.top_bytes for run in runs if run.strip is not None), default=1.0)
     return [_panel(run, last_s, most // len(runs), top_bytes) for run in runs]

@@ -19,7 +19,7 @@ from ipusim.app.render.window import Window
 #: Bounds for one box per span: number of boxes, and average pixels of a time-step or of a turn of the busiest stage.
 _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
-#: Least box widths in pixels: the first avoids stacks if possible, otherwise the last applies.
+#: Least box widths in pixels: the first width without stacks, otherwise the last.
 _NARROWEST_BOXES: Final = (3.0, 2.0)
 #: Least height of stacked boxes in pixels, and its upper bound as share of a row.
 _LOWEST_BOX: Final = 1.6
@@ -133,7 +133,7 @@ def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
 
 
 def _turns(timeline: Timeline) -> Integers:
-    """Return the starts of the busiest stage's forward passes, and of its later backward passes.
+    """Return the starts of the busiest stage's forward and later backward passes.
 
     They replace time-steps in point-to-point: in steady state every IPU repeats its work between two of them.
     """

@@ -35,7 +35,7 @@ class Chart(Figure):
         return axes
 
     def write(self, left: float, top: float, text: str, **how: Any) -> None:
-        """Write text at inches from the left and the top, by default below this point."""
+        """Write text at inches from the left and the top, by default below."""
         width, height = self.get_size_inches()
         usual: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": LINE, "va": "top"}
         self.text(left / width, 1 - top / height, text, **(usual | how))
@@ -73,7 +73,7 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
 
 
 class _Letters(NamedTuple):
-    """Text of a chart with its edges in pixels, without room for ascenders and descenders."""
+    """Text of a chart with edges in pixels, without ascenders and descenders."""
 
     words: str
     left: float

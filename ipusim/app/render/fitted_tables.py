@@ -20,7 +20,7 @@ SIDES: Final = 2
 #: Target number of lines of wrapped text, and the narrowest column of wrapped text in characters.
 _LINES: Final = 3
 _NARROWEST_TEXT: Final = 18
-#: Largest part of the width for names of records: one in this many.
+#: Divisor of the width that bounds the names of records.
 _NAMES: Final = 3
 
 

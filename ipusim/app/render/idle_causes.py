@@ -30,7 +30,7 @@ _WRITTEN_IN: Final = 0.34
 
 @own_settings()
 def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], picture: Picture = DEFAULT) -> Chart:
-    """Return a figure with a bar of time parts for every IPU, of equal lengths.
+    """Return a figure with a bar of time parts for every IPU.
 
     Raises OptionError for an unreadably small size.
     """

@@ -54,7 +54,7 @@ _SEEN, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
 #: Inches of the memory strip, of the strip in figures with many panels, and between strip and rows.
 _STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
 _MANY_PANELS: Final = 4
-#: Most boxes drawn as vectors in an SVG, and the z-order up to which further boxes become an image.
+#: Most boxes drawn as vectors in an SVG. Beyond, artists below the z-order become an image.
 _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
 #: Most rows with full resolution in time; more rows get proportionally wider bins.
@@ -99,7 +99,7 @@ class Headed:
 
 
 def most_rows(panels: int, strips: int) -> int:
-    """Return the number of legible rows in a figure of several panels and memory strips."""
+    """Return the number of legible rows in a figure with several panels."""
     room = _TALLEST - _AROUND - _headed(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
     return max(int(room / _LOWEST_SEEN), panels)
 

@@ -133,7 +133,7 @@ def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
 
 
 def _place(ipu: int, first: int, step: float) -> tuple[float, float]:
-    """Return the place of a physical IPU in inches, x to the right and y down."""
+    """Return the place of a physical IPU: x right, y down, in inches."""
     rung, side = divmod(ipu - first, 2)
     line, column = divmod(rung, _RUNGS)
     return column * step, line * (_ROWS + _LINES) + side * _ROWS
@@ -192,7 +192,7 @@ class _Panel:
         self._axes.plot((one[0], other[0]), (one[1], other[1]), color=_IDLE, linewidth=1.2, zorder=1)
 
     def _arrow(self, one: tuple[float, float], other: tuple[float, float], flow: Flow) -> None:
-        """Draw the load of a direction on the right of its way, with its number."""
+        """Draw the load of a direction on its right side, with its number."""
         length = abs(other[0] - one[0]) + abs(other[1] - one[1])
         along = (other[0] - one[0]) / length, (other[1] - one[1]) / length
         aside = -along[1], along[0]  # to the right of the way, since y points down

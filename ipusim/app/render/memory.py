@@ -268,7 +268,7 @@ def _line(axes: Axes, x: Any, y: Any, **how: Any) -> None:
 
 
 def _tidy(axes: Axes, foot: float) -> None:
-    """Set the y axis from 0 at the top to ``foot`` inches, without frame and ticks."""
+    """Set the y axis downwards to ``foot`` inches, without frame and ticks."""
     axes.set_ylim(foot, 0)
     axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)

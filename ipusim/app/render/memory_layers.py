@@ -73,7 +73,7 @@ def ipu_layers(
 
 
 def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
-    """Return the bytes of every layer from those of holders and of their parts in use."""
+    """Return bytes by layer from the holders' bytes and their parts in use."""
     layers = {}
     for holder in _STACKED:
         if holder.empty is None:

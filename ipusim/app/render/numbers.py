@@ -89,7 +89,10 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
 
 
 def _cut(content: Content) -> npt.NDArray[np.bool_]:
-    """Return for every box whether the window cuts it, possibly too narrow for a number."""
+    """Return for every box whether the window cuts it.
+
+    Cut boxes may be too narrow for their number.
+    """
     timeline, window, boxes = content.timeline, content.window, content.boxes
     early = timeline.ipu[(timeline.start < window.start) & (timeline.end > window.start)]
     late = timeline.ipu[(timeline.start < window.end) & (timeline.end > window.end)]

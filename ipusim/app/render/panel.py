@@ -51,7 +51,9 @@ def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
 
 
 def stage_names(timeline: Timeline, row_points: float) -> list[str]:
-    """Return the stage names of every row, empty if rows ``row_points`` high are too low.
+    """Return the stage names of every row, empty in too low rows.
+
+    ``row_points`` is a row's height in points.
 
     If an IPU runs several stages, names carry stage numbers: ``0 embedding, 4 head``, or ``stages 0, 4, 8`` for lack of
     room.

@@ -29,7 +29,7 @@ class ShapePoint(NamedTuple):
 
 @own_settings()
 def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
-    """Return a panel for each dtype, with TFLOP/s over n for each m x k."""
+    """Return a panel for each dtype: TFLOP/s over n by m x k."""
     dtypes = sorted({point.dtype for point in points})
     figure = Chart(figsize=(WIDTH_IN, 4.4))
     panels = figure.subplots(1, len(dtypes), squeeze=False)[0]

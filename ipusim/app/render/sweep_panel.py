@@ -114,7 +114,9 @@ def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
 
 
 def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Points, limits: Sequence[Limit]) -> None:
-    """Draw a line for each combination of the other options, up to the number of colours.
+    """Draw a line for every combination of the other options.
+
+    The number of colours limits the number of lines.
 
     A line breaks at points without a value. Signs mark these points above the axis, with a row for each line.
     """
@@ -190,7 +192,10 @@ def _is_crossed(legend: Legend, panel: Axes) -> bool:
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
-    """Draw a ceiling and the line's first point near it; with words if the line is ``alone``."""
+    """Draw a ceiling, and the line's first point near it.
+
+    A line that is ``alone`` has words too.
+    """
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
         _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
@@ -213,7 +218,10 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
 
 
 def _write_above(panel: Axes, level: float, words: str, points: float, **how: Any) -> None:
-    """Write words above the right end of a horizontal line, at a distance in points."""
+    """Write words above the right end of a horizontal line.
+
+    ``points`` is the distance.
+    """
     panel.annotate(
         words,
         (1.0, level),

@@ -33,7 +33,7 @@ Theme = Callable[[str, bool], str]
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours ``#rrggbb``, 1 to 21, as WCAG 2.1 defines it."""
+    """Return the contrast of two colours ``#rrggbb``, 1 to 21 (WCAG 2.1)."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 

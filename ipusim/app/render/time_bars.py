@@ -1,4 +1,4 @@
-"""Bars of run times on a common scale, a row per run, divided into parts."""
+"""Bars of run times on a common scale, divided into parts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TimeBars:
         return min(max(_FEW / len(self.rows), _LOWEST), _HIGHEST)
 
     def height_in(self, width_in: float) -> float:
-        """Return the height of heading, bars, axis and legend in a figure of this width, in inches."""
+        """Return the height of bars, axis and legend in inches."""
         rows = self.row_in * len(self.rows)
         return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _BELOW
 

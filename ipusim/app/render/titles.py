@@ -29,7 +29,7 @@ class TitleLine(NamedTuple):
 def default_title(
     timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False, headline: str = ""
 ) -> str:
-    """Return the description of a run, and a second line with schedule, size and window.
+    """Return a run's description above a line with schedule, size and window.
 
     For example ``The tutorial's model`` and ``grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of
     execution 0``. Runs without a description have a single line beginning with their name. ``of_replica`` marks a

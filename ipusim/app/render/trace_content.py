@@ -288,7 +288,7 @@ def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
 
 
 def _flows_at(rows: Integers, numbers: Integers, selected: Integers) -> Integers:
-    """Return the numbers of the flows at ``selected`` rows, shape (selected, most flows at one row)."""
+    """Return the flow numbers at ``selected`` rows, shape (selected, most flows per row)."""
     first, after = (np.searchsorted(rows, selected, side=side) for side in ("left", "right"))
     position = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
     matching: Integers = np.where(

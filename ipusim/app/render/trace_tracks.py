@@ -39,7 +39,7 @@ class Track:
 
 @dataclass
 class Tracks:
-    """All tracks of a trace file, and the track number of each item of a Timeline.
+    """Tracks of a trace file, and track numbers by item of a Timeline.
 
     Attributes:
         all: tracks from the top down.
@@ -150,9 +150,9 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
 
 
 def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
-    """Return the physical IPU of each logical IPU, if numbers differ and links carry traffic.
+    """Return the physical IPU of every logical IPU.
 
-    Otherwise return an empty tuple: only links are named by physical IPUs.
+    Only links are named by physical IPUs: the tuple is empty if numbers agree, or if no link takes time.
     """
     ipus = timeline.info.ipus
     numbered = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end
@@ -160,7 +160,7 @@ def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
 
 
 def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
-    """Return the physical IPU of a logical IPU, at the beginning and the end of a run."""
+    """Return a logical IPU's physical IPU at a run's begin and end."""
     begin, end = info.ipus[ipu], (info.ipus_at_end or info.ipus)[ipu]
     return f"on physical IPU {begin}" if begin == end else f"on physical IPU {begin}, at the end of the run on {end}"
 

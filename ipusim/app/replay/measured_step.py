@@ -85,7 +85,7 @@ class Step:
         return max(*ends, *(end for _, end in self.updates.values()))
 
     def ran(self) -> list[Ran]:
-        """Return the passes in order of begin, with predecessors on the IPU and senders of tensors."""
+        """Return the passes in order of begin, with predecessors and senders."""
         made = {key: (ipu, end) for ipu, own in self.passes.items() for key, (_, end) in own.items()}
         found = []
         for ipu, own in self.passes.items():
@@ -187,7 +187,9 @@ def _within(span: Span, pair: Span) -> bool:
 
 
 def _shifts(steps: Sequence[Step]) -> dict[int, int]:
-    """Return the clock shift of every IPU in cycles that makes passes begin after their tensors are produced.
+    """Return the clock shift of every IPU in cycles.
+
+    Shifts make passes begin after their tensors are produced.
 
     Shifts are 0 unless awaited tensors usually arrive too early. The violation must exceed what sends within both
     ranks' spans explain, and a small share of the shortest pass, since sends may be in one rank's spans only.
@@ -211,7 +213,9 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
-    """Align a step's clocks, begin it at its first pass, and end passes where their tensors are used.
+    """Align a step's clocks, beginning at its first pass.
+
+    Passes end at the first use of their tensors.
 
     The cut remainder of a span is a send. Raises FileError for a tensor used before its pass begins.
     """

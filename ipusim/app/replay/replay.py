@@ -1,4 +1,4 @@
-"""Comparison of a measured step with the simulation of its plan, by parts of the difference."""
+"""Comparison of a measured step with its simulation, by parts of the difference."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Replay(Result):
         return files | {ORDER: self.order.encode()}
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return the two steps below each other, and the charts of the measured step's explanation."""
+        """Return the steps below each other, and the measured step's explanation charts."""
         return {"replay": self._drawn, **self.explanation.charts()}
 
     def _drawn(self) -> Chart:
@@ -221,7 +221,7 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
 
 
 def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the options of the measured Order with medians over the steps, and copies without time."""
+    """Return the options of the measured Order with medians and free copies."""
     passes, updates = _medians(steps)
     listed: list[dict[str, Any]] = [
         {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
@@ -237,7 +237,7 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
-    """Return Jobs with copies, then also waits, then also jitter, then also stragglers."""
+    """Return Jobs that add copies, waits, jitter and stragglers in turn."""
     waits, late = _waits(step, copies)
     (usual, updates), (here, updates_here) = _medians(steps), _medians([step])
     lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
@@ -257,7 +257,7 @@ def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int
 
 
 def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], dict[int, int]]:
-    """Return median cycles of passes by kind and stage, and of weight updates by IPU."""
+    """Return median cycles of passes by kind and stage, and of updates."""
     passes, updates = defaultdict[tuple[SpanKind, int], list[int]](list), defaultdict[int, list[int]](list)
     for step in steps:
         for ran in step.ran():

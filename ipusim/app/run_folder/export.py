@@ -1,4 +1,4 @@
-"""Export of a run folder as tables: spans, memory over time and IPUs, as CSV or Parquet."""
+"""Export of run folders as CSV or Parquet: spans, memory over time, IPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLES: Final = (".csv", ".parquet")
 
 
 def run_file(run: Path, name: str) -> Path:
-    """Return a file of a run folder, or ``run`` itself if it is a file.
+    """Return a file of a run folder, or ``run`` if already a file.
 
     Raises FileError for any other path.
     """
@@ -52,7 +52,7 @@ TABLE_FILES: Final = tuple(name for ending in TABLES for name in table_names(Pat
 
 
 def exported(run: Path, out: Path, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
-    """Return the tables of a run folder or its Timeline file, as files by name.
+    """Return the tables of a run folder or Timeline file, by name.
 
     ``out`` names the table of spans; ``start`` and ``end`` restrict it to spans between these cycles. The memory table
     exists if the run knows its stages' memory. Raises MissingPackageError for a missing Parquet package, FileError for

@@ -62,7 +62,7 @@ class Opened:
 
 
 def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
-    """Return the stored run of a folder, or the run of a scenario with ``overrides``.
+    """Return a folder's stored run, or a scenario's run with ``overrides``.
 
     ``trust`` is passed to :func:`job_behind` for folders. Raises FileError for a folder without a run and for
     ``overrides`` of a folder, TimelineError for a damaged Timeline, and as :func:`~ipusim.app.scenario.load.load_job`
@@ -80,7 +80,9 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
-    """Return the Job of a results folder, for time alone, or the reason for its absence.
+    """Return the Job of a results folder, or the reason for its absence.
+
+    The Job simulates time alone.
 
     Naming a results folder names no program. Without ``trust``, Python named in its scenario does not run, and files
     outside the folder are not read.

@@ -57,7 +57,7 @@ def mark_of(command: str) -> str:
 
 
 def _yaml(words: str, *marks: str) -> OutputKind:
-    """Return the kind of YAML files with a comment line beginning with one of ``marks``."""
+    """Return the kind of YAML files whose comment begins with a mark."""
     either = "|".join(map(re.escape, marks))
     return OutputKind(words, dict.fromkeys((".yaml", ".yml"), f"(?m)^# (?:{either})".encode()))
 

@@ -14,6 +14,9 @@ version_of: Final = cache(version)
 
 
 def versions() -> tuple[str, ...]:
-    """Return comment lines with the versions of ipusim, Python and packages, without machine or date."""
+    """Return comment lines with the versions of ipusim, Python and packages.
+
+    The lines depend on neither machine nor date.
+    """
     others = ", ".join(f"{name} {version_of(name)}" for name in _PACKAGES)
     return (f"Written by ipusim {version_of('ipusim')} with Python {platform.python_version()}, {others}.",)

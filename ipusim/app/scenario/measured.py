@@ -16,7 +16,9 @@ _COUNT: Final = 4
 
 
 def measured_text(path: Path) -> str:
-    """Return the scenario of a CSV file's stages: one stage per IPU on ``free``, Grouped, four micro-batches per stage.
+    """Return the scenario of a CSV file's stages.
+
+    Defaults: one stage per IPU on ``free``, Grouped, four micro-batches per stage.
 
     The stages are part of the scenario, which needs no further file. A single stage uses the schedule single. Raises
     FileError that names every wrong line and column; OSError for an unreadable file.

@@ -25,7 +25,10 @@ class ScenarioError(IpusimError, ValueError):
         return self.args[0]  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        """Return a line per problem; of very many, the first, and the number and position of the remainder."""
+        """Return a line per problem, shortened beyond the limit.
+
+        The last line has the number and first position of the remaining problems.
+        """
         shown, rest = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
         if len(rest) <= 1:
             return "\n".join(map(str, self.problems))

@@ -43,7 +43,7 @@ class Source:
         return self.values[path]
 
     def key_position(self, path: KeyPath) -> runs.Place:
-        """Return the position of the key at ``path``, or of its value for list items."""
+        """Return the position of a key, or of the value for list items."""
         return self.keys.get(path) or self.position(path)
 
 

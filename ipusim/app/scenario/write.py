@@ -63,7 +63,7 @@ def _written(value: Any) -> Any:
 
 
 def _decimal(number: Fraction) -> int | float | str:
-    """Return a fraction as a number that reads back equal, or as its full decimals."""
+    """Return a fraction as a number if read back exactly, otherwise as decimals."""
     if number.denominator == 1:
         return int(number)
     near = float(number)

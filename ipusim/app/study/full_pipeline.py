@@ -1,4 +1,4 @@
-"""Time of a weight update, and of a full pipeline at any gradient accumulation count.
+"""Time of a weight update, and of a full pipeline at any count.
 
 The time of a full pipeline grows linearly with the gradient accumulation count: in lock-step by a time-step per
 micro-batch, in point-to-point by a constant per period of a few micro-batches. Three small counts with equal
@@ -61,7 +61,9 @@ class Full:
 
 
 def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1) -> Full:
-    """Return the linear growth of a full pipeline's time from three counts with equal differences.
+    """Return the linear growth of a full pipeline's time.
+
+    Three counts with equal differences prove linear growth.
 
     Args:
         cycles_at: function from a count to cycles; counts with a CountError are skipped.
@@ -94,7 +96,7 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 
 
 def update_cycles(job: Job, priced: runs.Priced = lambda of: (of.costs, of.system)) -> Fraction:
-    """Return the mean cycles of a weight update over a session run, with the host's part.
+    """Return the mean cycles of a weight update, with the host's part.
 
     Repetitive session runs are simulated in part. The first weight updates may take longer, until the feeds' buffers
     are full; results may arrive after the last update.

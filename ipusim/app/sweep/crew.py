@@ -130,7 +130,9 @@ class Crew:
                 raise OutputError(text) from error
 
     def _ask_cluster(self) -> None:
-        """Connect to the cluster once, since a Client that fails to connect prints a traceback on closing later.
+        """Connect to the cluster once before creating a Client.
+
+        A Client that fails to connect prints a traceback on closing later.
 
         Raises OutputError unless a scheduler answers.
         """

@@ -27,7 +27,7 @@ _MOST_RUNS: Final = (5, 95)
 
 
 def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
-    """Return an axis of seeds for every jitter of a request, from its seed upwards.
+    """Return an axis of seeds for every jitter, from its seed upwards.
 
     Raises OptionError for a request without jitter, and for an invalid number of runs.
     """

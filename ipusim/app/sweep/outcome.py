@@ -27,7 +27,7 @@ from ipusim.base.errors import FileError, IpusimError
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures of a run by name in the table, or the reason for their absence.
+    """Figures of a run by name, or the reason for their absence.
 
     Columns of a sweep's files are attributes too, such as ``samples_per_s``, ``bubble`` and ``peak_bytes``; None for a
     missing figure.

@@ -146,7 +146,7 @@ def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
 
 
 def peaks_of(swept: Sweep) -> list[int]:
-    """Return the distinct memory peaks of the fullest IPU, including points that do not fit."""
+    """Return the fullest IPU's distinct memory peaks, including points that do not fit."""
     return sorted({outcome.peak_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None})
 
 
@@ -215,7 +215,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
 
 
 def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, mode: Sync | None) -> list[str]:
-    """Return the best point of a sync mode, or the reason for its absence, and its ceiling."""
+    """Return sentences on the best point of a sync mode, and its ceiling."""
     lines, several = [], len(modes_of(swept)) > 1
     of_mode = [row for row in swept.finished if row[1].sync == mode] if several else swept.finished
     number, where = len(of_mode), f" in {mode.words}" if several and mode else ""
@@ -246,7 +246,7 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
 
 
 def _memory_words(swept: Sweep) -> list[str]:
-    """Return words on the range of the fullest IPU's memory, and on the points that do not fit."""
+    """Return words on the fullest IPU's memory range, and on points out of memory."""
     holding = [row for row in swept.finished if row[1].peak_bytes is not None]
     peaks = peaks_of(swept)
     if len(peaks) < 2:

@@ -94,7 +94,7 @@ class Study:
 def read_study(
     path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None, slower: float | None = None
 ) -> Study:
-    """Return the Study of ``path``, a scenario or a study file, with options of a command.
+    """Return the Study of a scenario or study file, with a command's options.
 
     ``seeds`` is the number of runs with different seeds. ``slower`` is the factor on the time of a single IPU or cable.
 

@@ -93,7 +93,7 @@ def parse_axis(text: str) -> Axis:
 
 
 def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
-    """Return the axis of the option at ``path`` with listed values, or with a text of values.
+    """Return the axis of an option, from listed values or a text.
 
     Texts have the form of :func:`parse_axis`. Raises OptionError for missing values.
     """

@@ -1,4 +1,4 @@
-"""Weak points: IPUs and cables whose slowing costs most, tried one at a time under each schedule."""
+"""Weak points: IPUs and cables whose slowing costs most, tried separately."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOTHING: Final = 5e-4
 
 
 def one_at_a_time(request: Request, slower: float) -> Axis:
-    """Return the axis that slows every IPU and cable of a request's device, one at a time.
+    """Return the axis that slows IPUs and cables, one at a time.
 
     Its first value leaves the request unchanged. Raises OptionError for an invalid factor, and RequestError for an
     invalid request.
@@ -95,7 +95,7 @@ class WeakPoints(Result):
         return SweepResult(self.sweep).rows()
 
     def words(self) -> Iterator[str]:
-        """Yield the most expensive IPU and cable by schedule, and the schedule least sensitive to slow IPUs."""
+        """Yield the costliest IPU and cable, and the most tolerant schedule."""
         means: dict[str, float] = {}
         for under, of in self.slowdowns.items():
             named = []

@@ -64,7 +64,7 @@ class _Drawn:
         return np.searchsorted(self.lanes, ipus)
 
     def left_out_of(self, gap: LeftOut, amounts: Integers) -> int:
-        """Return the sum of a row's amount over all copies that a gap leaves out."""
+        """Return the sum of rows' amounts over the copies in a gap."""
         inside = amounts.copy()
         for other in self.timeline.repeats:
             if gap.block.contains(other):
@@ -75,7 +75,9 @@ class _Drawn:
 def played_data(
     title: str, timeline: Timeline, kept_bytes: Sequence[int] | None = None, number: int = 0
 ) -> tuple[dict[str, Any], str]:
-    """Return an execution as JSON data and packed columns, times in cycles from its start.
+    """Return an execution as JSON data and packed columns.
+
+    Times are cycles from the execution's start.
 
     A long repetitive execution keeps rows for its first and last periods, and summaries of the gaps. If all replicas do
     the same, only the first appears.
@@ -135,7 +137,10 @@ def _drawn(timeline: Timeline, number: int) -> _Drawn:
 
 
 def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
-    """Extend a gap to the end of its last pass, since IPUs in point-to-point end periods at different times."""
+    """Extend a gap to the end of its last pass.
+
+    IPUs in point-to-point end periods at different times.
+    """
     inside = slice(gap.block.first, gap.block.last)
     ends = timeline.end[inside][timelines.of_kinds(timeline.kind[inside], timelines.PASSES)]
     return gap._replace(end=gap.end + max(int(ends.max(initial=0)) - gap.start, 0))
@@ -169,7 +174,7 @@ def _boxes(drawn: _Drawn) -> dict[str, Integers]:
 
 
 def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
-    """Return stash slots: start, filled at the forward pass's end, used from the backward pass's start, end.
+    """Return the stash slots: starts, ends of forward passes, starts of backward passes, ends.
 
     Events inside a gap get the time of its middle.
     """
@@ -190,14 +195,14 @@ def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
 
 
 def _gaps_of(drawn: _Drawn, stash: analysis.Stash) -> tuple[Integers, Integers]:
-    """Return the last gap before each closing pass, and the first gap after each opening pass."""
+    """Return the last gap before closing passes, and the first after opening passes."""
     behind = np.array([gap.block.last for gap in drawn.gaps], dtype=np.int64)
     before_closing = np.searchsorted(behind, stash.closes, side="right") - 1
     return np.maximum(before_closing, 0), np.searchsorted(behind, stash.opens, side="right")
 
 
 def _gaps(drawn: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
-    """Yield for each gap its time, repeats, busy cycles, and hidden stashed micro-batches of each lane.
+    """Yield gaps with time, repeats, busy cycles, and hidden micro-batches by lane.
 
     A stashed micro-batch is hidden if the gap contains both of its passes.
     """
