@@ -133,7 +133,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Variant:
-    """Options that replace those of a request; None keeps the request's option."""
+    """Options that replace the options of a request; None keeps the request's option."""
 
     schedule: str | None
     order: str | None

@@ -33,7 +33,7 @@ class Measured:
         spans: passes and updates, with ranks.
         facts: facts that files state about the whole run.
         stages: stage of a rank in its pipeline, if stated by files.
-        known: name of each file, its ranks, and their source.
+        known: file name, ranks, and source of the ranks, by file.
         order: source of the ranks: stated, inferred or assumed.
         names: microseconds of spans outside passes, by name.
         notes: sentences for the user.

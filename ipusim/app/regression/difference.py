@@ -184,8 +184,8 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
     for one, other in zip(was["evaluations"], now["evaluations"], strict=False):
         if not all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True)):
             yield Difference("losses", f"evaluation behind step {one[0]}: was {one[1:]}, is {other[1:]}")
-    # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by its size then walk
-    # at random. Hence tolerances are relative to the norm of the whole set of weights.
+    # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by the gradient's
+    # size make random steps. Hence tolerances are relative to the norm of the whole set of weights.
     scale = _size(was["weights"])
     for name, one, other in _changes(was["weights"], now["weights"]):
         if one is None or other is None or one["shape"] != other["shape"]:

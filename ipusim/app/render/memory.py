@@ -79,10 +79,7 @@ def _chart(
     picture: Picture,
     tall: float,
 ) -> Chart:
-    """Return the memory chart of a Timeline without blocks.
-
-    ``peaks`` are the cycles of peaks, ``tall`` is a row's height in inches.
-    """
+    """Return the memory chart of a Timeline without blocks; rows are ``tall`` inches high."""
     of_one = timeline.about(first_replica_info(timeline.info))
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE

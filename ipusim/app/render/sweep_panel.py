@@ -37,7 +37,7 @@ _NAME: Final = 560.0
 _COLUMNS: Final = 4
 #: Distance between bars and legend, as share of the panel's height.
 _BELOW_LEGEND: Final = 0.04
-#: Properties of a legend; with a frame, it hides lines behind it.
+#: Properties of a legend; a frame hides the lines behind a legend.
 _LEGEND: Final[Mapping[str, Any]] = {
     "fontsize": TEXT_SIZE,
     "frameon": False,
@@ -88,7 +88,7 @@ class Points:
 
     @cached_property
     def signs(self) -> list[str]:
-        """Sign of each point, one of SIGNS; empty for a point with a value."""
+        """Sign of every point, a key of SIGNS; empty for a point with a value."""
         refused, not_finite = SIGNS
         pairs = zip(self.values, self.ran, strict=True)
         return ["" if value is not None else not_finite if ran else refused for value, ran in pairs]
@@ -194,7 +194,7 @@ def _is_crossed(legend: Legend, panel: Axes) -> bool:
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
     """Draw a ceiling, and the line's first point near it.
 
-    A line that is ``alone`` has words too.
+    With ``alone``, words are added.
     """
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:

@@ -16,7 +16,7 @@ _NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ
 
 @dataclass(frozen=True)
 class Table:
-    """Table of text: title, header, and rows of as many cells."""
+    """Table of text: title, header, and rows with a cell per header."""
 
     title: str
     header: tuple[str, ...]

@@ -54,7 +54,7 @@ class Tensors:
         return self._named(self._received, rows, ipu)
 
     def carried(self, rows: Integers) -> list[str]:
-        """Return the tensors in link spans."""
+        """Return the tensors on links during the spans ``rows``."""
         timeline = self._timeline
         link = timeline.link[rows]
         if timeline.info.has_time_steps:

@@ -46,7 +46,7 @@ class Tracks:
         phases: track of executions and phases.
         redone: track of work repeated after the loss of an IPU; NONE without a loss.
         ipu, io_tiles: tracks of each logical IPU; NONE for an IPU without the track.
-        send: track of each send, in the Timeline's order; an IPU has one track for each simultaneous send.
+        send: track of each send, in the Timeline's order; an IPU has a track for every simultaneous send.
         link, feed: tracks of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
         counter: track of each counter by name and logical IPU; None means all IPUs.
     """
@@ -62,7 +62,7 @@ class Tracks:
     counter: dict[tuple[str, int | None], int] = field(default_factory=dict)
 
     def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False, description: str = "") -> int:
-        """Add a track below all others and return its number."""
+        """Add a track at the bottom and return its number."""
         self.all.append(Track(name, parent, unit, group, description))
         return len(self.all) - 1
 

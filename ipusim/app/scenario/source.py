@@ -24,8 +24,8 @@ class Source:
         path: the file; names of other files in the scenario are relative to its folder.
         text: content of the file, or the scenario made from a file of measured stages.
         data: mappings, lists, texts, numbers, booleans and None.
-        values: position of each value by its path; the empty path is the whole scenario.
-        keys: position of each mapping key by the path of its value.
+        values: position of every value by path; the empty path is the whole scenario.
+        keys: position of every mapping key by path.
         description: comment lines at the head of the file, up to the first empty one, joined by spaces.
     """
 

@@ -41,7 +41,7 @@ class Crew:
     """Worker pool for points.
 
     Attributes:
-        workers: number of local processes; 1 means this process, None one per core.
+        workers: number of local processes; 1 means this process, None the number of cores.
         backend: one of BACKENDS.
         address: address of a Dask cluster's scheduler, such as ``tcp://10.0.0.1:8786``.
     """

@@ -78,8 +78,8 @@ def sweep(
 ) -> Sweep:
     """Run ``request`` at every point of ``axes``, for time alone unless ``losses``.
 
-    Points in ``journal`` are reused, and new ones stored as they end. ``landed`` then receives the sweep so far. A
-    failing point is recorded; the sweep continues.
+    Points in ``journal`` are reused, and new points stored as they end. After every point ``landed`` receives the
+    partial sweep. A failing point is recorded; the sweep continues.
 
     Raises OptionError for invalid axes and pools; AllFailedError, or the request's error, if no point runs; OutputError
     for an unwritable journal and a silent cluster.

@@ -169,7 +169,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
 
 
 def _stages(info: timelines.TimelineInfo) -> list[str]:
-    """Return the name of each stage with its layers."""
+    """Return the names of stages with their layers."""
     named = zip(info.stages, info.layers_of, strict=True)
     return [f"{name} ({layers})" if layers else name for name, layers in named]
 
