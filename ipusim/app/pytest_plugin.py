@@ -1,7 +1,7 @@
-"""What pytest gets of ipusim: runs as a fixture, and scenarios that are tests of their own.
+"""Pytest plugin of ipusim: a fixture for runs, and scenarios as tests.
 
-pytest imports this module in every session where ipusim is installed: all else of ipusim is imported when a test
-uses it.
+pytest imports this module in every session of an environment with ipusim. Other modules of ipusim are imported on use
+by a test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that renews pins, and the key for folders of scenarios."""
+    """Add the option that renews pins, and the setting for scenario folders."""
     text = "renew the pins of scenarios that are tested, where they differ"
     parser.getgroup("ipusim").addoption("--ipusim-update", action="store_true", help=text)
     text = "folders whose scenarios are tests, where they expect something or have a pin"
@@ -29,9 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Look into the folders of scenarios too, where the command line does not say what to test.
+    """Collect the scenario folders too, unless the command line names tests.
 
-    Raises UsageError for a folder that does not exist.
+    Raises UsageError for a missing folder.
     """
     for folder in config.getini("ipusim_scenarios"):
         if not Path(folder).is_dir():
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> str:
-    """Return how many scenarios of those folders have no pin; empty if all have one."""
+    """Return the number of scenarios without a pin; empty if every scenario has a pin."""
     if not (folders := config.getini("ipusim_scenarios")):
         return ""
     from ipusim.app.regression.suite import without_pin, words_on_pins  # noqa: PLC0415 - as below
@@ -54,7 +54,7 @@ def pytest_report_collectionfinish(config: pytest.Config) -> str:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFile | None:
-    """Return a scenario of such a folder as a collector of its one test."""
+    """Return the collector of a scenario below the configured folders."""
     if file_path.suffix not in _SUFFIXES:
         return None
     folders = [Path(folder) for folder in parent.config.getini("ipusim_scenarios")]
@@ -70,9 +70,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 
 @contextmanager
 def _refused_exits() -> Iterator[None]:
-    """Make `os._exit` raise an error in this process, where a scenario's code would end pytest.
+    """Make `os._exit` raise an error in this process, in place of ending pytest.
 
-    Processes that this one forks keep the call.
+    Forked processes keep the original function.
     """
     pid, leave = os.getpid(), os._exit
 
@@ -87,18 +87,18 @@ def _refused_exits() -> Iterator[None]:
 
 
 class ScenarioFile(pytest.File):
-    """A scenario that expects something or has a pin."""
+    """Scenario with expectations or a pin."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """Yield its one test."""
+        """Yield its single test."""
         yield ScenarioItem.from_parent(self, name="holds")
 
 
 class ScenarioItem(pytest.Item):
-    """The test of a scenario: it fails where an expectation is missed or the run differs from the pin."""
+    """Test of a scenario: fails on missed expectations and on differences from the pin."""
 
     def runtest(self) -> None:
-        """Run the scenario; raises ScenarioFailure with what is missed, what differs first, or the mistake."""
+        """Run the scenario; raises ScenarioFailure with missed expectations, the first difference, or the mistake."""
         from ipusim.app.regression.file import write_pin  # noqa: PLC0415 - as above
         from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
@@ -110,26 +110,26 @@ class ScenarioItem(pytest.Item):
             raise ScenarioFailure("\n".join(filter(None, [*outcome.missed, outcome.difference, outcome.mistake])))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return the missed expectations alone, without the lines of this module."""
+        """Return the missed expectations without lines of this module."""
         if isinstance(excinfo.value, ScenarioFailure):
             return str(excinfo.value)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Return the scenario as what was tested."""
+        """Return the scenario as tested location."""
         return self.path, None, self.path.name
 
 
 class ScenarioFailure(Exception):  # noqa: N818 - it is no error of a program
-    """The expectations that a scenario misses, a line each."""
+    """Missed expectations of a scenario, a line each."""
 
 
 @pytest.fixture
 def ipusim_run(request: pytest.FixtureRequest) -> Callable[..., CheckedRun]:
-    """Run scenarios: ``ipusim_run("mine.yaml", pipeline__repeat_count=2)``, with files relative to the test's."""
+    """Run scenarios: ``ipusim_run("mine.yaml", pipeline__repeat_count=2)``, relative to the test's file."""
 
     def run(scenario: str | Path, **changes: Any) -> CheckedRun:
-        """Return the Run of a scenario with other values for some of its keys, whose dots are two underscores here."""
+        """Return the Run of a scenario with changed keys; two underscores replace dots in keys."""
         from ipusim.app.notebook.checked_run import checked_run  # noqa: PLC0415 - as above
 
         named = {name.replace("__", "."): value for name, value in changes.items()}

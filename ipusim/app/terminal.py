@@ -1,4 +1,4 @@
-"""What the command line has of its terminal: text and tables as wide as it is, interrupts, and a progress bar."""
+"""Terminal output: text and tables fitted to its width, interrupts, and progress."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from ipusim.app.render.tables import Table
     from ipusim.app.study.result import Result
 
-#: Seconds of a run after which a terminal gets a progress bar.
+#: Seconds before a terminal shows a progress bar.
 _PATIENCE_S: Final = 1.0
-#: Seconds between two lines of how far a command is: to a file or a pipe, and on a terminal.
+#: Seconds between status lines: to a file or pipe, and on a terminal.
 _LINES_S: Final = 10.0
 _UPDATE_S: Final = 0.25
-#: Columns of a table that goes to a file or a pipe.
+#: Columns of a table in a file or pipe.
 _PIPE_WIDTH: Final = 140
-#: What lines are indented by: blanks, or a name and the blanks behind it.
+#: Indentation of a line: blanks, or a name with the blanks behind it.
 _HANGING: Final = re.compile(r"\s*(?:\S+\s{2,})?")
 
 
 def print_text(*paragraphs: str) -> None:
-    """Print paragraphs that break between words where the terminal ends; to a file or a pipe each is one line.
+    """Print paragraphs wrapped to the terminal; files and pipes get one line per paragraph.
 
-    A line goes on below its own first word, or below what a name and several blanks begin it with. A word that is
-    longer than a line, such as the path of a file, stays whole.
+    Wrapped lines are indented like their first word, or like the text behind a leading name and several blanks. Words
+    longer than a line stay whole, such as file paths.
     """
     width = _width()
     for paragraph in paragraphs:
@@ -51,14 +51,14 @@ def _wrapped(line: str, width: int) -> str:
 
 
 def _width() -> int | None:
-    """Return the columns of the terminal; None for a file or a pipe, unless COLUMNS is set, which holds everywhere."""
+    """Return the terminal's columns; None for files and pipes unless COLUMNS is set."""
     if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         return None
     return shutil.get_terminal_size().columns
 
 
 def print_tables(*tables: Table, to_stderr: bool = False) -> None:
-    """Print tables as wide as the terminal, or as wide as they need where there is none."""
+    """Print tables fitted to the terminal, or to a fixed width without one."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
@@ -66,7 +66,7 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
 
     from ipusim.app.render.fitted_tables import fitted
 
-    # With a height too, or the library takes 80 columns for every terminal that it calls dumb.
+    # The height is needed too: rich assumes 80 columns for dumb terminals.
     console = Console(width=_width() or _PIPE_WIDTH, height=1, stderr=to_stderr)
     for part in chain.from_iterable(fitted(table, console.width) for table in tables):
         shown = part.table
@@ -81,7 +81,7 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
 
 
 def print_result(result: Result, form: str, *ends: str) -> None:
-    """Print a result, and lines below it; in a form such as ``.json`` the result alone."""
+    """Print a result with lines below; in a data form such as ``.json`` only the result."""
     from ipusim.app.study.result import Preformatted
 
     if form:
@@ -98,7 +98,7 @@ def print_result(result: Result, form: str, *ends: str) -> None:
 
 
 def keep_watch() -> None:
-    """Collect garbage from here on, in a process that put it off until long work begins; present objects stay."""
+    """Enable garbage collection in a process that had postponed it; existing objects are exempt."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
@@ -106,10 +106,11 @@ def keep_watch() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Clear up on an interrupt, and only then end as an interrupted process does; elsewhere it ends at once.
+    """Handle interrupts by cleaning up before ending as an interrupted process.
 
-    Gives a function that raises KeyboardInterrupt anew, as a library may have lost the first one: what comes while C
-    calls back into Python, or a finalizer runs, goes to ``sys.unraisablehook``, which says nothing of it here.
+    Yields a function that raises KeyboardInterrupt again, since libraries may lose the first one: exceptions inside C
+    callbacks and finalizers go to ``sys.unraisablehook``, silenced here for interrupts. Without the default signal
+    handling, interrupts are left alone.
     """
     interrupted = False
     told = sys.unraisablehook
@@ -144,9 +145,10 @@ def interruptible() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether an interrupt asked to stop; a second one interrupts at once.
+    """Yield a function that returns whether an interrupt asked to stop.
 
-    What has come so far is written then, and only after that it ends as an interrupted process does.
+    A second interrupt takes effect at once. After the block, the process ends like an interrupted one, with its results
+    written.
     """
     requested = False
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
@@ -171,7 +173,10 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
-    """Yield a function that shows how far a command is: in one line of a terminal, else in a line now and then."""
+    """Yield a function that shows a command's status.
+
+    A terminal shows a live line, other outputs occasional lines.
+    """
     shown = time.monotonic()
 
     def each(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
@@ -192,7 +197,7 @@ def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
 
 @contextmanager
 def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
-    """Yield a function that heeds interrupts and draws a progress bar, once a run has lasted a while on a terminal."""
+    """Yield a function that heeds interrupts and shows a long run's progress bar."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: heed()
         return

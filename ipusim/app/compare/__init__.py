@@ -1,1 +1,1 @@
-"""Several runs, compared with each other."""
+"""Comparison of several runs."""

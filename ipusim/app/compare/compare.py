@@ -1,6 +1,6 @@
-"""Several scenarios and runs, or one under several schedules, orders and sync modes: what each takes, and which refuse.
+"""Runs of a comparison: several scenarios, or one under several schedules, orders and sync modes.
 
-Only time is asked, so that nothing computes unless losses are wanted: time does not depend on data.
+Only time is simulated, unless losses are requested: time does not depend on data.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from ipusim.app.study.trial import time_alone
 from ipusim.base.errors import FileError, IpusimError, OptionError, ProgramError
 from ipusim.base.near_names import did_you_mean
 
-#: Graphcore's own schedules, and its sharding: those that are compared where one scenario stands alone.
+#: Graphcore's schedules and its sharding, the default set for a single scenario.
 GRAPHCORES: Final = ("grouped", "interleaved", "sequential", "sharded")
-#: What a scenario can ask for as its selection order.
+#: Selection orders that a scenario may request.
 _ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One entry of a comparison: a Request or a stored run; ``said`` is the user's text for it, such as a path."""
+    """Entry of a comparison: a Request or a stored run; ``said`` is the user's text, such as a path."""
 
     what: Request | StoredRun
     said: str
 
     @property
     def name(self) -> str:
-        """The run's own name."""
+        """Name of the run."""
         return self.what.name if isinstance(self.what, Request) else self.what.timeline.info.name
 
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One run of a comparison, or the reason why there is none.
+    """Run of a comparison, or its refusal.
 
     Attributes:
-        source: what of all that is compared it is a run of, by a name that nothing else has.
-        schedule: its name.
-        sync: how IPUs wait for each other, or would.
-        order: the selection order that was asked for.
-        result: of the run; None when it is refused, and of a run that lies in a folder.
-        stored: the run that lies in a folder.
-        refusal: its own words, the nearest legal counts included when the count is why.
-        memory: the fullest of its IPUs against what it has, also where that is why it is refused;
-            None where nothing says it, or where the schedule cannot lay the program out.
-        note: a sentence on the sync mode, if the other runs decide it; else empty.
+        source: unique name of the scenario or run folder.
+        schedule: name of the schedule.
+        sync: sync mode of the run, or of the refused request.
+        order: requested selection order.
+        result: result of the run; None for refused and stored runs.
+        stored: stored run of a folder.
+        refusal: text of the refusal, with the nearest legal counts if the count caused it.
+        memory: peak of the fullest IPU against its memory, also for a refusal by memory; None if unknown, or if the
+            schedule cannot lay the program out.
+        note: sentence on the sync mode if the other runs decide it; otherwise empty.
     """
 
     source: str
@@ -80,51 +80,51 @@ class Row:
 
     @property
     def name(self) -> str:
-        """Schedule and sync mode, as titles have them: ``1f1b in point-to-point``."""
+        """Schedule and sync mode, as in titles: ``1f1b in point-to-point``."""
         return pipelines.order_and_sync(self.schedule, self.sync)
 
     @property
     def timeline(self) -> Timeline | None:
-        """The Timeline of the run; None where it is refused."""
+        """Timeline of the run; None if refused."""
         ran = self.result or self.stored
         return ran.timeline if ran else None
 
     @property
     def times(self) -> analysis.RunTimes | None:
-        """Every number that the Timeline tells; None when it is refused."""
+        """Figures derived from the Timeline; None if refused."""
         if self.result is not None:
             return self.result.summary
         return self.stored.times if self.stored else None
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
-        """The parts of its time; None where they are not known, and of one that is refused."""
+        """Parts of the run's time; None if unknown or refused."""
         if self.result is not None:
             return self.result.summary.waterfall
         return self.stored.waterfall if self.stored else None
 
     @property
     def throughput_error(self) -> str:
-        """How far off its throughput may be, in words; empty where nothing says it, and of one that is refused."""
+        """Error of the throughput in words; empty if unknown or refused."""
         if self.result is not None:
             return self.result.summary.throughput_error
         return self.stored.throughput_error if self.stored else ""
 
     @property
     def fits(self) -> analysis.Fits | None:
-        """The answer to whether the program fits its memory; None where a rule refuses it."""
+        """Whether the program fits its memory; None if a rule refuses the run."""
         if self.memory is not None:
             return self.memory.fits
         return None if self.times is None else analysis.Fits.UNKNOWN
 
     @property
     def can_be_best(self) -> bool:
-        """Whether it ran, and fits its memory or has no known memory."""
+        """Whether the run ended and fits, or its memory is unknown."""
         return self.times is not None and analysis.usable(self.fits)
 
     @property
     def last_loss(self) -> float | None:
-        """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
+        """Mean loss of the last step; None without arithmetic, and for a loss that is not finite."""
         if self.stored is not None:
             return self.stored.last_loss
         learning = self.result.summary.learning if self.result else None
@@ -133,7 +133,7 @@ class Row:
 
 @dataclass(frozen=True)
 class _Variant:
-    """The options that replace those of a request; None keeps the request's own."""
+    """Options that replace the options of a request; None keeps the request's option."""
 
     schedule: str | None
     order: str | None
@@ -156,15 +156,15 @@ def compare(
     losses: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Row, ...]:
-    """Run each of ``requests`` once under each of ``schedules``, ``orders`` and ``syncs``, on its own data.
+    """Run ``requests`` under every combination of ``schedules``, ``orders`` and ``syncs``.
 
-    Schedules go by their names, or by files of one's own, as in a request; ``["all"]`` are all that there are. Of what
-    is left out, each keeps its own; a single Request with nothing else to compare it by runs under Graphcore's
-    schedules. Runs that lie in folders stand beside them as they are. ``losses`` has them compute too.
+    Schedules are names or Python files, as in a request; ``["all"]`` selects every schedule. An omitted option keeps
+    the request's value. A single Request without options runs under Graphcore's schedules. Stored runs appear
+    unchanged. ``losses`` adds arithmetic.
 
-    Raises ProgramError for a schedule, an order or a sync mode that does not exist or stands there twice, FileError or
-    ModelError for a file that holds no schedule, FileError for a folder alone, OptionError for folders that were to be
-    varied, and RequestError or RequestMemoryError where no Request can run.
+    Raises ProgramError for an unknown or repeated schedule, order or sync mode, FileError or ModelError for a file
+    without a schedule, FileError for a folder alone, OptionError for options on folders alone, and RequestError or
+    RequestMemoryError if no Request can run.
     """
     compared = [Compared(requests, requests.name)] if isinstance(requests, Request) else list(requests)
     varied = schedules is not None or bool(orders or syncs)
@@ -189,13 +189,17 @@ def compare(
     if len(refused) == len(rows):
         for item in compared:
             if isinstance(item.what, Request):
-                assemble(item.what)  # a mistake of the request itself shows as it stands there
+                assemble(item.what)  # reports the request's mistake with its place
         raise refused[0]
     return tuple(rows)
 
 
 def _check(compared: Sequence[Compared], varied: bool) -> None:
-    """Refuse what makes no comparison."""
+    """Check the entries of a comparison.
+
+    Raises FileError for a single folder, OptionError for options on folders alone, and ProgramError for repeated
+    entries.
+    """
     folders = [item for item in compared if isinstance(item.what, StoredRun)]
     if len(compared) == len(folders) == 1:
         text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
@@ -209,7 +213,7 @@ def _check(compared: Sequence[Compared], varied: bool) -> None:
 
 
 def _sources(compared: Sequence[Compared]) -> list[str]:
-    """Return a distinct name for each entry: its own name, that of its file or folder, or the user's text for it."""
+    """Return distinct names: run name, file or folder name, or the user's text."""
     names = [[run.name, Path(run.said).name, run.said] for run in compared]
     taken = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
     return [next((name for name in alternatives if taken[name] == 1), alternatives[-1]) for alternatives in names]
@@ -230,7 +234,7 @@ def _variants(
 
 
 def _common_mode(compared: Sequence[Compared], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
-    """Return the sync mode that all runs with a stated mode share; None if their modes differ."""
+    """Return the sync mode shared by the runs with a stated mode; None if modes differ."""
     stored = [item.what.timeline.info.sync for item in compared if isinstance(item.what, StoredRun)]
     requested = [
         _effective(item.what, variant)[1]
@@ -244,17 +248,17 @@ def _common_mode(compared: Sequence[Compared], variants: Sequence[Sequence[_Vari
 
 
 def _states_sync(request: Request, variant: _Variant) -> bool:
-    """Return whether the variant, its request or its schedule states a sync mode; a user's plain function does not."""
+    """Return whether variant, request or schedule states a sync mode; plain user functions do not."""
     if variant.sync or request.options.pipeline.sync:
         return True
     try:
         return core_schedules.schedule_of(_effective(request, variant)[0], request.folder).states_sync
-    except IpusimError:  # the row is refused, in whichever mode
+    except IpusimError:  # refused in every mode
         return True
 
 
 def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant:
-    """Return a variant in the sync mode of the other runs, if nothing states its own."""
+    """Return the variant in the other runs' sync mode, unless a mode is stated."""
     own = _effective(request, variant)[1]
     if mode is None or mode is own or _states_sync(request, variant):
         return variant
@@ -263,13 +267,16 @@ def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant
 
 
 def _called(text: str, request: Request) -> str:
-    """Return the schedule's name in a request: that of the registry, or its file."""
+    """Return the schedule's name in a request: registered name or file."""
     entry = core_schedules.schedule_of(text, request.folder)
     return entry.name if entry.name == text.lower() else text
 
 
 def _known(what: str, requested: Sequence[str], known: Sequence[str]) -> list[str | None]:
-    """Return names as they stand in ``known``, whatever their case; raises ProgramError for one that does not."""
+    """Return ``requested`` in the spelling of ``known``, ignoring case.
+
+    Raises ProgramError for an unknown name.
+    """
     named = {name.lower(): name for name in known}
     for name in requested:
         if name.lower() not in named:
@@ -287,7 +294,7 @@ def _once(what: str, requested: Sequence[str]) -> list[str]:
 def _run(
     source: str, request: Request, variant: _Variant, losses: bool, progress: Progress | None
 ) -> tuple[Row, RequestError | None]:
-    """Return the row of ``request`` in one variant, and why it is refused, if it is."""
+    """Return the row of ``request`` in a variant, and its error if refused."""
     schedule, sync, order = _effective(request, variant)
     row = Row(source, schedule, sync, order, note=variant.note)
     try:
@@ -302,7 +309,7 @@ def _run(
 
 
 def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
-    """Return schedule, sync mode and selection order of a variant, those that the request says included."""
+    """Return a variant's schedule, sync mode and selection order, filled up from the request."""
     pipeline, system = request.options.pipeline, request.options.system
     schedule = variant.schedule or pipeline.schedule
     if pipeline.batch_serialization_iterations > 1 and not (
@@ -313,7 +320,7 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
     if sync is None:
         try:
             sync = core_schedules.schedule_of(schedule, request.folder).syncs[0]
-        except IpusimError:  # the row is refused, in whichever mode
+        except IpusimError:  # refused in every mode
             sync = Sync.LOCK_STEP
     return schedule, sync, variant.order or system.selection_order
 

@@ -1,4 +1,4 @@
-"""Rows of a comparison against each other: what differs, what decides, which is best and which are on the front."""
+"""Ranking of compared runs: labels, deciding measure, best run, and trade-off front."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from ipusim.app.study.best import best_first
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rows of which at least one ran; what is best, and by how much, holds within a sync mode.
+    """Rows of a comparison; at least one ran.
+
+    Best run and lead hold within a sync mode.
 
     Attributes:
-        rows: the runs and refusals, in the order of the request.
-        whole: the comparison of all sync modes, if the rows are those of one mode out of several; else None.
+        rows: runs and refusals, in the order of the request.
+        whole: comparison over several sync modes that contains these rows; None if there is none.
     """
 
     rows: tuple[Row, ...]
@@ -27,127 +29,127 @@ class Comparison:
 
     @cached_property
     def groups(self) -> tuple[Comparison, ...]:
-        """A comparison for each sync mode; a comparison of a single mode is its own group."""
+        """Comparisons by sync mode; a single mode forms a group by itself."""
         modes = dict.fromkeys(row.sync for row in self.ran)
         if len(modes) == 1:
             return (self,)
         return tuple(Comparison(tuple(row for row in self.rows if row.sync is mode), self) for mode in modes)
 
     def group(self, row: Row) -> Comparison:
-        """Return the comparison of the sync mode of a row that ran."""
+        """Return the comparison of a row's sync mode; the row must have run."""
         return next(group for group in self.groups if row in group.rows)
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """A label of each row in which it differs from the others: ``1f1b in point-to-point``, or a scenario's name."""
+        """Labels by the options that differ: ``1f1b in point-to-point``, or a scenario's name."""
         return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """The labels without their sync modes, where these are not what sets rows apart."""
+        """Labels without sync modes, if still distinct."""
         short = tuple(self._named(row, sync=False, always=False) for row in self.rows)
         return short if len(set(short)) == len(short) else self.labels
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
-        """The labels with schedule and sync mode in any case, but for a mode that all rows of a whole's part have."""
+        """Labels with the schedule always, and the sync mode unless grouped by mode."""
         return tuple(self._named(row, sync=self.whole is None, always=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
-        """The title of the comparison: the one name that all share, or how many there are."""
+        """Title of the comparison: shared name, or number of runs and scenarios."""
         sources = list(dict.fromkeys(row.source for row in self.rows))
         return sources[0] if len(sources) == 1 else f"{len(sources)} runs and scenarios"
 
     @cached_property
     def common(self) -> str:
-        """The sync mode where all rows have one: ``in lock-step``; nothing where they differ."""
+        """Shared sync mode: ``in lock-step``; empty if modes differ."""
         return "" if self._differ("sync") else f"in {self.rows[0].sync.words}"
 
     @cached_property
     def ran(self) -> tuple[Row, ...]:
-        """The rows that ran."""
+        """Rows that ran."""
         return tuple(row for row in self.rows if row.times is not None)
 
     @property
     def first(self) -> Row:
-        """The row that the others of its sync mode are measured by: the first that ran."""
+        """Reference row of the sync mode: the first that ran."""
         return self.ran[0]
 
     @cached_property
     def of_time(self) -> bool:
-        """Whether the time per weight update decides: where the work behind one is the same in all."""
+        """Whether time per weight update decides: work per update is equal."""
         if self.whole is not None:
             return self.whole.of_time
         return len(self.work) == 1 and not self.models_differ
 
     @cached_property
     def work(self) -> tuple[tuple[int, bool], ...]:
-        """The distinct pairs of samples per weight update and whether they are trained on, rising."""
+        """Distinct pairs of samples per weight update and training flag, rising."""
         every = [_times(row) for row in self.ran]
         return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in every}))
 
     @cached_property
     def models_differ(self) -> bool:
-        """Whether requests ask for different models, as far as they say what these are."""
+        """Whether requests ask for different models, as far as known."""
         asked = (row.result.job.request.options.model for row in self.ran if row.result is not None)
         known = [model for model in asked if model is not None]
         return any(model != known[0] for model in known)
 
     @cached_property
     def best(self) -> Row | None:
-        """The fastest that fits; of equals the one that holds least, then the first; None for several sync modes."""
+        """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
         ran = self.ran if len(self.groups) == 1 else ()
         known = best_first(ran, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
         return next(iter(known), None)
 
     @cached_property
     def as_fast(self) -> tuple[Row, ...]:
-        """The others that fit and are as fast as the best."""
+        """Other fitting rows as fast as the best."""
         best = self.best
         fitting = [row for row in self.ran if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
     def tied(self) -> tuple[Row, ...]:
-        """The best of each sync mode, and those that are as fast and hold as much."""
+        """Best row of every sync mode, with ties in time and memory."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.tied)
         return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
 
     def larger(self, row: Row) -> bool:
-        """Tell whether a row is known to hold more memory than the best."""
+        """Return whether a row certainly needs more memory than the best."""
         known = self.best is not None and self.best.memory is not None
         return self.best is not None and known and _peak(row) > _peak(self.best)
 
     @cached_property
     def front(self) -> tuple[Row, ...]:
-        """The rows that fit and that no other of their sync mode beats in time and peak memory, if that is known."""
+        """Fitting rows on the trade-off front of time and peak memory, by sync mode."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
         known = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
         return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
 
     def cost(self, row: Row) -> float:
-        """Return seconds per weight update of a row that ran, or per sample where throughput decides."""
+        """Return seconds per weight update, or per sample if throughput decides."""
         rates = _times(row).throughput
         if self.of_time:
             return rates.weight_update_period_s
         return 1 / rates.samples_per_s if rates.samples_per_s else 0.0
 
     def difference(self, row: Row, other: Row) -> float:
-        """Return by which part of ``other`` a row takes longer, or has more throughput where that decides."""
+        """Return a row's relative difference to ``other``, in time or in the deciding throughput."""
         mine, theirs = self.cost(row), self.cost(other)
         if not self.of_time:
             mine, theirs = theirs, mine
         return mine / theirs - 1 if theirs else 0.0
 
     def to_first(self, row: Row) -> float:
-        """Return the difference of a row that ran to the first of its sync mode."""
+        """Return a row's difference to the first row of its sync mode."""
         return self.difference(row, self.group(row).first)
 
     def ranked(self, rows: Sequence[Row]) -> list[Row]:
-        """Return rows that ran, the fastest first."""
+        """Return the rows sorted by cost, fastest first."""
         return sorted(rows, key=self.cost)
 
     def label(self, row: Row) -> str:
@@ -158,7 +160,7 @@ class Comparison:
         return len({getattr(row, name) for row in self.rows}) > 1
 
     def _varies(self, name: str) -> bool:
-        """Whether rows of one source differ in this: what sources have of their own goes without saying."""
+        """Return whether rows of the same source differ in an attribute."""
         return any(
             getattr(row, name) != getattr(other, name)
             for row, other in pairwise(self.rows)
@@ -166,7 +168,7 @@ class Comparison:
         )
 
     def _named(self, row: Row, *, sync: bool, always: bool) -> str:
-        """Return a row by what differs in any, and by its schedule and sync mode where these are asked for."""
+        """Return a row's name from the varied options, optionally with schedule and sync mode."""
         words = [row.source] if self._differ("source") else []
         if self._varies("order"):
             words.append(_order(row))
@@ -177,12 +179,12 @@ class Comparison:
 
 
 def _peak(row: Row) -> int:
-    """Return the bytes of the fullest IPU; 0 where a row does not say what its stages hold."""
+    """Return the bytes of the fullest IPU; 0 if unknown."""
     return row.memory.peak_bytes if row.memory is not None else 0
 
 
 def _order(row: Row) -> str:
-    """Return the selection order of a row, and what AUTO was taken for: ``AUTO (SNAKE)``."""
+    """Return a row's selection order, with the choice of AUTO: ``AUTO (SNAKE)``."""
     used = row.times.selection_order if row.times else row.order
     return row.order if row.order == used else f"{row.order} ({used})"
 

@@ -1,4 +1,4 @@
-"""A comparison as files: its numbers, and a slide with the time of every run above traces with their memory."""
+"""Files of a comparison: figures, and a slide with bars above traces and memory."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ipusim.base.errors import ProgramError
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.units import format_bytes
 
-#: Inches of a slide around bars: edges, and a title.
+#: Inches of a slide around bars: margins and title.
 _AROUND_BARS: Final = 0.8
-#: Bars that are more times as long as the median are cut: others would be too short to tell their parts apart.
+#: Longest bar as multiple of the median; longer bars are cut, to keep the parts of others legible.
 _LONGEST: Final = 6
 
 
 def comparison_chart(
     result: Comparison, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT
 ) -> Chart:
-    """Return a slide of a comparison: the time of each run as a bar of its parts, and traces below.
+    """Return a slide with bars of time parts above traces.
 
-    Of more runs than there is room for, those are shown that :func:`shown_rows` chooses. ``title`` is by default what
-    all runs are of. ``traces`` are names of runs, as tables have them; by default as many as fit, the best first, then
-    the first, then by time. Raises ProgramError for the name of no run and a title that cannot be drawn,
-    OutputError for more than fit, and OptionError for a size in which the slide cannot be read.
+    If runs exceed the room, :func:`shown_rows` chooses. The default ``title`` is the runs' shared title. ``traces`` are
+    names of runs as in tables; by default as many as fit, in this order: best, first, then by time. Raises ProgramError
+    for an unknown run and an unprintable title, OutputError for too many traces, and OptionError for an unreadably
+    small size.
     """
     title = title or picture.title
     if not title.replace("\n", "").isprintable():
@@ -59,7 +59,10 @@ def comparison_chart(
 
 
 def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row, ...]:
-    """Return the rows that a slide has room for: the first that ran, and the best, those that fit before others."""
+    """Return the rows that fit a slide.
+
+    Order of preference: first run, best run, fitting runs, then time.
+    """
     most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
@@ -71,7 +74,7 @@ def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row,
 
 
 def _named(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
-    """Return the row of a name; raises ProgramError where there is none of it."""
+    """Return the row of a name; raises ProgramError for an unknown name."""
     for names in (comparison.labels, comparison.keys, comparison.titles):
         if name in names and (row := comparison.rows[names.index(name)]) in rows:
             return row
@@ -81,7 +84,7 @@ def _named(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
 
 
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
-    """Return the time of rows as bars; of those that are far longer than most, as much as the axis of most shows."""
+    """Return bars of the rows' times; outliers are cut at the axis's end."""
     costs = [comparison.cost(row) for row in rows if row.times is not None]
     lasting = [cost for cost in costs if cost] or [0.0]
     last = max(cost for cost in lasting if cost <= _LONGEST * median_low(lasting))
@@ -96,13 +99,13 @@ def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
 
 @dataclass(frozen=True, eq=False)
 class ComparisonResult(Result):
-    """A comparison for every face.
+    """Result of a comparison for command, notebook and files.
 
     Attributes:
-        comparison: its rows.
-        title: title of the picture; empty for the runs' common title.
-        traces: names of the runs whose traces are in the picture; as many as fit by default.
-        picture: size and theme of the picture, and its title where ``title`` is empty.
+        comparison: the compared rows.
+        title: title of the picture; empty for the runs' shared title.
+        traces: names of runs with a trace in the picture; by default as many as fit.
+        picture: size and theme of the picture, and its title if ``title`` is empty.
     """
 
     comparison: Comparison
@@ -113,19 +116,19 @@ class ComparisonResult(Result):
     names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the verdict, the table, and why rows are refused or do not fit."""
+        """Yield verdict, table, and reasons for refusals and missing fit."""
         yield from verdict(self.comparison)
         yield comparison_table(self.comparison)
         yield from reasons(self.comparison)
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return the slide; of a comparison of selection orders the map of links too."""
+        """Return the slide, and the map of links if selection orders are compared."""
         links = link_chart(self.comparison)
         slide = {"comparison": lambda: comparison_chart(self.comparison, self.title, self.traces, self.picture)}
         return slide if links is None else {**slide, "links": lambda: links}
 
     def data(self) -> list[dict[str, Any]]:
-        """Return a mapping for each row, refused ones too."""
+        """Return a mapping for every row, refused rows included."""
         result = self.comparison
         return [
             {
@@ -150,7 +153,7 @@ class ComparisonResult(Result):
         ]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each run, also for refused ones, which have no numbers."""
+        """Return a row for every run; refused runs have no figures."""
         result = self.comparison
         return [
             {
@@ -175,7 +178,7 @@ class ComparisonResult(Result):
 
 
 def row_figures(row: Row) -> dict[str, Any]:
-    """Return the figures of a row by their names in the table; those that it does not have are left out."""
+    """Return the available figures of a row, by their names in the table."""
     if row.times is None:
         return {}
     memory = {"fits": row.memory.fits, "ipus": [{"peak_bytes": row.memory.peak_bytes}]} if row.memory else None
@@ -196,7 +199,7 @@ def _compared(comparison: Comparison, row: Row, known: bool) -> Compared:
 
 
 def _strip(row: Row) -> MemoryStrip | None:
-    """Return the memory over time of a row that ran; None where that is not known."""
+    """Return the memory strip of a row that ran; None if unknown."""
     if row.timeline is None or row.memory is None:
         return None
     if row.result is not None:
@@ -210,7 +213,7 @@ def _strip(row: Row) -> MemoryStrip | None:
 def _strip_of(
     timeline: Timeline, curves: Sequence[analysis.MemoryCurve], fullest: analysis.FullestMemory, cycle: int
 ) -> MemoryStrip | None:
-    """Return the strip of a run; None of one of which a picture leaves periods out."""
+    """Return the memory strip of a run; None if a picture would omit periods."""
     if max(timeline.spans_in_all, *(curve.entries_in_all // 2 for curve in curves)) > timelines.MOST_SPANS:
         return None
     return memory_strip(timeline, [curve.expanded() for curve in curves], fullest, cycle)

@@ -1,4 +1,4 @@
-"""The verdict on a comparison in sentences, and one table."""
+"""Verdict on a comparison: sentences and a table."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ipusim.app.compare.comparison import Comparison
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_figure, format_seconds
 
-#: From this difference on, decimals of percents say nothing.
+#: Least difference printed as a percentage without decimals.
 _WHOLE: Final = 1.0
-#: The same of how many times as many they are.
+#: Least ratio printed without decimals.
 _WHOLE_TIMES: Final = 10.0
-#: Below this one, one decimal says too little.
+#: Greatest difference printed with two decimals.
 _SMALL: Final = 0.01
-#: From so many times on, percents are no words for how much more something is.
+#: Least ratio printed as a multiple instead of a percentage.
 _TIMES: Final = 10.0
-#: Slowdowns that differ by less are as good as each other.
+#: Slowdowns closer than this value tie.
 _TIE: Final = 5e-4
-#: Runs of the front that a sentence names with their numbers.
+#: Most runs of the front named in a sentence.
 _NAMED: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
-    """Yield the best row of each sync mode and its lead, why a faster one is not, and the rows between fast and small.
+    """Yield the verdict: best rows, faster rows out of memory, and the trade-off front.
 
     Args:
         comparison: the rows.
@@ -57,12 +57,15 @@ def _verdict_of_mode(group: Comparison) -> Iterator[str]:
 
 
 def _mode(group: Comparison) -> str:
-    """Return the sync mode of a group with a space before it; empty if no other mode is compared."""
+    """Return a group's sync mode after a space; empty if only a single mode is compared."""
     return "" if group.whole is None else f" in {group.rows[0].sync.words}"
 
 
 def reasons(comparison: Comparison) -> Iterator[str]:
-    """Yield why rows are refused or do not fit, unless the verdict names them, and what is not known of them."""
+    """Yield reasons for refusals and missing fit, and remarks on unknowns.
+
+    Rows named by the verdict are left out.
+    """
     faster = [row for group in comparison.groups for row in _faster(group)]
     for row in comparison.rows:
         if row.times is None:
@@ -86,7 +89,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
-    """Yield the runs as fast as the best run: those of equal peak memory, then those of a larger peak."""
+    """Yield runs as fast as the best: equal peak memory first, then larger peaks."""
     for larger in (False, True):
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
@@ -95,7 +98,7 @@ def ties(comparison: Comparison) -> Iterator[str]:
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:
-    """Yield why throughput decides, where it does, and on how many IPUs the runs are, where these differ."""
+    """Yield why throughput decides, and the numbers of IPUs if they differ."""
     samples = sorted({size for size, _ in comparison.work})
     why = []
     if len(samples) > 1:
@@ -113,7 +116,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 
 
 def _best(comparison: Comparison, best: Row) -> str:
-    """Return the sentence on the best run: equally fast runs, and its lead over the next that fits and the first."""
+    """Return the sentence on the best run: ties, lead over the next, lead over the first."""
     as_fast = comparison.as_fast
     slower = [row for row in comparison.ranked(comparison.ran) if row.can_be_best and row not in (best, *as_fast)]
     following = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
@@ -131,7 +134,7 @@ def _best(comparison: Comparison, best: Row) -> str:
 
 
 def _faster(comparison: Comparison) -> list[Row]:
-    """Return the rows that do not fit and would be faster than the best, the fastest first."""
+    """Return the rows that do not fit but beat the best, fastest first."""
     best = comparison.best
     return [
         row
@@ -141,7 +144,7 @@ def _faster(comparison: Comparison) -> list[Row]:
 
 
 def _slowdown(row: Row) -> float | None:
-    """Return S of a row, its time over that without disturbances; None where nothing disturbs it, or it is unknown."""
+    """Return slow-down S of a row: time over undisturbed time. None if undisturbed or unknown."""
     disturbed = row.waterfall.cycles.get(timelines.TimePart.DISTURBANCES, 0) if row.waterfall else 0
     if row.waterfall is None or not disturbed:
         return None
@@ -149,7 +152,7 @@ def _slowdown(row: Row) -> float | None:
 
 
 def _disturbed(comparison: Comparison) -> Iterator[str]:
-    """Yield under which run disturbances cost least, where several are disturbed."""
+    """Yield the run with the cheapest disturbances, if several runs are disturbed."""
     costs = {row: cost for row in comparison.ran if (cost := _slowdown(row)) is not None}
     if len(costs) > 1:
         least = min(costs.values())
@@ -161,7 +164,7 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
 
 
 def _front(comparison: Comparison) -> Iterator[str]:
-    """Yield the trade-off front of time and memory, where it has more rows than the best."""
+    """Yield the trade-off front of time and memory, if larger than the best row."""
     rows = comparison.ranked(comparison.front)
     if len(rows) > 1:
         named = [f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows]
@@ -170,7 +173,7 @@ def _front(comparison: Comparison) -> Iterator[str]:
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Return a table with a row for each run; the reasons of refused runs stand in the verdict."""
+    """Return a table with a row for every run; reasons for refusals are in the verdict."""
     times = [row.times for row in comparison.ran if row.times is not None]
     what = {times.training for times in times}
     time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(
@@ -200,12 +203,12 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def _ipus(row: Row) -> str:
-    """Return on how many IPUs a row is."""
+    """Return a row's number of IPUs as text."""
     return "-" if row.times is None else str(_ipu_count(row.times))
 
 
 def _ipu_count(times: analysis.RunTimes) -> int:
-    """Return the number of IPUs of a run, on all its hosts."""
+    """Return the number of IPUs of a run, over every host."""
     return len(times.ipus) * times.hosts
 
 
@@ -223,7 +226,7 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
 
 
 def mark(comparison: Comparison, row: Row) -> str:
-    """Return a row's mark in tables and pictures, a word or two: ``best, front``, ``does not fit``."""
+    """Return a row's mark in tables and pictures: ``best, front``, ``does not fit``."""
     if row.times is None:
         return "refused"
     if not row.can_be_best:
@@ -236,21 +239,21 @@ def mark(comparison: Comparison, row: Row) -> str:
 
 
 def signed(part: float) -> str:
-    """Return a difference in percent: ``+21.2%``; from ten times on so many: ``61.4 x``."""
+    """Return a difference in percent, or as a multiple from 10 up: ``+21.2%``, ``61.4 x``."""
     if 1 + part >= _TIMES:
         return f"{_times(1 + part)} x"
     return f"{'+' if part > 0 else '-' if part else ''}{_percent(abs(part))}"
 
 
 def _percent(part: float) -> str:
-    """Return a part in percent: without decimals from the double on, with two where it is small."""
+    """Return a percentage: whole from 100 % up, two decimals below 1 %."""
     if not part:
         return "0%"
     return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
 
 
 def _by(comparison: Comparison, row: Row, other: Row) -> str:
-    """Return how much less time, or more throughput, a row has than another, in words that end before its name."""
+    """Return the lead of a row over another, to be followed by its name."""
     mine, theirs = comparison.cost(row), comparison.cost(other)
     if mine == theirs:
         return "as fast as"
@@ -264,31 +267,31 @@ def _by(comparison: Comparison, row: Row, other: Row) -> str:
 
 
 def _would(comparison: Comparison, row: Row, best: Row) -> str:
-    """Return how much faster than the best a row would be."""
+    """Return the advantage of a row over the best, if it fitted."""
     if comparison.of_time:
         return f"would take {_percent(1 - comparison.cost(row) / comparison.cost(best))} less time"
     return f"would have {_percent(comparison.difference(row, best))} more samples/s"
 
 
 def time_words(comparison: Comparison) -> str:
-    """Return the name of the time that decides: ``time per weight update, in lock-step``."""
+    """Return the name of the deciding time: ``time per weight update, in lock-step``."""
     what = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
     apart = "each sync mode by itself" if len(comparison.groups) > 1 else ""
     return ", ".join(filter(None, [f"time per {what}", comparison.common, apart]))
 
 
 def row_words(comparison: Comparison, row: Row) -> str:
-    """Return the words behind the bar of a run: time, difference to the first run, peak memory and mark."""
+    """Return the words behind a run's bar: time, difference to the first run, peak memory, mark."""
     if row.times is None:
         return mark(comparison, row)
-    of = "" if comparison.of_time else " samples/s"  # more of these where the bar is shorter
+    of = "" if comparison.of_time else " samples/s"  # shorter bars mean more samples/s
     over = "first" if row is comparison.group(row).first else signed(comparison.to_first(row)) + of
     words = [format_seconds(comparison.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
     return ", ".join(filter(None, [*words, mark(comparison, row)]))
 
 
 def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
-    """Return the measure that decides, with its unit."""
+    """Return the deciding measure with its unit."""
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput
     if not comparison.of_time:
@@ -298,7 +301,7 @@ def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
 
 
 def _titled(comparison: Comparison, row: Row) -> str:
-    """Return a row with its sync mode in any case."""
+    """Return a row's title, with its sync mode."""
     return comparison.titles[comparison.rows.index(row)]
 
 

@@ -1,4 +1,4 @@
-"""The trade-off front: of several choices, those that no other beats in both of two costs."""
+"""Trade-off front (Pareto): choices that no other choice dominates under two costs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 
 def front(costs: Sequence[tuple[float, float]]) -> tuple[int, ...]:
-    """Return the positions of those of ``costs`` that are on the trade-off front (Pareto's), in rising order.
+    """Return the positions of ``costs`` on the trade-off front (Pareto front), in rising order.
 
-    A choice is off the front where another costs no more of either, and less of one. Equal ones are on it together.
+    A choice is off the front if another choice is no worse in either cost and better in at least one. Equal choices
+    share their place on the front.
     """
-    least = math.inf  # of the second cost, among all that cost less of the first
+    least = math.inf  # least second cost among choices with lower first cost
     front_rows: list[int] = []
     order = sorted(range(len(costs)), key=lambda position: costs[position])
     for position in order:

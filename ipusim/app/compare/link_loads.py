@@ -1,4 +1,4 @@
-"""The load of each link of a system under the selection orders of a comparison, and its map."""
+"""Load of a system's links under the compared selection orders, and their map."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ipusim.app.render.figures import Chart
 from ipusim.app.render.link_map import MOST_IPUS, Flow, LinkMap, link_maps
 from ipusim.base.units import counted, format_seconds
 
-#: The two physical IPUs of one direction of a cable.
+#: Source and target physical IPU of a cable's direction.
 Direction = tuple[int, int]
 
 
 def link_chart(result: Comparison) -> Chart | None:
-    """Return a map of the links of a device with the routes and loads under each selection order that was compared.
+    """Return the map of link routes and loads under the compared selection orders.
 
     Args:
-        result: of runs.
+        result: comparison of runs.
 
     Returns:
-        The map of the first scenario, schedule and sync mode that ran in several orders and copies anything; None if
-        none did, and for devices of several pods.
+        The map of the first scenario, schedule and sync mode that ran in several orders and copies anything. None if
+        there is no such run, and for devices of several pods.
     """
     ran = [row for row in result.rows if row.result is not None]
     for _, rows in groupby(ran, key=lambda row: (row.source, row.schedule, row.sync)):
@@ -45,14 +45,14 @@ def link_chart(result: Comparison) -> Chart | None:
 
 
 def flows_of(run: Run) -> dict[Direction, Flow]:
-    """Return the share of a run in which each direction of a cable carries copies, weight updates left out.
+    """Return the share of time with copies by cable direction, without weight updates.
 
     Args:
-        run: of a device of one pod.
+        run: run on a device of at most one pod.
 
     Returns:
-        Flows by physical IPUs. A direction that carries outputs and gradients has their shares by bytes. A rung has two
-        groups of links, for the traffic of its own IPUs and for that on its way elsewhere: the busier one counts.
+        Flows by physical IPUs. If a direction carries outputs and gradients, its load is divided by bytes. A rung has
+        two groups of links, for the traffic of its own IPUs and for passing traffic: the busier group counts.
     """
     flat = run.timeline.contiguous()
     rows = flat.rows(SpanKind.LINK)
@@ -78,7 +78,7 @@ def flows_of(run: Run) -> dict[Direction, Flow]:
 
 
 def _bytes_by_pass(run: Run) -> dict[Direction, tuple[int, int]]:
-    """Return the bytes of outputs and of gradients of one micro-batch on each direction, over all replicas."""
+    """Return bytes of outputs and gradients of a micro-batch by direction, over every replica."""
     system, shape = run.job.system, run.job.plan.shape
     carried: dict[Direction, list[int]] = defaultdict(lambda: [0, 0])
     (report,) = [report for report in run.summary.selection_orders if report.used]

@@ -1,1 +1,1 @@
-"""Requests, runs and comparisons in plain Python, that show themselves in a notebook; ``import ipusim`` offers them."""
+"""Requests, runs and comparisons for notebooks; ``import ipusim`` offers them."""

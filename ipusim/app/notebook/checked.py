@@ -1,4 +1,4 @@
-"""Arguments of the public functions, held against what their signatures say: a wrong type is one message."""
+"""Type checks of public functions' arguments: a wrong type gives a single message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.base.errors import OptionError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: What values of a type are called.
+#: Words for values of a type.
 _WORDS: Final[dict[Any, str]] = {
     str: "a text",
     Path: "a path",
@@ -29,12 +29,12 @@ _WORDS: Final[dict[Any, str]] = {
     Mapping: "a mapping",
     Iterable: "values",
 }
-#: Characters of a path at most, and of a name in it, as file systems have them.
+#: Most characters of a path and of a name in it, as in file systems.
 _PATH, _NAME = 4095, 255
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that refuses values of other types than its parameters are annotated with.
+    """Return a function that refuses values of other types than annotated.
 
     Raises OptionError, which is a ValueError, naming the parameter.
     """
@@ -53,7 +53,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             parameter, hint = signature.parameters[name], hints().get(name, Any)
-            # A scenario in any form, which `placed` refuses in words of its own.
+            # `placed` checks scenarios, with better messages.
             if parameter.annotation == "RequestLike":
                 continue
             several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
@@ -66,7 +66,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of a type; numbers may be NumPy's, and a text is no list of texts."""
+    """Return whether a value has a type.
+
+    Numbers may be NumPy's. A text is no list of texts.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         if Path in inner and isinstance(value, str | Path):
@@ -90,12 +93,12 @@ def _is_number(value: Any) -> bool:
     return _is_whole(value) or isinstance(value, float | np.floating)
 
 
-#: What may be a number: NumPy's too, but no truth value, and none of more digits than anything has.
+#: Tests of numbers: NumPy's count, booleans and integers beyond the limit do not.
 _NUMBERS: Final[dict[Any, Callable[[Any], bool]]] = {int: _is_whole, float: _is_number}
 
 
 def _fits_many(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
-    """Return whether a list, or a mapping, holds what it should; other iterables are not gone through."""
+    """Return whether the items of a list or mapping have their types; other iterables are not consumed."""
     if origin is Mapping:
         return isinstance(value, Mapping) and all(
             _fits(key, inner[0]) and _fits(item, inner[1]) for key, item in value.items()

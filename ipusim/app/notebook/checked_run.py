@@ -1,4 +1,4 @@
-"""A run that tests hold against what its scenario expects, and against a pin."""
+"""Run in a test, with checks against its scenario's expectations and a pin."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ipusim.base.files import has_run_file, write_file
 
 
 class CheckedRun(Run):
-    """A Run of a scenario.
+    """Run of a scenario with checks for tests.
 
     Attributes:
-        scenario: its path.
+        scenario: path of the scenario.
     """
 
     def __init__(self, result: api.Run, scenario: Path, update: bool) -> None:
-        """Check ``result`` against the expectations and the pin of ``scenario``; ``update`` renews the pin instead."""
+        """Prepare checks of ``result`` for ``scenario``; ``update`` renews pins instead of comparing."""
         super().__init__(result)
         self.scenario = scenario
         self._update = update
 
     def check_expectations(self) -> None:
-        """Raise AssertionError with what is missed of all that the scenario expects.
+        """Raise AssertionError with the missed expectations of the scenario.
 
-        Raises RequestError for a figure that the run has not, and for a scenario that expects nothing.
+        Raises RequestError for a figure that the run lacks, and AssertionError for a scenario without expectations.
         """
         __tracebackhide__ = True
         options = self.request.options
@@ -44,10 +44,10 @@ class CheckedRun(Run):
             raise AssertionError("\n".join([f"{self.scenario} is not as expected", *missed]))
 
     def check_pin(self, path: Path | str | None = None) -> None:
-        """Raise AssertionError with the first thing in which the run differs from a pin, and its cause.
+        """Raise AssertionError with the run's first difference from a pin, and its causes.
 
-        ``path`` is relative to the scenario's folder, by default that of the pin beside it. With ``--ipusim-update``
-        the pin is written anew. Raises FileError for what is no pin of this scenario.
+        ``path`` is relative to the scenario's folder; the default is the pin beside the scenario. With
+        ``--ipusim-update`` the pin is written anew. Raises FileError for a file that is no pin of this scenario.
         """
         __tracebackhide__ = True
         file = pin_path(self.scenario) if path is None else self.scenario.parent / path
@@ -66,7 +66,7 @@ class CheckedRun(Run):
 
 
 def checked_run(scenario: Path, changes: Mapping[str, Any], *, update: bool = False) -> CheckedRun:
-    """Run a scenario with other values for some of its options, by their dotted names.
+    """Run a scenario with changed options, given by dotted name.
 
     Raises as :func:`ipusim.run` does.
     """

@@ -1,4 +1,4 @@
-"""Several runs compared side by side in a notebook."""
+"""Comparison of several runs in a notebook."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 class Comparison(Found):
-    """Times of several runs, and the best of them; a notebook shows a verdict and a table above the traces.
+    """Times of several runs, and the best of them; a notebook shows verdict, table and traces.
 
     Attributes:
-        rows: a row for each run, with its result or the reason for its refusal.
-        runs: the runs that were just simulated, by the options that differ between them: ``1f1b``, or with several
-            sync modes ``1f1b in lock-step``.
+        rows: result or refusal of every run.
+        runs: simulated runs, by the options that differ between them: ``1f1b``, or with several sync modes ``1f1b in
+            lock-step``.
 
     Example:
         >>> import ipusim
@@ -45,7 +45,7 @@ class Comparison(Found):
     """
 
     def __init__(self, rows: Sequence[study.Row]) -> None:
-        """Show ``rows``, at least one of which ran."""
+        """Show ``rows``; at least one ran."""
         self.rows = tuple(rows)
         self._result = Compared(self.rows)
         super().__init__(ComparisonResult(self._result))
@@ -53,59 +53,59 @@ class Comparison(Found):
         self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
 
     def verdict(self) -> str:
-        """Return sentences that name the best run, its advantage, and why a faster run is not the best."""
+        """Return sentences on the best run, its lead, and faster runs out of memory."""
         return "\n".join(verdict(self._result))
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each run, also for refused ones, which have no numbers; needs pandas.
+        """Return a row for every run, with missing figures for refused runs; needs pandas.
 
-        Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and
-        makespan_s of one execution without its weight update, execution_cycles with it, weight_update_period_s,
-        samples_per_s, difference to the first of its sync mode as a part of it (of time, or of throughput where that
-        decides), bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does
-        not fit`` or another answer; None where it is refused), best and on_front of its sync mode, mean_loss of the
-        last step and refusal.
+        Columns: name (the options that differ), source, schedule, sync, selection_order, makespan_cycles and makespan_s
+        of one execution without its weight update, execution_cycles with it, weight_update_period_s, samples_per_s,
+        difference (relative difference of time, or of throughput if it decides, to the first run of the sync mode),
+        bubble (idle / (IPUs x makespan)), utilisation, peak_bytes of the fullest IPU, fits (``fits``, ``does not fit``
+        or another answer; None for refused runs), best and on_front of its sync mode, mean_loss of the last step and
+        refusal.
         """
         return super().frame()
 
     @checked
     def figure(self, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT) -> Chart:
-        """Return the time of each run as a bar of its parts, above traces, as a matplotlib Figure for a slide.
+        """Return a slide as matplotlib Figure: bars of time parts for every run, above traces.
 
         Args:
-            title: by default the name that all runs have in common.
+            title: title of the slide; by default the shared name of the runs.
             traces: names of runs; by default the best, the first and others, as many as fit.
-            picture: its size, and its title where ``title`` is not given.
+            picture: size of the slide, and its title without ``title``.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for a size in which the slide cannot be read.
-            ProgramError: for the name of no run.
+            OptionError: for an unreadably small size.
+            ProgramError: for an unknown run.
             OutputError: for more traces than fit.
         """
         return comparison_chart(self._result, title, traces, picture)
 
     @checked
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
-        """Write the numbers and the figure as ``ipusim compare`` does, whole or not at all.
+        """Write the files of ``ipusim compare``, whole or not at all.
 
         Args:
-            folder: where to; or the one file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.
-            title, traces: as of :meth:`figure`.
+            folder: target folder; or a single file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.
+            title, traces: as in :meth:`figure`.
 
         Returns:
             The folder.
 
         Raises:
-            ProgramError: as :meth:`figure`.
-            OutputError: as that, and for a folder that cannot be written or that another run writes into.
+            ProgramError: as in :meth:`figure`.
+            OutputError: as in :meth:`figure`, and for a folder that cannot be written or is in use by another run.
         """
         return Found(ComparisonResult(self._result, title, traces)).save(folder)
 
     def __repr__(self) -> str:
-        """Return the names of the runs, refused ones marked."""
+        """Return the names of the runs, with refused runs marked."""
         named = zip(self._result.titles, self.rows, strict=True)
         words = [name if row.times else f"{name} (refused)" for name, row in named]
         return f"<{type(self).__name__} of {', '.join(words)}>"
@@ -122,26 +122,27 @@ def compare(
     losses: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Return a Comparison of requests, each run under each of ``schedules``, ``orders`` and sync modes ``syncs``.
+    """Return a Comparison of requests under every combination of ``schedules``, ``orders`` and ``syncs``.
 
     Args:
-        sources: what :func:`ipusim.run` takes, a run folder (its path, or what :func:`ipusim.load` returns),
-            or a list of these.
-        schedules: names of schedules; by default its own of each, and of one alone Graphcore's.
-        syncs: sync modes, ``lock_step`` and ``point_to_point``; by default its own of each.
-        orders: selection orders such as ``ZIGZAG``; by default its own of each.
-        changes: other values for options, as :func:`ipusim.run` takes them; a run folder takes none.
-        losses: whether the stages compute; else time alone is simulated.
-        progress: called in each run with how many time-steps are done, and of how many.
+        sources: requests as in :func:`ipusim.run`, run folders (paths, or results of :func:`ipusim.load`), or a list of
+            these.
+        schedules: names of schedules; by default each request's schedule, and Graphcore's schedules for a single
+            request.
+        syncs: sync modes, ``lock_step`` and ``point_to_point``; by default each request's mode.
+        orders: selection orders such as ``ZIGZAG``; by default each request's order.
+        changes: changed options, as in :func:`ipusim.run`; not for run folders.
+        losses: whether the stages compute; otherwise only time is simulated.
+        progress: callback in each run with the number of finished time-steps, and their total.
 
     Returns:
-        What the runs take, and which is best.
+        Times of the runs, and the best of them.
 
     Raises:
         OptionError: for changes that name an option twice, or beside a run folder.
-        ProgramError: for a schedule, order or mode that does not exist or stands there twice, and for an empty list.
-        FileError: for a folder that holds no run.
-        RequestError: for what is wrong with requests of which none can run; ScenarioError where these are files.
+        ProgramError: for an unknown or repeated schedule, order or mode, and for an empty list.
+        FileError: for a folder without a run.
+        RequestError: for mistakes in requests if none can run; ScenarioError for mistakes in files.
 
     Example:
         >>> import ipusim
@@ -161,7 +162,7 @@ def compare(
         )
     except RequestError as error:
         requests = [item for item, entry in zip(every, compared, strict=True) if isinstance(entry.what, Request)]
-        for item in requests:  # mistakes of a file are told with their place there
+        for item in requests:  # reports a file's mistakes with their positions
             with placed(item, changes) as request:
                 assemble(request)
         with placed(requests[0], changes):

@@ -1,4 +1,4 @@
-"""Why a run takes as long as it does, in a notebook."""
+"""Explanation of a run's time in a notebook."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Explanation(Found):
-    """Why a run takes as long as it does; a notebook shows the verdict above bars of idle time, and the tables.
+    """Explanation of a run's time; a notebook shows the verdict, bars of idle time, and tables.
 
     Attributes:
         result: idle intervals with their causes, the critical path, and the gain of changes.
-        words: the sentences of the verdict.
+        words: sentences of the verdict.
     """
 
     def __init__(self, explanation: study.Explanation) -> None:
@@ -35,7 +35,7 @@ class Explanation(Found):
         self.words = tuple(explanation.words())
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each IPU: its cycles by activity and by cause of waiting; needs pandas.
+        """Return a row for every IPU: cycles by activity and by cause of waiting; needs pandas.
 
         Returns:
             A DataFrame, in which the columns of cycles add up to the window of the explanation:
@@ -43,20 +43,20 @@ class Explanation(Found):
             - ipu: number of the logical IPU;
             - computes: cycles of arithmetic;
             - recomputation: cycles of a second forward pass;
-            - fill_and_drain, gaps_in_main, imbalance_of_stages: waits for passes of other IPUs, by their reason;
-            - passes_of_other_ipus: further waits for them;
-            - copies_and_sync, host, streaming_memory, collectives_and_weight_update, disturbances: cycles of each, with
-              the waits for it;
+            - fill_and_drain, gaps_in_main, imbalance_of_stages: waits for passes of other IPUs, by reason;
+            - passes_of_other_ipus: further waits for passes of other IPUs;
+            - copies_and_sync, host, streaming_memory, collectives_and_weight_update, disturbances: cycles of each
+              activity, and waits for it;
             - no_stage: cycles of an IPU without a stage.
         """
         return super().frame()
 
     @checked
     def idle(self) -> pd.DataFrame:
-        """Return a row for each idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
+        """Return a row for every idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
 
-        ``stage`` is the stage whose pass on another IPU is waited for, None for other causes. Raises OutputError for a
-        run of more spans than a table may have rows.
+        ``stage`` is the awaited stage on another IPU, None for other causes. Raises OutputError for a run of more spans
+        than a table may have rows.
         """
         stages, idle = self.result.timeline.info.stages, self.result.idle
         if self.result.timeline.repeats:
@@ -77,7 +77,7 @@ class Explanation(Found):
 
     @checked
     def figure(self, picture: Picture = DEFAULT) -> Chart:
-        """Return a bar for each IPU, of its arithmetic and the causes of all other time, as a matplotlib Figure.
+        """Return bars of arithmetic and idle causes by IPU, as a matplotlib Figure.
 
         Args:
             picture: title and size.
@@ -86,7 +86,7 @@ class Explanation(Found):
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for a size in which the chart cannot be read.
+            OptionError: for an unreadably small size.
         """
         return replace(self.result, picture=picture).charts()["idle_causes"]()
 
@@ -95,15 +95,15 @@ class Explanation(Found):
         """Return the trace of an execution with the critical path on it.
 
         Args:
-            execution: its number, from 0.
+            execution: number of the execution, from 0.
             picture: title and size.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for a size in which the trace cannot be read.
-            TimelineError: for an execution that the run has not.
+            OptionError: for an unreadably small size.
+            TimelineError: for an unknown execution.
         """
         shown = execution_window(self.result.timeline, execution)
         return trace_with_path(self.result.timeline, self.result.path.rows, shown, picture)

@@ -1,4 +1,4 @@
-"""A run folder that shows itself in a notebook."""
+"""Run folder with a display for notebooks."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from ipusim.base.files import has_run_file, open_run_file, read_arrays, read_run
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Most bytes of the losses of a run, and of a line of them; and of its weights or outputs, unpacked.
+#: Greatest size in bytes of losses, of a line of losses, and of unpacked weights or outputs.
 _MOST_LOSSES_BYTES: Final = 1 << 28
 _LONGEST_LINE: Final = 1 << 8
 _MOST_ARRAY_BYTES: Final = 1 << 30
 
 
 class RunFolder(Shown):
-    """The files of a run.
+    """Files of a run.
 
     Attributes:
-        stored: the run, as it was read.
-        folder: where it lies.
-        summary: what ``summary.json`` says.
+        stored: the stored run.
+        folder: path of the folder.
+        summary: content of ``summary.json``.
 
     Raises:
-        FileError: for what is no run folder, and for a file in it that is not what it should be.
+        FileError: for a folder without a run, and for malformed files.
 
     Example:
         >>> import ipusim, tempfile
@@ -62,24 +62,24 @@ class RunFolder(Shown):
 
     @checked
     def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
-        """Say why the run takes as long as it does, as :meth:`ipusim.Run.explain` does.
+        """Explain the run's time like :meth:`ipusim.Run.explain`.
 
-        What changes would give is known where the folder holds the run's scenario.
+        Gains of changes are known if the folder holds the run's scenario.
 
         Args:
-            execution: its number, from 0; by default the whole run.
-            trust: whether Python that the scenario names runs, and files are read that lie outside of the folder.
+            execution: number of the execution, from 0; by default the whole run.
+            trust: whether to run Python named in the scenario, and read files outside the folder.
 
         Returns:
             The explanation, which a notebook shows.
 
         Raises:
-            TimelineError: for an execution that the run has not.
+            TimelineError: for an unknown execution.
         """
         return Explanation(explain(self.timeline, job_behind(self.folder, trust=trust), execution))
 
     def losses(self) -> pd.DataFrame:
-        """Return the losses as :meth:`ipusim.Run.losses` does; raises FileError for a file that does not hold them."""
+        """Return the losses like :meth:`ipusim.Run.losses`; raises FileError for a malformed file."""
         try:
             if max(map(len, self._losses.splitlines()), default=0) > _LONGEST_LINE:
                 raise FileError(f"a line of more than {_LONGEST_LINE} bytes")
@@ -94,18 +94,18 @@ class RunFolder(Shown):
 
 @checked
 def load(folder: Path | str) -> RunFolder:
-    """Return the run that ``ipusim run`` or :meth:`ipusim.Run.save` has written into ``folder``.
+    """Return the run in ``folder``, written by ``ipusim run`` or :meth:`ipusim.Run.save`.
 
     Args:
-        folder: where the files of the run lie.
+        folder: folder with the files of the run.
 
     Returns:
         The run, with its Timeline, numbers, losses, weights and outputs.
 
     Raises:
-        FileError: for what is no run folder, and for a file that is not what it should be.
+        FileError: for a folder without a run, and for malformed files.
         TimelineError: for a damaged Timeline.
-        OSError: for what cannot be read.
+        OSError: for unreadable files.
 
     Example:
         >>> import ipusim, tempfile

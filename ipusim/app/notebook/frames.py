@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def frame(columns: Columns) -> pd.DataFrame:
-    """Return columns as a frame: names as categories, numbers that some rows have not as nullable ones.
+    """Return columns as a DataFrame: names as categories, partial numbers as nullable integers.
 
     Raises MissingPackageError without pandas.
     """
@@ -26,9 +26,9 @@ def frame(columns: Columns) -> pd.DataFrame:
 
 
 def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row for each IPU with a stage: its peak, the cycle of the peak, and the bytes of each holder then.
+    """Return a row for every IPU with a stage: peak, its cycle, and bytes by holder.
 
-    ``memory`` is that of ``summary.json``, whose names the columns have. Raises MissingPackageError without pandas.
+    ``memory`` is the part of ``summary.json``; columns keep its names. Raises MissingPackageError without pandas.
     """
     rows = [
         {
@@ -42,14 +42,14 @@ def memory_frame(memory: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def losses_frame(content: bytes) -> pd.DataFrame:
-    """Return ``losses.csv`` as a frame, every loss to the last bit; raises MissingPackageError without pandas."""
+    """Return ``losses.csv`` as a DataFrame with exact losses; raises MissingPackageError without pandas."""
     header, *rows = csv.reader(io.StringIO(content.decode()))
     types = {name: float if name.startswith("loss") else int for name in header}
     return _pandas().DataFrame(rows, columns=header).astype(types)
 
 
 def rows_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return rows as a frame, in which what is None is missing; raises MissingPackageError without pandas."""
+    """Return rows as a DataFrame; None becomes missing; raises MissingPackageError without pandas."""
     return _pandas().DataFrame(rows).convert_dtypes()
 
 

@@ -1,4 +1,4 @@
-"""Tables, sentences and pictures as HTML for the output of a notebook's cell."""
+"""Tables, sentences and pictures as HTML for notebook cells."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.base.units import format_figure, format_seconds
 
 
 def verdict(times: analysis.RunTimes) -> str:
-    """Return a run in one line: time per weight update (of inference: per execution), throughput and bubble."""
+    """Return a run in a line: time per weight update (inference: per execution), throughput, bubble."""
     rates, what = times.throughput, "weight update" if times.training else "execution"
     return (
         f"{format_seconds(rates.weight_update_period_s)} per {what}, "
@@ -22,7 +22,7 @@ def verdict(times: analysis.RunTimes) -> str:
 
 
 def table(shown: Table) -> str:
-    """Return a table; columns of numbers are flush right, and a header without text is left out."""
+    """Return a table; number columns are flush right, empty headers are left out."""
     sides = ["right" if shown.has_numbers(column) else "left" for column in range(len(shown.header))]
     head = f"<thead>{_row('th', shown.header, sides)}</thead>" if any(shown.header) else ""
     rows = "".join(_row("td", row, sides) for row in shown.rows)
@@ -39,16 +39,16 @@ def _row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return a sentence as a paragraph; nothing for an empty one."""
+    """Return a sentence as paragraph; empty for an empty sentence."""
     return f"<p>{escape(text)}</p>" if text else ""
 
 
 def picture(png: bytes, text: str) -> str:
-    """Return a PNG within the page; ``text`` says what it shows to those who cannot see it."""
+    """Return an inlined PNG; ``text`` is its alternative text."""
     return f'<img alt="{escape(text)}" style="max-width: 100%" src="data:image/png;base64,{b64encode(png).decode()}">'
 
 
 def shown(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
-    """Return sentences and tables above a picture that ``text`` describes."""
+    """Return sentences and tables above a picture with alternative text ``text``."""
     drawn = [paragraph(part) if isinstance(part, str) else table(part) for part in parts]
     return f"<div>{''.join(drawn)}{'' if png is None else picture(png, text)}</div>"

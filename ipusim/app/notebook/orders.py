@@ -1,4 +1,4 @@
-"""An Order as a grid on the screen."""
+"""Orders printed as grids."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from ipusim.base.errors import OptionError
 
 @checked
 def show(order: pipelines.Order, sync: str = "lock_step") -> None:
-    """Print an Order as a grid: time-steps down, IPUs across; ``F1.3`` is the forward pass of stage 1 on micro-batch 3.
+    """Print an Order as a grid: time-steps down, IPUs across.
+
+    ``F1.3`` is the forward pass of stage 1 on micro-batch 3.
 
     Args:
         order: passes of each IPU.
-        sync: sync mode in which the IPUs wait for each other, ``lock_step`` or ``point_to_point``.
+        sync: sync mode of the IPUs, ``lock_step`` or ``point_to_point``.
 
     Raises:
-        OptionError: for another sync mode.
-        PlanError: for an Order that breaks a rule, with the grid and the wrong passes marked in it.
+        OptionError: for an unknown sync mode.
+        PlanError: for an Order that breaks a rule, with the grid and its wrong passes marked.
 
     Example:
         >>> from ipusim import Order, Shape, show

@@ -1,4 +1,4 @@
-"""Run folders as one HTML page, from Python."""
+"""Run folders as a single HTML page, from Python."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ipusim.app.page.page import write_page
 
 @checked
 def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = None, *, play: bool = False) -> Path:
-    """Write one page of the runs in these folders, by default into the first; return where it lies.
+    """Write a page of runs, by default into their first folder.
 
     Args:
-        folders: run folders, as ``ipusim run`` and :meth:`ipusim.Run.save` write them; one, or a list.
-        out: the file of the page; by default ``report.html`` in the first folder.
+        folders: run folders, as written by ``ipusim run`` and :meth:`ipusim.Run.save`; one, or a list.
+        out: file of the page; by default ``report.html`` in the first folder.
         play: whether the page plays the first execution of one run, or of two on one clock.
 
     Returns:
         The file of the page.
 
     Raises:
-        FileError: for what is no run folder.
+        FileError: for a folder without a run.
         TimelineError: for a damaged Timeline.
         OptionError: for more than two runs to play.
-        OutputError: for a page that cannot be written, and for an execution that cannot be played.
+        OutputError: for an unwritable page, and for an execution that cannot be played.
 
     Example:
         >>> import ipusim, tempfile

@@ -1,4 +1,4 @@
-"""The argument of a notebook function as a Request: a Request, a Job, options by a scenario's keys, or a path."""
+"""Requests from arguments of notebook functions: Request, Job, options, or path."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from ipusim.app.scenario.load import placed_request
 from ipusim.app.study.trial import changed
 from ipusim.base.errors import OptionError
 
-#: Anything that a Request can be made from: itself, its Job, options, or the path of a scenario.
+#: Sources of a Request: a Request, a Job, options, or the path of a scenario.
 RequestLike = Request | Job | Mapping[str, Any] | Path | str
-#: Values of options by dotted names, or as nested mappings; None unsets an option.
+#: Changed options by dotted names, or as nested mappings; None unsets an option.
 Changes = Mapping[str, Any] | None
 
 
 def request(
     options: Mapping[str, Any] | None = None, /, *, description: str = "", folder: Path | str = ".", **keys: Any
 ) -> Request:
-    """Return the Request of ``options``, which have a scenario's keys, or of those keys one by one.
+    """Return the Request of options with a scenario's keys.
 
-    ``request({"system": {"name": "free"}, ...})`` is ``request(system={"name": "free"}, ...)``. Sequences may be
-    tuples or arrays, and numbers NumPy's.
+    ``request({"system": {"name": "free"}, ...})`` is ``request(system={"name": "free"}, ...)``. Sequences may be tuples
+    or arrays, and numbers NumPy's.
 
     Args:
-        options: the options by a scenario's keys, such as ``system`` and ``pipeline``.
-        description: a sentence that results show.
-        folder: names of files in the options are relative to it.
-        keys: further options, none of them among ``options``.
+        options: options by a scenario's keys, such as ``system`` and ``pipeline``.
+        description: sentence shown by results.
+        folder: base folder of file names in the options.
+        keys: further options, absent from ``options``.
 
     Returns:
-        The Request, which :func:`ipusim.run` takes.
+        The Request, an argument of :func:`ipusim.run`.
 
     Raises:
-        RequestError: with every problem of keys and values; those that only show when a program is laid out are
+        RequestError: with every problem of keys and values. Problems that only appear when a program is laid out are
             raised by :func:`ipusim.run`.
 
     Example:
@@ -57,10 +57,10 @@ def request(
 
 @contextmanager
 def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
-    """Yield the Request of a notebook function's argument; errors from a scenario file have positions in it.
+    """Yield the Request of a notebook function's argument, with file positions in errors.
 
-    Raises ScenarioError and ScenarioMemoryError for a file, in place of the RequestError and RequestMemoryError of the
-    block; RequestError for an argument of another type; OptionError for changes that name an option twice.
+    Raises ScenarioError and ScenarioMemoryError for a file, in place of the block's RequestError and
+    RequestMemoryError; RequestError for an argument of another type; OptionError for changes that name an option twice.
     """
     values = _by_dotted_name(changes or {})
     if isinstance(source, str | Path):
@@ -76,7 +76,7 @@ def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
 
 
 def _by_dotted_name(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes, which may be nested mappings, as one mapping of plain values by dotted names."""
+    """Flatten changes, possibly nested mappings, into plain values by dotted names."""
     values: dict[str, Any] = {}
     left = [*reversed(runs.plain(changes).items())]
     while left:

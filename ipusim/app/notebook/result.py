@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Found:
-    """A result that shows itself in a notebook."""
+    """Result with a display for notebooks."""
 
     def __init__(self, found: Result) -> None:
         """Show ``found``."""
@@ -31,16 +31,18 @@ class Found:
 
     @checked
     def save(self, folder: Path | str) -> Path:
-        """Write the files that the command of the same name writes, whole or not at all.
+        """Write the files of the command of the same name.
+
+        Files are written together or not at all.
 
         Args:
-            folder: where to; or the one file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.
+            folder: target folder; or a single file to write, .json, .csv, .md, .parquet, .png, .svg or .pdf.
 
         Returns:
             The folder, or the file.
 
         Raises:
-            OutputError: for a folder that cannot be written or that another run writes into.
+            OutputError: for a folder that cannot be written or is in use by another run.
             MissingPackageError: for Parquet without pyarrow.
         """
         place, names = place_of(Path(folder), type(self._found))

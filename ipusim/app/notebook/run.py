@@ -1,4 +1,4 @@
-"""A run in a notebook: from a request to pictures and tables."""
+"""Runs in a notebook: from a request to pictures and tables."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from ipusim.base.errors import OutputError
 
 
 class Run(Shown):
-    """A run that has just ended.
+    """Run that has just ended.
 
     Attributes:
-        result: the Job that ran, and everything that came of it.
+        result: Job of the run, and its results.
 
     Example:
         >>> import ipusim
@@ -49,12 +49,12 @@ class Run(Shown):
 
     @property
     def request(self) -> Request:
-        """The Request of this run; ``run.request.replace({"pipeline.schedule": "interleaved"})`` returns a variant."""
+        """Request of this run; ``run.request.replace({"pipeline.schedule": "interleaved"})`` returns a variant."""
         return self.result.job.request
 
     @property
     def summary(self) -> Summary:
-        """Every number about the run; ``summary.to_dict()`` is what ``summary.json`` says."""
+        """Figures of the run; ``summary.to_dict()`` is the content of ``summary.json``."""
         return self.result.summary
 
     @checked
@@ -66,18 +66,18 @@ class Run(Shown):
         end: int | None = None,
         picture: Picture = DEFAULT,
     ) -> Chart:
-        """Return the memory of each IPU over time as a matplotlib Figure, of the part that :meth:`figure` shows.
+        """Return the memory of IPUs over time as a matplotlib Figure.
 
         Args:
-            phase, execution, start, end, picture: as of :meth:`figure`.
+            phase, execution, start, end, picture: as in :meth:`figure`.
 
         Returns:
             The Figure, which a notebook shows; sizes are in bytes with their units.
 
         Raises:
-            OptionError: as :meth:`figure`.
-            OutputError: as :meth:`figure`, and where the stages do not say what they hold.
-            TimelineError: as :meth:`figure`.
+            OptionError: as in :meth:`figure`.
+            OutputError: as in :meth:`figure`, and for unknown memory of the stages.
+            TimelineError: as in :meth:`figure`.
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
@@ -86,16 +86,16 @@ class Run(Shown):
 
     @checked
     def explain(self, execution: int | None = None) -> Explanation:
-        """Say why the run, or one execution, takes as long as it does: idle causes, critical path, what would help.
+        """Explain the time of the run or an execution: idle causes, critical path, useful changes.
 
         Args:
-            execution: its number, from 0; by default the whole run.
+            execution: number of the execution, from 0; by default the whole run.
 
         Returns:
             The explanation, which a notebook shows.
 
         Raises:
-            TimelineError: for an execution that the run has not.
+            TimelineError: for an unknown execution.
         """
         return Explanation(explain(self.timeline, self.result.job, execution))
 
@@ -107,13 +107,13 @@ class Run(Shown):
         """Write every file of a run folder, whole or not at all.
 
         Args:
-            folder: where to.
+            folder: target folder.
 
         Returns:
-            The folder, which :func:`ipusim.load` reads.
+            The folder, an argument of :func:`ipusim.load`.
 
         Raises:
-            OutputError: for a folder that cannot be written, or that another run writes into.
+            OutputError: for a folder that cannot be written, or is in use by another run.
         """
         names, outdated = names_of(self.result.job)
         with ResultsFolder(Path(folder), names, outdated=outdated) as results:
@@ -129,25 +129,25 @@ def run(
     progress: Progress | None = None,
     hooks: Sequence[runs.Hook] = (),
 ) -> Run:
-    """Return the Run of a Request or Job, of options by a scenario's own keys, or of the scenario at a path.
+    """Return the Run of a Request, a Job, options, or a scenario file.
 
-    What the request's own Python functions raise is passed on.
+    Exceptions of the request's Python functions are passed on.
 
     Args:
-        source: what to run.
-        changes: other values for options, by dotted names or as nested mappings, which keep the keys that they do not
-            name: ``{"pipeline.repeat_count": 2}`` is ``{"pipeline": {"repeat_count": 2}}``; None unsets an option.
-        progress: called with how many time-steps are done, and of how many.
-        hooks: called at the beginning of each execution and at the end of the run, with the session.
+        source: Request, Job, options or path to run.
+        changes: changed options, by dotted names or as nested mappings; keys that a mapping does not name stay:
+            ``{"pipeline.repeat_count": 2}`` is ``{"pipeline": {"repeat_count": 2}}``. None unsets an option.
+        progress: callback with the number of finished time-steps, and their total.
+        hooks: callbacks at the beginning of each execution and at the end of the run, with the session.
 
     Returns:
-        The run: its Timeline, its summary, its losses and weights.
+        The run with Timeline, summary, losses and weights.
 
     Raises:
         OptionError: for changes that name an option twice.
         RequestError: with every problem of a Request or of options.
-        ScenarioError: with those of a file, each with its line and column.
-        PlanError: for a Plan that breaks a rule, as one of a user's own schedule can.
+        ScenarioError: with every problem of a file, with line and column.
+        PlanError: for a Plan that breaks a rule, possible with a user's schedule.
         MissingTensorError, DeadlockError: as :func:`ipusim.api.execute` raises them.
 
     Example:

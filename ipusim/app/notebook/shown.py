@@ -1,4 +1,4 @@
-"""What a run shows of itself in a notebook, whether it has just run or lies in a folder."""
+"""Notebook display of a run, either just ended or stored in a folder."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from ipusim.app.study.result import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The losses of a run that has none, as CSV.
+#: Losses of a run without any, as CSV.
 _NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
 
 
 @dataclass(frozen=True, eq=False)
 class RunShown(Result):
-    """A run for a notebook.
+    """Run for a notebook.
 
     Attributes:
-        timeline: what happened.
-        times: every number that the Timeline tells.
-        said: the data of ``summary.json``.
+        timeline: Timeline of the run.
+        times: figures derived from the Timeline.
+        said: data of ``summary.json``.
     """
 
     timeline: Timeline
@@ -46,7 +46,7 @@ class RunShown(Result):
     names = ("summary.json", "trace.png")
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the verdict, the main numbers, and what does not fit or is not known."""
+        """Yield verdict, main figures, a missing or unknown fit, and notes."""
         memory = self.said["memory"]
         yield self.said["description"]
         yield f"{html.verdict(self.times)}."
@@ -60,7 +60,7 @@ class RunShown(Result):
         return self.said
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each figure."""
+        """Return a row for every figure."""
         return figure_rows(self.said)
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
@@ -69,19 +69,19 @@ class RunShown(Result):
 
 
 class Shown(Found):
-    """A run with its trace, tables and figures; a notebook shows it as a summary above the trace of an execution.
+    """Run with trace, tables and figures; a notebook shows a summary above the trace.
 
     Attributes:
-        timeline: what happened, as integer columns.
-        times: every number that the Timeline tells.
-        weights: final parameters by name, such as ``dense/W``; none where only time is simulated.
-        outputs: what else than losses reached the host, by name.
+        timeline: Timeline of the run, as integer columns.
+        times: figures derived from the Timeline.
+        weights: final parameters by name, such as ``dense/W``; empty without arithmetic.
+        outputs: host outputs other than losses, by name.
     """
 
     def __init__(
         self, timeline: Timeline, times: analysis.RunTimes, said: dict[str, Any], losses: bytes | None
     ) -> None:
-        """Take a Timeline, its times, what ``summary.json`` says, and the losses as CSV, if there are any."""
+        """Show a Timeline with its times, ``summary.json`` data, and losses as CSV, if any."""
         self.timeline = timeline
         self.times = times
         self.weights: dict[str, npt.NDArray[Any]] = {}
@@ -99,11 +99,11 @@ class Shown(Found):
         end: int | None = None,
         picture: Picture = DEFAULT,
     ) -> Chart:
-        """Return the execution trace as a matplotlib Figure: of an execution, of a phase of it, or between two cycles.
+        """Return the trace of an execution, a phase, or an interval, as a matplotlib Figure.
 
         Args:
             phase: ramp-up, main, ramp-down or weight-update; by default the whole execution.
-            execution: its number, from 0; by default that, and of a run that loses an IPU what is around the loss.
+            execution: number of the execution, from 0. The default is 0, or the first loss in a run that loses an IPU.
             start, end: cycles of the tile clock from the beginning of the run, in place of a phase.
             picture: title and size, such as ``ipusim.Picture(title="Ramps", size="6x3in")``.
 
@@ -111,30 +111,30 @@ class Shown(Found):
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for a size in which the picture cannot be read.
-            OutputError: for a phase that the execution has not, for cycles outside the run, and for both.
-            TimelineError: for an execution that the run has not.
+            OptionError: for an unreadably small size.
+            OutputError: for a phase that the execution lacks, for cycles outside the run, and for both.
+            TimelineError: for an unknown execution.
         """
         return trace_chart(self.timeline, part_window(self.timeline, start, end, phase, execution), picture)
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each figure of the run; needs pandas.
+        """Return a row for every figure of the run; needs pandas.
 
         Returns:
             A DataFrame:
 
             - figure: name, as in ``expect`` of a scenario;
             - value: number or text;
-            - unit: unit of the value, empty where it has none.
+            - unit: unit of the value, empty without a unit.
         """
         return super().frame()
 
     @checked
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
-        """Return a row for each span, with names of kinds, tracks, stages and links; needs pandas.
+        """Return a row for every span, with names of kinds, tracks, stages and links; needs pandas.
 
         Args:
-            start, end: cycles of the tile clock, of the spans between which alone rows are; by default of all.
+            start, end: cycles of the tile clock that enclose the returned spans; by default every span.
 
         Returns:
             A DataFrame, in which a value that a kind of span lacks is missing:
@@ -142,21 +142,21 @@ class Shown(Found):
             - kind: such as ``forward``, ``exchange`` or ``weight update``;
             - track: row of the trace, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``;
             - ipu: logical IPU, missing for spans of several IPUs or of none;
-            - replica, stage, micro_batch, time_step, execution: number of each, of the stage its name;
+            - replica, stage, micro_batch, time_step, execution: number of each, but the name of the stage;
             - start_cycle, end_cycle, cycles: first cycle, end, and duration in cycles of the tile clock;
             - start_s, end_s: start and end in seconds;
             - link: direction of an IPU-Link;
             - bytes: bytes that the span copies;
-            - cause: row of the span that released this one.
+            - cause: row of the releasing span.
 
         Raises:
-            OutputError: for more spans than a table may have rows; ``start`` and ``end`` make them fewer.
+            OutputError: for more spans than a table may have rows; ``start`` and ``end`` reduce their number.
             MissingPackageError: without pandas.
         """
         return frame(span_columns(self.timeline, start, end))
 
     def ipus(self) -> pd.DataFrame:
-        """Return a row for each IPU, with its cycles in the pipeline of an execution by activity; needs pandas.
+        """Return a row for every IPU: cycles by activity in an execution's pipeline; needs pandas.
 
         Returns:
             A DataFrame:
@@ -170,36 +170,36 @@ class Shown(Found):
         return frame(ipu_columns(self.times))
 
     def memory(self) -> pd.DataFrame:
-        """Return a row for each IPU that holds a stage, with its peak and the holders of the peak; needs pandas.
+        """Return a row for every IPU with a stage: memory peak by holder; needs pandas.
 
-        Stages known by their cycles alone hold 0 bytes.
+        Stages known only by their cycles hold 0 bytes.
 
         Returns:
             A DataFrame:
 
             - ipu: number of the logical IPU;
-            - peak_bytes, peak_cycle, peak_pass: most bytes that the IPU holds, first cycle of that peak, and the pass
-              that then runs;
-            - excess_bytes: bytes above its memory;
+            - peak_bytes, peak_cycle, peak_pass: greatest memory of the IPU, its first cycle, and the pass running in
+              it;
+            - excess_bytes: bytes above the IPU's memory;
             - resident_bytes: bytes held over the whole run;
             - remote_bytes: bytes in Streaming Memory;
-            - fifo_held_bytes: bytes of FIFOs that are in use at the peak;
+            - fifo_held_bytes: bytes of FIFOs in use at the peak;
             - sram_bytes: memory of an IPU, missing on a machine without a limit;
             - HOLDER_bytes: bytes of each holder at the peak, such as parameters_bytes and live_tensors_bytes.
         """
         return memory_frame(self._said["memory"])
 
     def memory_over_time(self) -> pd.DataFrame:
-        """Return the memory of IPUs over the whole run, a row for each change of an IPU; needs pandas.
+        """Return the memory of IPUs over the run, a row for every change; needs pandas.
 
         Returns:
-            A DataFrame, without rows for stages known by their cycles alone; a row holds until the next of its IPU:
+            A DataFrame, without rows for stages known only by their cycles; a row holds until the next row of its IPU:
 
             - ipu: number of the logical IPU;
             - cycle, s: time of the change, in cycles of the tile clock and in seconds;
             - allocated_bytes: resident_bytes + live_bytes;
             - resident_bytes: bytes held over the whole run, buffers of FIFOs included;
-            - live_bytes: bytes of the pass that runs;
+            - live_bytes: bytes of the running pass;
             - fifo_bytes: bytes in use in the buffers of FIFOs.
         """
         return frame(memory_columns(self._curves(), self.timeline.info.clock_hz))
@@ -211,16 +211,16 @@ class Shown(Found):
             A DataFrame, without rows for a run of time alone:
 
             - step, execution: number of the step, and of the execution in it;
-            - micro_batch and loss; of an outfeed that accumulates, micro_batches and loss_sum: a number of
-              micro-batches and the sum of their losses;
-            - replica: number of the replica, where there are several.
+            - micro_batch and loss; with an accumulating outfeed, micro_batches and loss_sum: a number of micro-batches
+              and the sum of their losses;
+            - replica: number of the replica, if several.
         """
         return losses_frame(self._losses)
 
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
-        """Return the memory curve of each IPU; none where the stages do not say what they hold."""
+        """Return the memory curve of every IPU; empty if memory is unknown."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        """Name the run and its main numbers."""
+        """Return the run's name and main figures."""
         return f"<{type(self).__name__} of {self.times.name}: {html.verdict(self.times)}>"

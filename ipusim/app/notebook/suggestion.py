@@ -1,4 +1,4 @@
-"""The best plan for a request, in a notebook."""
+"""Best plan for a request in a notebook."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 
 class Suggestion(Found):
-    """The best plan of a search, or why there is none; a notebook shows it above the next best plans.
+    """Best plan of a search, or the reason for its absence.
+
+    A notebook shows the plan above further plans.
 
     Attributes:
-        result: the result of the search: the suggested plan, the other candidates, and the plan of the scenario.
+        result: result of the search: suggested plan, other candidates, and the scenario's plan.
 
     Example:
         >>> import ipusim
@@ -45,50 +47,50 @@ class Suggestion(Found):
 
     @property
     def outcome(self) -> str:
-        """``plan``, ``none fits`` where that is proven, or ``none found`` where the search ended without a result."""
+        """Result of the search: ``plan``, ``none fits`` (proven), or ``none found`` (not proven)."""
         return self.result.outcome.value
 
     @property
     def why_none(self) -> str:
-        """Why there is no plan; empty where there is one."""
+        """Reason for a missing plan; empty with a plan."""
         return self.result.why_none
 
     @property
     def gap(self) -> float:
-        """Upper bound of the share by which another plan could be faster; 0 for a plan that is proven the best."""
+        """Upper bound of the share by which another plan could be faster; 0 for a proven optimum."""
         return self.result.gap
 
     @property
     def request(self) -> Request:
-        """The original request with the suggested plan, ready for :func:`ipusim.run`.
+        """Original request with the suggested plan, ready for :func:`ipusim.run`.
 
-        Raises IpusimError where there is no plan.
+        Raises IpusimError without a plan.
         """
         return self.result.request
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The plan's options by dotted names, None for options to unset; empty where the request's own plan is best."""
+        """Options of the plan by dotted name, None to unset; empty if the request's plan is best."""
         return self.result.changes
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for the best plan, for good ones of other kinds, and for the given one; needs pandas.
+        """Return rows for the best, further and given plans; needs pandas.
 
         Returns:
-            A DataFrame, without rows where there is no plan:
+            A DataFrame, without rows if there is no plan:
 
             - plan: ``best``, ``other`` or ``given``;
             - schedule, sync, stages, ipus, replicas, gradient_accumulation_count, micro_batch_size, recompute: options
               of the plan;
-            - peak_bytes, sram_bytes: most bytes that an IPU holds, and its memory;
-            - fits: answer to whether every IPU holds what it needs;
-            - weight_update_period_s: seconds from one weight update to the next;
+            - peak_bytes, sram_bytes: memory peak of the fullest IPU, and memory of an IPU;
+            - fits: whether every IPU fits;
+            - weight_update_period_s: seconds between weight updates;
             - times_best: weight_update_period_s over that of the suggested plan.
         """
         return super().frame()
 
     def __repr__(self) -> str:
-        """Return the plan in a sentence, or why there is none."""
+        """Return the plan in a sentence, or the reason for its absence."""
         return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.result.job)}>"
 
 
@@ -101,21 +103,23 @@ def suggest(
     seconds: float | None = study.SECONDS,
     **limits: int | str | Sequence[int] | Sequence[str],
 ) -> Suggestion:
-    """Return the best legal plan for a request; its ``outcome`` may also be that none fits, or that none was found.
+    """Return the best legal plan for a request.
+
+    ``outcome`` tells whether a plan was found, no plan fits, or the search ended without a result.
 
     Args:
-        source: what :func:`ipusim.run` takes.
-        changes: other values for options, as :func:`ipusim.run` takes them.
-        simulations: how many plans are simulated at most; 200 by default.
-        seconds: how long the search may take, 60 by default; None for as long as a proof takes.
-        limits: the options of ``ipusim suggest`` by their names, such as ``schedules=["grouped"]`` or ``replicas=1``.
+        source: request as in :func:`ipusim.run`.
+        changes: changed options, as in :func:`ipusim.run`.
+        simulations: most plans to simulate; 200 by default.
+        seconds: time limit of the search, 60 by default; None to search until proof.
+        limits: options of ``ipusim suggest`` by name, such as ``schedules=["grouped"]`` or ``replicas=1``.
 
     Returns:
-        The plan, or why there is none.
+        The plan, or the reason for its absence.
 
     Raises:
-        OptionError: for unknown limits, or that leave nothing.
-        RequestError: for what is wrong with a request; ScenarioError where that is a file.
+        OptionError: for unknown limits, and for limits without any plan.
+        RequestError: for an invalid request; ScenarioError for an invalid file.
 
     Example:
         >>> import ipusim

@@ -1,4 +1,4 @@
-"""The runs of a request at every point of varied options, as a table and a chart in a notebook."""
+"""Sweeps over varied options as table and chart in a notebook."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 
 class Sweep(Found):
-    """The results of a sweep; a notebook shows the best point, the rows and a chart of the measure.
+    """Results of a sweep.
+
+    A notebook shows the best point, the rows and a chart of the measure.
 
     Args:
-        result: the sweep, with every point that ran.
+        result: sweep with its finished points.
 
     Attributes:
-        points: the values of each point by the paths of their options.
-        outcomes: the outcome of each point: its numbers, or the message of its error.
-        measure: the name of the measure that ranks points and is drawn.
-        ceilings: of a sweep of gradient_accumulation_count, the limit of the throughput for large counts, for each
-            combination of the other options.
+        points: values of each point by option path.
+        outcomes: outcome of each point: figures, or the message of its error.
+        measure: name of the measure that ranks and draws points.
+        ceilings: limits of the throughput for large gradient_accumulation_count, by combination of the other options;
+            empty unless this count varies.
 
     Example:
         >>> import ipusim
@@ -57,30 +59,30 @@ class Sweep(Found):
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The values of the best point that fits in memory; None if no point fits, and for points of two sync modes."""
+        """Values of the best fitting point; None without a fitting point, and with two sync modes."""
         found = [*self.bests.values()]
         return found[0] if len(report.modes_of(self._result)) == len(found) == 1 else None
 
     @property
     def bests(self) -> dict[str, dict[str, Any]]:
-        """The values of the best point of each sync mode, by mode; points of two modes are not compared."""
+        """Values of the best point by sync mode; points of different modes are not compared."""
         ranked = {mode: report.best_of(self._result, self._measure, mode) for mode in report.modes_of(self._result)}
         return {mode.value: self._result.changes(best[0][0]) for mode, best in ranked.items() if best}
 
     def frame(self) -> pd.DataFrame:
-        """Return a row for each point, with the columns of ``sweep.csv``; needs pandas.
+        """Return a row for every point, with the columns of ``sweep.csv``; needs pandas.
 
         Returns:
             A DataFrame, in which values of a refused point are missing:
 
             - a column for each varied option, under its dotted name;
-            - sync: sync mode, where points have several;
+            - sync: sync mode, if points have several;
             - makespan_cycles, makespan_s: duration of an execution without its weight update;
-            - weight_update_period_s: seconds from one weight update to the next;
+            - weight_update_period_s: seconds between weight updates;
             - samples_per_s: throughput of the whole run;
             - bubble, utilisation: shares of the IPUs' time, 1 together;
-            - peak_bytes: most memory that an IPU holds;
-            - fits: answer to whether every IPU holds what it needs, such as ``fits`` and ``does not fit``;
+            - peak_bytes: memory peak of the fullest IPU;
+            - fits: whether every IPU fits, such as ``fits`` and ``does not fit``;
             - loss, accuracy: mean loss of the last step, and accuracy on held-out samples, with ``losses``;
             - message: reason of a refusal.
         """
@@ -91,20 +93,20 @@ class Sweep(Found):
         """Return the chart of a measure as a matplotlib Figure.
 
         Args:
-            measure: its name, such as ``bubble``; by default this sweep's.
+            measure: name of the measure, such as ``bubble``; by default this sweep's.
             picture: title and size.
 
         Returns:
             The Figure, which a notebook shows.
 
         Raises:
-            OptionError: for an unknown measure, and for a size in which the chart cannot be read.
+            OptionError: for an unknown measure, and for an unreadably small size.
         """
         chosen = self._measure if measure is None else measure_of(measure, losses=True)
         return report.chart_of(self._result, self.ceilings, chosen, picture)
 
     def __repr__(self) -> str:
-        """Name what was varied."""
+        """Return the number of points and the varied options."""
         varied = ", ".join(axis.path for axis in self._result.axes)
         return f"<{type(self).__name__} of {len(self.points)} points of {varied}>"
 
@@ -123,29 +125,29 @@ def sweep(
     address: str | None = None,
     progress: Progress | None = None,
 ) -> Sweep:
-    """Return the results of a request at every point of varied options, for time alone unless ``losses`` is set.
+    """Return the results of a request at every point of varied options.
 
-    A point that does not run is a row with its message.
+    Only time is simulated unless ``losses`` is set. A failing point is a row with its message.
 
     Args:
-        source: what :func:`ipusim.run` takes.
+        source: request as in :func:`ipusim.run`.
         vary: paths of options, each with its values in a list or in a text such as ``8..256x2``.
-        changes: other values for options, as :func:`ipusim.run` takes them.
-        zip: whether the values go side by side, the first of each, the second of each; else all are crossed.
-        measure: what points are judged and drawn by: ``throughput`` (samples/s), ``time`` or ``makespan`` (s),
+        changes: changed options, as in :func:`ipusim.run`.
+        zip: whether options vary together, first values first; otherwise they are crossed.
+        measure: measure that ranks and draws points: ``throughput`` (samples/s), ``time`` or ``makespan`` (s),
             ``bubble`` or ``utilisation`` (share), ``memory`` (bytes), ``loss`` or ``accuracy``, which need ``losses``.
-        losses: whether the stages compute; else time alone is simulated.
-        workers: processes that run points; by default as many as there are cores.
+        losses: whether the stages compute; otherwise only time is simulated.
+        workers: number of worker processes; by default one per core.
         backend: ``local``, or ``dask`` for a cluster.
-        address: of the scheduler of that cluster.
-        progress: called with how many points are done, and of how many.
+        address: address of the cluster's scheduler.
+        progress: callback with the number of finished points, and their total.
 
     Returns:
-        The points and what each came to.
+        The points with their outcomes.
 
     Raises:
-        OptionError: for what cannot be varied, measured or run so.
-        RequestError: where no point runs, for what is wrong with the first one; ScenarioError where that is a file.
+        OptionError: for invalid axes, measures and worker pools.
+        RequestError: for the first point's mistakes if no point runs; ScenarioError for a file.
 
     Example:
         >>> import ipusim

@@ -1,1 +1,1 @@
-"""The page of runs in HTML, from their folders."""
+"""HTML pages of runs, made from run folders."""

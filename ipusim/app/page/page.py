@@ -1,4 +1,4 @@
-"""Run folders as one page to look at, and to send to each other."""
+"""Report page of run folders, self-contained for sharing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ipusim.base.files import MAX_SCENARIO_BYTES, has_run_file, read_run_file, w
 from ipusim.base.looks import key_of
 from ipusim.base.units import format_bytes, format_figure, format_seconds, numbered
 
-#: What the page is called in a run folder, and what one that plays its first execution is.
+#: File names of the report page and of the page that plays the first execution.
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
@@ -37,17 +37,17 @@ _NO_MEMORY: Final = (
     "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
     "memory.npz."
 )
-#: Changes of memory over time up to which the page has all of them, and not the first and last of what repeats itself.
+#: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
-#: Names of that many runs stand in the title of a page of several.
+#: Most runs named in a page's title.
 _NAMED: Final = 3
 
 
 def report_page(folders: Sequence[Path]) -> bytes:
-    """Return the page of the runs in ``folders``, in their order; the same runs give the same bytes.
+    """Return the page of the runs in ``folders``, in order; equal runs give equal bytes.
 
-    Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
-    damaged Timeline, and OSError for what cannot be read.
+    Raises FileError for a path without a run and for malformed files, TimelineError for a damaged Timeline, and OSError
+    for unreadable files.
     """
     return _page([read_run(folder) for folder in folders])
 
@@ -64,7 +64,7 @@ def _page(stored: Sequence[StoredRun]) -> bytes:
 
 
 def _with_distinct_titles(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> list[PageRun]:
-    """Return runs whose titles have their folder behind them where several have the same title."""
+    """Append the folder to titles shared by several runs."""
     counts = Counter(run.title for run in runs)
     return [
         replace(run, title=f"{run.title}, {kept.folder}") if counts[run.title] > 1 else run
@@ -73,17 +73,17 @@ def _with_distinct_titles(runs: Sequence[PageRun], stored: Sequence[StoredRun]) 
 
 
 def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool = False) -> Path:
-    """Write the page of the runs in ``folders``, by default into the first of them, and return where it lies.
+    """Write the page of runs, by default into their first folder, and return its path.
 
-    There the next run that writes into the folder removes it.
+    The next run in this folder removes the page.
 
     Args:
-        folders: of the runs; at most two to play.
-        out: the page; None for one in the first folder.
-        play: whether it plays the first execution of each run instead.
+        folders: run folders; at most two to play.
+        out: path of the page; None for the first folder.
+        play: whether the page plays the first execution of each run instead.
 
-    Raises as :func:`report_page` does, OptionError for too many runs to play, and OutputError for a page that cannot
-    be written and for an execution that cannot be played.
+    Raises as :func:`report_page` does, OptionError for too many runs to play, and OutputError for an unwritable page
+    and for an execution that cannot be played.
     """
     if not folders:
         raise FileError("expected at least one folder of a run, got none")
@@ -105,7 +105,7 @@ def _names(runs: Sequence[StoredRun]) -> str:
 
 
 def _overview(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> Table:
-    """Return the first numbers of every run, a row each, with a note for runs of two sync modes in the title."""
+    """Return the headline figures by run, with a note on different sync modes."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
         (
@@ -150,13 +150,13 @@ def _page_run(run: StoredRun) -> PageRun:
 
 
 def _left_out(timeline: Timeline) -> Iterator[str]:
-    """Yield a sentence for each part of a run that the page leaves out."""
+    """Yield a sentence for every period left out of the page."""
     for gap in left_out(timeline):
         yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each as those before and behind."
 
 
 def _figures(run: StoredRun) -> Iterator[Figure]:
-    """Yield the numbers that come first; the parts of the time only of folders that say them."""
+    """Yield the headline figures; parts of the time only if the folder has them."""
     times, verdict = run.times, run.summary.get("verdict")
     rates, what = times.throughput, "weight update" if times.training else "execution"
     synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
@@ -193,7 +193,7 @@ def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> Figure
 
 
 def _waterfall(run: StoredRun) -> Bars | None:
-    """Return the parts of the run's time as one bar; None where the folder does not say them, or the run takes none."""
+    """Return the parts of the run's time as a bar; None if unknown or without time."""
     if run.waterfall is None or not run.waterfall.run_cycles:
         return None
     parts = run.waterfall.cycles
@@ -202,7 +202,7 @@ def _waterfall(run: StoredRun) -> Bars | None:
 
 
 def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
-    """Yield how far off the throughput may be, what the bar of the parts does not say, and what would help most."""
+    """Yield the throughput's error, remarks on time parts, and helpful changes."""
     if run.throughput_error:
         yield f"Error of the throughput: {run.throughput_error}."
     if run.waterfall is None:
@@ -213,14 +213,14 @@ def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
 
 
 def _bars(why: Explanation) -> Bars:
-    """Return the whole run's time of each IPU, arithmetic first."""
+    """Return the time of every IPU over the whole run, arithmetic first."""
     looks, cycles = zip(*why.ipu_time, strict=True)
     rows = tuple((f"IPU {ipu}", of) for ipu, of in enumerate(zip(*(column.tolist() for column in cycles), strict=True)))
     return Bars("What IPUs take their time for", looks, rows, why.idle.window_cycles)
 
 
 def _memory(run: StoredRun) -> HeldMemory | None:
-    """Return the memory of IPUs over time; None where the folder does not say it."""
+    """Return the memory of IPUs over time; None if not in the folder."""
     curves, summary = run.curves, run.summary["memory"]
     if not curves:
         return None
@@ -235,12 +235,12 @@ def _memory(run: StoredRun) -> HeldMemory | None:
 
 
 def _no_memory(run: StoredRun) -> str:
-    """Return why a page has no memory over time: nothing is known of it, or the folder does not hold it."""
+    """Return the reason for missing memory: unknown, or not in the folder."""
     return str(run.summary["memory"]["verdict"]) if run.fits is analysis.Fits.UNKNOWN else _NO_MEMORY
 
 
 def _scenario(folder: Path) -> str:
-    """Return the scenario of a run as it stands in its folder."""
+    """Return the text of the scenario in a run folder."""
     path = folder / SCENARIO_FILE
     if not has_run_file(path):
         return _NO_SCENARIO

@@ -1,4 +1,4 @@
-"""The tables of a page that a run folder's summary tells."""
+"""Tables of a page from a run folder's summary."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ipusim.base.units import format_bytes
 
 
 def folder_tables(run: StoredRun) -> Iterator[Table]:
-    """Yield stages, memory, options and selection orders, as far as they have rows.
+    """Yield nonempty tables of stages, memory, options and selection orders.
 
-    Raises KeyError, TypeError or ValueError for a summary that is not as a run writes it.
+    Raises KeyError, TypeError or ValueError for a malformed summary.
     """
     options = tuple((str(name), str(effect)) for name, effect in run.summary["options"].items())
     for table in (_stage_table(run), _memory_table(run), Table("Options", ("", ""), options), _order_table(run)):

@@ -1,4 +1,4 @@
-"""The page that plays an execution of each of one or two run folders, with their titles and figures."""
+"""Page that plays an execution from one or two run folders."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ipusim.app.run_folder.stored import StoredRun, read_run
 from ipusim.app.run_folder.versions import versions
 from ipusim.base.errors import FileError
 
-#: Runs that one page plays: more would be too small to read.
+#: Most runs on a page: more would be illegibly small.
 MOST_PLAYED: Final = 2
 
 
 def play_page(folders: Sequence[Path]) -> bytes:
-    """Return the page that plays the first execution of the runs in ``folders``; the same runs give the same bytes.
+    """Return the page that plays the first execution of the runs in ``folders``.
 
-    Raises FileError for what is no run folder and for a file that is not what it should be, TimelineError for a
-    damaged Timeline, OutputError for an execution that cannot be played, and OSError for what cannot be read.
+    Equal runs give equal bytes. Raises FileError for a path without a run and for malformed files, TimelineError for a
+    damaged Timeline, OutputError for an execution that cannot be played, and OSError for unreadable files.
     """
     return played([read_run(folder) for folder in folders])
 
 
 def played(stored: Sequence[StoredRun]) -> bytes:
-    """Return the page that plays the first execution of each run, one above the other on one clock.
+    """Return the page that plays first executions below each other on a common clock.
 
     Raises as :func:`play_page` does.
     """
@@ -39,7 +39,7 @@ def played(stored: Sequence[StoredRun]) -> bytes:
 
 
 def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
-    """Return the schedule of a run with its sync mode, and what else runs differ in."""
+    """Return a run's schedule and sync mode, with further differences between runs."""
     info, infos = run.timeline.info, [other.timeline.info for other in runs]
     title = info.order_and_sync
     if len({other.name for other in infos}) > 1:
@@ -52,7 +52,7 @@ def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
 
 
 def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
-    """Return the bytes that each stage saves of a micro-batch; None where the stages do not say it."""
+    """Return the bytes that stages keep for a micro-batch; None if unknown."""
     if not run.describes_memory:
         return None
     with run.as_written():

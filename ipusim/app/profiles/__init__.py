@@ -1,1 +1,1 @@
-"""What other tools measured of a pipeline's stages, as a CSV file and a scenario of them."""
+"""Import of stage times from other tools, as a CSV file with its scenario."""

@@ -1,10 +1,10 @@
-"""Chrome traces, as torch's profiler and others write them: JSON events, in which names say the passes.
+"""Chrome traces of torch's profiler and other tools: JSON events named after passes.
 
-The format is Chrome's Trace Event Format: a mapping with ``traceEvents``, a list of events whose bracket may stay
-open, or an event a line. Complete events (X), pairs of begin and end (B, E) and asynchronous pairs (b, e) are spans,
-metadata (M) name processes. Torch 2's profiler (Kineto, schemaVersion 1) adds ``distributedInfo`` with rank,
+The format is Chrome's Trace Event Format: a mapping with ``traceEvents``, a list of events with an optional closing
+bracket, or an event per line. Complete events (X), pairs of begin and end (B, E) and asynchronous pairs (b, e) are
+spans, metadata (M) name processes. Torch 2's profiler (Kineto, schemaVersion 1) adds ``distributedInfo`` with rank,
 ``world_size`` and groups of ranks. Times are microseconds. A span of record_function has the category
-``user_annotation`` on the host, and ``gpu_user_annotation`` on each stream that its kernels ran on.
+``user_annotation`` on the host, and ``gpu_user_annotation`` on each stream of its kernels.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ipusim.app.profiles.spans import LONGEST_US, Fact, Options, Recording
 from ipusim.app.profiles.workers import Lanes, exact
 from ipusim.base.errors import FileError
 
-#: How a Chrome trace begins, and not a line of a log that has its rank in brackets.
+#: Beginning of a Chrome trace, distinct from a log line with its rank in brackets.
 STARTS: Final = re.compile(rb"\s*(\{\s*[\"}]|\[\s*([{\]]|\Z))")
 _DEVICE: Final = "gpu_user_annotation"
 _KERNEL: Final = "kernel"
-#: A rank in the name or label of a process.
+#: Rank in a process's name or label.
 _RANK: Final = re.compile(r"(?i)\brank[\s:_#=-]*(\d{1,6})\b")
-#: Microseconds that a time may be away from 0: beyond that floats are no times.
+#: Greatest distance of a time from 0 in microseconds: larger floats are no times.
 _LATEST_US: Final = float(1 << 62)
-#: Largest depth of nested events on a thread.
+#: Greatest depth of nested events on a thread.
 _DEEPEST: Final = 10_000
-#: Start, name and category of a span that has begun.
+#: Start, name and category of an open span.
 _Begun = tuple[Any, str, Any]
 
 
 def read(source: Source, options: Options) -> Recording:
-    """Return the spans of passes in a trace; raises FileError for a trace that is damaged or too large."""
+    """Return the spans of passes in a trace; raises FileError for damaged or too large traces."""
     reader = _Reader(source, Names(options.names, TORCH))
     stream = source.json()
     if stream.peek() == "[":
@@ -57,7 +57,7 @@ def read(source: Source, options: Options) -> Recording:
 
 
 class _Reader:
-    """Spans and facts, as events come."""
+    """Collector of spans and facts from events."""
 
     def __init__(self, source: Source, names: Names) -> None:
         self._source, self._names = source, names
@@ -67,7 +67,7 @@ class _Reader:
         self._kernels = self._device = False
 
     def note_all(self, events: Iterable[Any]) -> None:
-        """Note events."""
+        """Collect events."""
         for event in events:
             is_event = isinstance(event, dict)
             self._source.event(is_event)
@@ -86,7 +86,7 @@ class _Reader:
 
     @staticmethod
     def _key(event: dict[str, Any], kind: str) -> tuple[Any, ...]:
-        """Return what the beginning and the end of a span have in common."""
+        """Return the common key of a span's begin and end."""
         if kind == "B":
             return str(event.get("pid")), str(event.get("tid"))
         return tuple(str(event.get(key)) for key in ("pid", "cat", "id", "id2", "name"))
@@ -107,7 +107,7 @@ class _Reader:
         self._span(event, name, start, length, category)
 
     def _span(self, event: dict[str, Any], name: Any, start: Any, length: Any, category: Any) -> None:
-        """Note a span; those of a pass whose length is none are left out with a note."""
+        """Collect a span; passes without a length are left out with a note."""
         if not isinstance(name, str):
             return
         self._kernels |= category == _KERNEL
@@ -121,7 +121,7 @@ class _Reader:
         self._lanes.add(name, (str(event.get("pid")), str(event.get("tid")), category == _DEVICE), start, length)
 
     def note_run(self, info: Any) -> None:
-        """Note what ``distributedInfo`` says."""
+        """Collect the facts of ``distributedInfo``."""
         if not isinstance(info, dict):
             return
         place, facts = f"{self._source.path}: distributedInfo", self.found.facts
@@ -143,7 +143,7 @@ class _Reader:
         process, name, said = str(event.get("pid")), event.get("name"), event.get("args")
         if not isinstance(said, dict):
             return
-        # Kineto sorts processes by their own numbers, which say nothing of ranks.
+        # Kineto sorts processes by its own numbers, unrelated to ranks.
         if name == "process_sort_index" and _is_whole(said.get("sort_index")) and str(said["sort_index"]) != process:
             self.found.order[process] = said["sort_index"]
         text = said.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
@@ -154,7 +154,7 @@ class _Reader:
                 raise FileError(f"{place}: expected rank {before.value}, as {before.place} says, got rank {rank}")
 
     def recording(self) -> Recording:
-        """Return all that was noted."""
+        """Return the collected recording."""
         self._lanes.leave_out("that begin without an end", sum(map(len, self._begun.values())))
         found = self._lanes.finish()
         if self._kernels and found.spans and not self._device:

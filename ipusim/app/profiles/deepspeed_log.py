@@ -1,8 +1,8 @@
-"""Logs of DeepSpeed's wall clock breakdown: the timers of its pipeline engine on the ranks that log.
+"""Logs of DeepSpeed's wall clock breakdown: timers of its pipeline engine by rank.
 
-With ``wall_clock_breakdown`` each line has ``rank=N time (ms) |`` and timers with their milliseconds, of all
-micro-batches of an iteration: ``forward_microstep``, ``backward_microstep`` and ``step_microstep``. DeepSpeed logs
-on rank 0 unless told otherwise, so that a person has to state that the ranks there are the whole pipeline.
+With ``wall_clock_breakdown`` each line has ``rank=N time (ms) |`` and timers in milliseconds, summed over the
+micro-batches of an iteration: ``forward_microstep``, ``backward_microstep`` and ``step_microstep``. DeepSpeed logs on
+rank 0 by default. The user therefore has to state that the logged ranks are the whole pipeline.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording, Span
 from ipusim.base.errors import FileError
 
-#: How a line of the breakdown looks.
+#: Line of the breakdown.
 LINE: Final = re.compile(rb"\brank=\d+ time \(ms\) \|")
 _RANK: Final = re.compile(r"\brank=(\d{1,6}) time \(ms\) \|")
 _TIMER: Final = re.compile(r"\|\s*([\w/-]+):\s*(\d{1,12}(?:\.\d{1,9})?)")
 
 
 def read(source: Source, options: Options) -> Recording:
-    """Return the passes of DeepSpeed's timers, whose count a person has to state.
+    """Return the passes of DeepSpeed's timers.
 
-    Raises FileError for a log without these timers, and if a person has not stated the number of micro-batches.
+    Raises FileError for a log without these timers, and without a count of micro-batches from the user.
     """
     names = Names(options.names, DEEPSPEED)
     found = Recording(

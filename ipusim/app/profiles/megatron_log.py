@@ -1,10 +1,10 @@
-"""Logs of Megatron-LM with the times of its timers on every rank.
+"""Logs of Megatron-LM with its timers on every rank.
 
-The format is that of ``--timing-log-level 2 --timing-log-option all``, as ``timers.py`` of Megatron Core 0.13 writes it
-and Megatron-LM has since 2022: behind ``times across ranks (ms):`` the name of each timer, and below it a line for each
-rank. A time is that of one iteration, with all its micro-batches. Sizes of parallel groups stand in the head, as
-dotted arguments, YAML, options or the lines of ``initialize.py``; the number of micro-batches where it is set, with
-a hyphen in its name before 2024. Several nodes' logs are one: rank 0 writes the head, the last rank the times.
+The format is that of ``--timing-log-level 2 --timing-log-option all``, written by ``timers.py`` of Megatron Core 0.13
+and by Megatron-LM since 2022: after ``times across ranks (ms):`` the name of each timer, followed by a line per rank. A
+time covers an iteration with its micro-batches. The head states sizes of parallel groups as dotted arguments, YAML,
+options or lines of ``initialize.py``. The number of micro-batches appears when set, with a hyphen in its name before
+2024. Logs of several nodes form one log: rank 0 writes the head, the last rank the times.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ipusim.app.profiles.spans import Fact, Facts, Options, Recording, Span
 from ipusim.base.errors import FileError
 
 _BLOCK: Final = "times across ranks (ms):"
-#: Blocks without the times of ranks.
+#: Blocks without times of ranks.
 _WITHOUT_RANKS: Final = ("time across ranks (ms):", "time (ms) |")
-#: The line of a timer in a block, which may begin with a prefix of the launcher.
+#: Line of a timer in a block, possibly behind a launcher's prefix.
 _TIMER: Final = re.compile(r"(?:^|.*\s\s|\t)([a-z][\w/-]*):\s*")
 _RANK: Final = re.compile(r"\brank\s+(\d{1,6}):\s+(\d{1,12}(?:\.\d{1,9})?)\s*$")
 _ITERATION: Final = re.compile(r"\biteration\s+(\d{1,12})\s*/")
 _ELAPSED: Final = re.compile(r"elapsed time per iteration \(ms\):\s*(\d{1,12}(?:\.\d{1,9})?)")
 _BATCH: Final = re.compile(r"global batch size:\s*(\d{1,12})\b")
 _COUNT: Final = re.compile(r"number of micro-?batches to constant (\d{1,9})\b")
-#: Sizes and switches of the head: dotted, as YAML or as options. Others of the same name, such as those of a process
-#: group or of an encoder's configuration, are written with an equals sign or behind another word.
+#: Sizes and switches of the head: dotted, as YAML or as options. Equally named values of process groups and encoder
+#: configurations use an equals sign or follow another word.
 _ARGUMENT: Final = re.compile(
     r"(?<!\w)(?<!\w-)(?P<option>--)?(?P<name>pipeline[-_]model[-_]parallel[-_]size|tensor[-_]model[-_]parallel[-_]size|context[-_]parallel[-_]size"
     r"|virtual[-_]pipeline[-_]model[-_]parallel[-_]size|world[-_]size|data[-_]parallel[-_]size|micro[-_]batch[-_]size"
@@ -46,7 +46,7 @@ _LINES: Final = {
     re.compile(r"\btensor-model-parallel[- ]size: (\d{1,6})\b"): "tensor_model_parallel_size",
     re.compile(r"\bpipeline-model-parallel[- ]size: (\d{1,6})\b"): "pipeline_model_parallel_size",
 }
-#: Words of the head's lines: other lines are not matched against the expressions.
+#: Words of the head's lines; other lines skip the expressions.
 _HEAD: Final = re.compile(r"parallel|world|micro|mapping")
 _WORDS: Final = {"true": True, "True": True, "false": False, "False": False}
 #: Facts that place ranks.
@@ -62,10 +62,10 @@ _LISTED: Final = 8
 
 
 def read(sources: Iterable[Source], options: Options) -> list[Recording]:
-    """Return the passes in the logs of one run.
+    """Return the passes in the logs of a run.
 
-    Where a rank has several chunks of the model, these are one stage. Raises FileError for logs without times of ranks,
-    whose micro-batches are not counted, or that state a fact twice with different values.
+    Several model chunks of a rank form a single stage. Raises FileError for logs without times of ranks, without counts
+    of micro-batches, or with contradicting facts.
     """
     log = _Log(Names(options.names, MEGATRON), options.count)
     for source in sources:
@@ -75,7 +75,7 @@ def read(sources: Iterable[Source], options: Options) -> list[Recording]:
 
 
 class _Log:
-    """The contents of logs, as lines come."""
+    """Collector of passes and facts from log lines."""
 
     def __init__(self, names: Names, count: int | None) -> None:
         self._names, self._chosen_count = names, count
@@ -123,7 +123,7 @@ class _Log:
                 self._head(line, place)
 
     def _head(self, line: str, place: str) -> None:
-        """Note what a line of the head states."""
+        """Collect the facts in a line of the head."""
         facts = self._facts
         if match := _COUNT.search(line):
             self._count = Fact(int(match[1]), place)
@@ -138,7 +138,10 @@ class _Log:
                 facts.state(key, value, place)
 
     def _note(self, rank: int, ms: Fraction, place: str) -> None:
-        """Note the time of a rank; the lines of a timer go on behind a foreign line until a rank comes again."""
+        """Collect the time of a rank.
+
+        A name takes effect only when ranks start over, since foreign lines may look like names.
+        """
         if self._next and (rank <= self._last or not self._timer):
             self._timer, self._next, self._last = self._next, "", -1
             if len(self._timers) < 1 << 10:
@@ -160,7 +163,7 @@ class _Log:
             self._found[-1].pass_by(self._timer, float(ms) * 1000)
 
     def _note_batch(self) -> None:
-        """Take the count of a batch that ramps up from its size; refuse one whose count is not known."""
+        """Derive the count of a ramping batch from its size; refuse a batch of unknown count."""
         if self._batch is None or self._count is None or self._chosen_count:
             return
         sizes = [self._facts[key].value for key in ("micro_batch_size", "data_parallel_size") if key in self._facts]
@@ -171,7 +174,7 @@ class _Log:
             self._count = Fact(self._batch.value // (sizes[0] * sizes[1]), self._batch.place)
 
     def recordings(self) -> list[Recording]:
-        """Return all that was noted; raises FileError if no timer is a pass, or its micro-batches are not counted."""
+        """Return the collected recordings; raises FileError without passes or counts of micro-batches."""
         self._refuse()
         for found, called, rank, ms, step, count in self._times:
             if not count and called.what != UPDATE:
@@ -193,7 +196,7 @@ class _Log:
         return self._found
 
     def _refuse(self) -> None:
-        """Refuse a log in which no timer is a pass."""
+        """Refuse a log without any timer of a pass."""
         path = self._found[0].path
         self._names.refuse_unused(path, self._timers)
         if self._times:

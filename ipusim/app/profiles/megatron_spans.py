@@ -1,10 +1,10 @@
-"""OpenTelemetry spans of Megatron-LM, as OTLP in JSON or as the console exporter prints them.
+"""OpenTelemetry spans of Megatron-LM, as OTLP in JSON or from the console exporter.
 
-Names, attributes and exporters are those of Megatron-LM's docs/user-guide/observability: with the span group
-``microbatch`` a span ``megatron.microbatch.forward`` or ``.backward`` for each pass, ``megatron.optimizer_step`` for
-the update, ``megatron.p2p.recv_*`` for receives, ``megatron.num_microbatches`` on ``megatron.forward_backward``; the
-resource states ``dl.pipeline_parallel.size``, and the rank as ``service.instance.id`` ``{run}-rank{N}``. OTLP has times
-in nanoseconds, and lists in ``resourceSpans``; the console exporter prints one mapping a span, with ISO times.
+Names, attributes and exporters follow Megatron-LM's docs/user-guide/observability. With the span group ``microbatch``,
+each pass has a span ``megatron.microbatch.forward`` or ``.backward``. Updates are ``megatron.optimizer_step``, receives
+``megatron.p2p.recv_*``. ``megatron.forward_backward`` holds ``megatron.num_microbatches``. The resource states
+``dl.pipeline_parallel.size``, and the rank as ``service.instance.id`` ``{run}-rank{N}``. OTLP has times in nanoseconds,
+and lists in ``resourceSpans``; the console exporter prints a mapping per span, with ISO times.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ipusim.app.profiles.spans import Fact, Options, Recording
 from ipusim.app.profiles.workers import Lanes
 from ipusim.base.errors import FileError
 
-#: How such files begin: OTLP, and the console exporter's spans.
+#: Beginning of such files: OTLP, and the console exporter's spans.
 STARTS: Final = re.compile(rb"\s*\{\s*(\"resourceSpans\"|\"name\":.{0,400}\"trace_id\")", re.DOTALL)
 _RANK: Final = re.compile(r"-rank(\d{1,6})$")
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-#: Attributes of the resource, and the facts that they state.
+#: Attributes of the resource, and their facts.
 _FACTS: Final = {
     "dl.pipeline_parallel.size": "pipeline_model_parallel_size",
     "dl.tensor_parallel.size": "tensor_model_parallel_size",
 }
-#: A span's name, start and length in microseconds, and its attributes.
+#: Name of a span, start and length in microseconds, attributes, and attributes of its resource.
 _Raw = tuple[str, Fraction, Fraction, dict[str, Any], dict[str, Any]]
 
 
 def read(source: Source, options: Options) -> Recording:
-    """Return the passes in spans of Megatron-LM; raises FileError for spans without a rank, and damaged ones."""
+    """Return the passes in spans of Megatron-LM; raises FileError for damaged spans and missing ranks."""
     found = Recording(
         source.path, "Megatron-LM's spans", stages_from="the resource attribute dl.pipeline_parallel.size"
     )
@@ -53,7 +53,7 @@ def read(source: Source, options: Options) -> Recording:
 
 
 def _note_resource(found: Recording, process: str, resource: dict[str, Any]) -> None:
-    """Note the rank of a process and the facts that its resource states."""
+    """Store the rank of a process and the facts of its resource."""
     match = _RANK.search(process)
     if match is None:
         raise FileError(
@@ -104,7 +104,7 @@ def _dicts(values: Any) -> Iterator[dict[str, Any]]:
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of OTLP, a list of keys with typed values, as a mapping."""
+    """Return OTLP attributes, a list of keys with typed values, as a mapping."""
     said = {}
     for entry in _dicts(holder.get("attributes") if isinstance(holder, dict) else None):
         value = entry.get("value")

@@ -1,4 +1,4 @@
-"""Which names in a trace or log are which pass of which stage and micro-batch."""
+"""Rules from names in traces and logs to passes, stages and micro-batches."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ipusim.api import runs
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.near_names import did_you_mean
 
-#: Figures of a stage, by the keys of a scenario's stages.
+#: Figures of a stage, by key in a scenario's stages.
 PASSES: Final = ("forward", "backward", "backward_input", "backward_weights", "update")
 FORWARD: Final = PASSES[0]
 BACKWARD: Final = PASSES[1:-1]
 UPDATE: Final = PASSES[-1]
-#: A forward and a backward pass in one span, a wait for another rank inside a pass, and a step of the profiler.
+#: Forward and backward pass in a single span, wait for another rank inside a pass, and step of the profiler.
 OVERLAP, WAIT, STEP = "overlap", "wait", "step"
-#: Names that record_function gets from torch.distributed.pipelining: "PP:" with an action (stage, kind, micro-batch) in
-#: versions whose schedules have ScheduleDualPipeV, "Forward" and "Backward" with a micro-batch in ScheduleGPipe from
-#: torch 2.4 on; from torch.optim for a step, from c10d and its backends for a receive, and from the profiler.
+#: Names in record_function. From torch.distributed.pipelining: "PP:" with an action (stage, kind, micro-batch) in
+#: versions whose schedules include ScheduleDualPipeV, "Forward" and "Backward" with a micro-batch in ScheduleGPipe from
+#: torch 2.4 on. Updates come from torch.optim, receives from c10d and its backends, profiler steps from the profiler.
 TORCH: Final = (
     "forward=PP:{stage}F{micro_batch}",
     "backward=PP:{stage}B{micro_batch}",
@@ -50,24 +50,24 @@ MEGATRON_SPANS: Final = (
 DEEPSPEED: Final = ("forward=forward_microstep", "backward=backward_microstep", "update=step_microstep")
 
 _RULE: Final = re.compile(r"(?:([A-Za-z_][A-Za-z0-9_-]{0,63})\.)?([A-Za-z _-]+)=(.+)", re.DOTALL)
-#: Parts of a pattern that stand for other text, and their expressions.
+#: Placeholders of a pattern, and their expressions.
 _PARTS: Final = re.compile(r"(\*|\{stage\}|\{micro_batch\})")
 _EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_batch}": "(?P<micro_batch>[0-9]{1,9})"}
 _NUMBER: Final = re.compile(r"[0-9]+")
-#: Characters of a name that are compared, and names that are remembered.
+#: Most compared characters of a name, and most cached names.
 _LONGEST: Final = 1000
 _REMEMBERED: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class Called:
-    """The meaning of a name.
+    """Meaning of a name.
 
     Attributes:
-        what: a pass, the update, an overlapped pair, a wait or a step.
-        stage: the stage's name, or its number as text; empty if the name does not say.
-        micro_batch: number of the micro-batch, or of a step; None if the name does not say.
-        kind: the name with ``#`` for each number, by which unlike names of one pass are told apart.
+        what: pass, update, overlapped pair, wait or step.
+        stage: name of the stage, or its number as text; empty if unknown.
+        micro_batch: number of the micro-batch, or of a step; None if unknown.
+        kind: name with ``#`` for each number, to tell unlike names of a pass apart.
         is_part: whether the name is one of several parts of a pass.
     """
 
@@ -80,14 +80,14 @@ class Called:
 
 @dataclass(frozen=True)
 class Rule:
-    """The passes, or the update, that names of a pattern stand for.
+    """Rule from names of a pattern to passes or the update.
 
     Attributes:
-        what: a pass or the update.
-        stage: the stage's name; empty if the pattern has a ``{stage}``, or the rank says.
-        patterns: names, with ``*`` for any text and ``{stage}`` and ``{micro_batch}`` for numbers; several are the
-            parts of a pass.
-        is_chosen: whether a person gave the rule.
+        what: pass or update.
+        stage: name of the stage; empty if given by ``{stage}`` in the pattern, or by the rank.
+        patterns: names, with ``*`` for any text and ``{stage}`` and ``{micro_batch}`` for numbers; several patterns are
+            the parts of a pass.
+        is_chosen: whether the user gave the rule.
     """
 
     what: str
@@ -103,7 +103,7 @@ class Rule:
         )
 
     def called(self, name: str) -> Called | None:
-        """Return the meaning of ``name``; None if it does not fit the rule."""
+        """Return the meaning of ``name``; None if the rule does not match."""
         for expression in self._expressions:
             if fits := expression.fullmatch(name):
                 said = fits.groupdict()
@@ -114,12 +114,12 @@ class Rule:
 
 
 class Names:
-    """The rules of a file, of which the first that fits a name says its meaning."""
+    """Rules of a file; the first matching rule decides."""
 
     def __init__(self, chosen: Sequence[str], usual: Sequence[str]) -> None:
-        """Take ``chosen`` rules, written ``PASS=NAME`` or ``STAGE.PASS=NAME``, and the usual ones of other passes.
+        """Combine ``chosen`` rules, ``PASS=NAME`` or ``STAGE.PASS=NAME``, with usual rules of other passes.
 
-        Raises OptionError for a text that is no rule.
+        Raises OptionError for a malformed rule.
         """
         rules = [_rule(text, is_chosen=True) for text in chosen]
         replaced = {rule.what for rule in rules}
@@ -128,7 +128,7 @@ class Names:
         self._known: dict[str, Called | None] = {}
 
     def __getitem__(self, name: str) -> Called | None:
-        """Return the meaning of ``name``; None for names without one."""
+        """Return the meaning of ``name``; None without a matching rule."""
         if name not in self._known:
             if len(self._known) > _REMEMBERED:
                 self._known.clear()
@@ -147,7 +147,7 @@ class Names:
         return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
 
     def refuse_unused(self, path: Path, others: Iterable[str]) -> None:
-        """Raise FileError for the first chosen rule that fits no name of ``path``, with the nearest of ``others``."""
+        """Raise FileError for a chosen rule without a match, naming the nearest of ``others``."""
         names = [*others]
         for rule in self.rules:
             if rule.is_chosen and rule not in self._used:

@@ -1,4 +1,4 @@
-"""Nested spans of one thread: the time of a pass without receives, updates and recomputations inside it."""
+"""Nested spans of a thread: passes without receives, updates and recomputations inside."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, UPDATE, WAIT
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
-#: Microseconds by which profilers round the end of a span at most.
+#: Greatest rounding of a span's end by profilers, in microseconds.
 _ROUNDED: Final = Fraction(2)
 
 
 def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Span]:
-    """Return the passes and updates of one thread, which note the receives, updates and recomputations inside them.
+    """Return a thread's passes and updates, with the times of nested spans.
 
-    A span lies within another if its middle does: profilers round ends. Receives that are posted before a pass, and end
-    in it, are waits of that pass. ``told`` counts spans that are not returned, by a noun and words on their time.
+    Nested spans are receives, updates and recomputations.
 
-    Raises FileError, whose text is the reason, for a pass within a pass of another kind that is no recomputation.
+    A span is nested if its middle is inside the outer span, since profilers round ends. A receive posted before a pass
+    that ends inside it is a wait of this pass. ``told`` counts dropped spans, by a noun and words on their time.
+
+    Raises FileError with the reason for nested passes of different kinds, except recomputation.
     """
     open_spans: list[tuple[Span, Fraction]] = []
     kept: list[Span] = []
@@ -63,7 +65,7 @@ def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Spa
 
 
 def _take_off(waits: Sequence[Span], passes: Sequence[Span], told: Counter[tuple[str, str]]) -> None:
-    """Take the time of receives off the innermost passes in which they end; several at once count as one."""
+    """Subtract receives from the innermost passes in which they end; simultaneous receives count once."""
     starts = [span.start_us or Fraction(0) for span in passes]
     until: dict[int, Fraction] = {}
     for wait in waits:

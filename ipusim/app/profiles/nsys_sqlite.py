@@ -1,7 +1,7 @@
-"""NVTX ranges in a report that Nsight Systems has exported as SQLite.
+"""NVTX ranges in an Nsight Systems report, exported as SQLite.
 
 ``nsys export --type sqlite`` writes a table ``NVTX_EVENTS`` with ``start`` and ``end`` in nanoseconds, ``text`` or
-``textId`` into ``StringIds``, and ``globalTid``, whose bits from 24 to 47 are the process and below them the thread.
+``textId`` into ``StringIds``, and ``globalTid`` with the thread in bits 0 to 23 and the process in bits 24 to 47.
 Ranges are pushed and popped (event type 59) or begun and ended (60), on the host.
 """
 
@@ -19,7 +19,7 @@ from ipusim.app.profiles.spans import Options, Recording
 from ipusim.app.profiles.workers import Lanes
 from ipusim.base.errors import FileError
 
-#: How a file of SQLite begins.
+#: Beginning of an SQLite file.
 STARTS: Final = b"SQLite format 3\x00"
 _RANGES: Final = (
     "SELECT n.start, n.end, COALESCE(n.text, s.value), n.globalTid FROM NVTX_EVENTS n "
@@ -28,7 +28,7 @@ _RANGES: Final = (
 
 
 def read(source: Source, options: Options) -> Recording:
-    """Return the passes among the NVTX ranges of a report; raises FileError for another or a damaged database."""
+    """Return the passes in the NVTX ranges of a report; raises FileError for other and damaged databases."""
     path = source.path
     found = Recording(path, "Nsight Systems")
     lanes = Lanes(found, Names(options.names, (*TORCH, *MEGATRON)))

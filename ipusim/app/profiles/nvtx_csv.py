@@ -1,4 +1,4 @@
-"""Summaries of NVTX ranges that ``nsys stats --report nvtx_sum --format csv`` writes: a median for each name."""
+"""Summaries of NVTX ranges by ``nsys stats --report nvtx_sum --format csv``: a median per name."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording, Span
 from ipusim.base.errors import FileError
 
-#: How its titles begin.
+#: Beginning of the header line.
 STARTS: Final = re.compile(rb'"?Time \(%\)"?,')
 _NEEDED: Final = ("Instances", "Med (ns)", "Range")
 _NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 
 
 def read(source: Source, options: Options) -> Recording:
-    """Return the medians of a summary as one span for each instance of a range; raises FileError for another table."""
+    """Return the medians of a summary, as one span per instance.
+
+    Raises FileError for another table.
+    """
     names, path = Names(options.names, (*TORCH, *MEGATRON)), source.path
     found = Recording(path, "Nsight Systems")
     rows = csv.DictReader(line for _, line in source.lines())

@@ -1,4 +1,4 @@
-"""Passes made of parts: spans that are summed into one span of a pass."""
+"""Passes made of parts: spans summed into a single span per pass."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from ipusim.base.units import enumerated
 
 
 def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterator[Span]:
-    """Yield the spans of one rank, with one span for all parts of a pass.
+    """Yield the spans of a rank, joining the parts of every pass.
 
-    A pass begins at the first of its parts, and ends where a span of another pass begins or, with ``parts``, after that
-    many spans of the pass. Its length is the sum of the parts.
+    A pass begins at its first part. With ``parts``, it ends after this number of spans, otherwise at the next span of
+    another pass. Its length is the sum of the parts.
 
-    Raises FileError, whose text is the reason, if passes have different numbers of a part, and for spans of several
-    names that one rule takes for the same pass.
+    Raises FileError with the reason, if passes have different numbers of a part.
     """
     groups: dict[tuple[str, str], list[list[Span]]] = defaultdict(list)
     last: tuple[str, str, int | None] | None = None
@@ -52,7 +51,10 @@ def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterat
 
 
 def refuse_unlike(spans: Sequence[Span]) -> None:
-    """Raise FileError, whose text is the reason, if one pass of a stage has spans of unlike names that are no parts."""
+    """Refuse unlike names for a pass of a stage, unless they are parts.
+
+    Raises FileError with the reason.
+    """
     kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
     for span in spans:
         if not span.is_part and span.kind:

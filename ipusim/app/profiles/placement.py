@@ -1,4 +1,4 @@
-"""The stage of each pass: as its name says, as the file states of its rank, or ranks in equal parts."""
+"""Stages of passes: named by spans, stated by files, or equal groups of ranks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ipusim.base.errors import FileError, OptionError
 from ipusim.base.units import enumerated
 
 _PIPELINE: Final = "pipeline_model_parallel_size"
-#: Missing stages or ranks that a message lists.
+#: Most missing stages or ranks listed in a message.
 _LISTED: Final = 8
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The stages of a pipeline.
+    """Stages of a pipeline.
 
     Attributes:
-        names: names of the stages, or their numbers as text, in their order.
-        stage: function of a pass that returns the name of its stage.
-        how: how the stages are known, in words.
+        names: names of the stages, or their numbers as text, in order.
+        stage: function from a pass to its stage's name.
+        how: source of the stages, in words.
     """
 
     names: Sequence[str]
@@ -36,10 +36,10 @@ class Placement:
 
 
 def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None) -> Placement:
-    """Return the stages of ``passes``; ``stages`` is the number stated by the option of that name.
+    """Return the stages of ``passes``; ``stages`` is the user's number of stages.
 
     Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
-    passes of which only some say their stage.
+    a mixture of passes with and without stages.
     """
     ranks = sorted({span.rank for span in measured.spans})
     replica = "" if stages else _refuse_missing_ranks(measured, ranks)
@@ -56,7 +56,7 @@ def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None)
 
 
 def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
-    """Refuse ranks of which some are missing; return words on ranks that are taken for one replica of several."""
+    """Refuse missing ranks; return words on ranks taken for a replica of several."""
     stated = measured.facts.get("world_size")
     world = stated.value if stated else ranks[-1] + 1
     missing = sorted({*range(world)} - {*ranks})
@@ -86,7 +86,7 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
 
 
 def _in_order(stages: Sequence[str]) -> list[str]:
-    """Return stages in order of their numbers, or of appearance; raises FileError if a number is missing."""
+    """Return stages in order of number, or of appearance; raises FileError for a missing number."""
     names = list(dict.fromkeys(stages))
     if not all(name.isdecimal() for name in names):
         return names
@@ -101,10 +101,10 @@ def _in_order(stages: Sequence[str]) -> list[str]:
 
 
 def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
-    """Return the stage of each rank, and how it is known.
+    """Return the stage of each rank, and the source of this placement.
 
-    By default consecutive ranks share a stage, as in Megatron's usual order of groups, whose outermost is the pipeline.
-    With ``use_tp_pp_dp_mapping`` data parallelism is outermost, and a pipeline repeats.
+    By default consecutive ranks share a stage, as in Megatron's usual order of groups with the pipeline outermost. With
+    ``use_tp_pp_dp_mapping`` data parallelism is outermost, and the pipeline repeats.
     """
     facts = measured.facts
     if stages is None and measured.stages:
@@ -141,7 +141,7 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
 
 
 def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> None:
-    """Refuse an assumed order of ranks if a stage's first forward pass begins before that of the stage before it."""
+    """Refuse an assumed order of ranks if a stage begins before its predecessor."""
     first: dict[int, Fraction] = {}
     for span in passes:
         if span.what == FORWARD and span.start_us is not None:

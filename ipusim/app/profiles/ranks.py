@@ -16,29 +16,29 @@ from ipusim.base.errors import FileError
 from ipusim.base.units import enumerated
 
 STATED, INFERRED, ASSUMED = "stated", "inferred", "assumed"
-#: A rank in the name of a file; local ranks repeat on each node.
+#: Rank in a file name; local ranks repeat on every node.
 _RANK: Final = re.compile(r"(?i)(?<![a-z])(?<!local[_.-])rank[\s_.=-]*(\d{1,6})(?!\d)")
-#: Number of ranks above which numbers are no ranks.
+#: Upper bound of numbers read as ranks.
 _MOST_RANKS: Final = 1 << 16
 _DIGITS: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements in files of one kind.
+    """Measurements in files of the same kind.
 
     Attributes:
         files: the files, for messages.
-        tool: the program that measured.
-        spans: passes and updates, each with its rank.
-        facts: facts that files state of the whole run.
-        stages: stage of a rank in its pipeline, where files state it.
-        known: of each file its name, its ranks and how these are known.
-        order: how ranks are known: stated, inferred or assumed.
-        names: microseconds of spans in no pass, by name.
-        notes: sentences for a person.
-        stages_from: words for the line that would state the number of stages; empty if a rank may be a stage.
-        coverage: least and largest share of a rank's time that is in passes and updates; None without times of events.
+        tool: program that measured.
+        spans: passes and updates, with ranks.
+        facts: facts that files state about the whole run.
+        stages: stage of a rank in its pipeline, if stated by files.
+        known: file name, ranks, and source of the ranks, by file.
+        order: source of the ranks: stated, inferred or assumed.
+        names: microseconds of spans outside passes, by name.
+        notes: sentences for the user.
+        stages_from: description of the missing line with the number of stages; empty if ranks may be stages.
+        coverage: least and largest share of a rank's time in passes and updates; None without times of events.
     """
 
     files: str
@@ -55,10 +55,10 @@ class Measured:
 
 
 def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measured:
-    """Return the measurements of files, with the rank of each process; ``parts`` as in :class:`.spans.Options`.
+    """Return the measurements of files, with ranks of processes.
 
-    Raises FileError for files of different runs, ranks that are stated twice with different values or by some files
-    alone, and passes of unlike parts.
+    ``parts`` is the option of :class:`.spans.Options`. Raises FileError for files of different runs, contradicting or
+    partly missing ranks, and passes of unlike parts.
     """
     files = enumerated((recording.path for recording in recordings), 1)
     facts, notes, names = Facts(), list[str](), Counter[str]()
@@ -112,7 +112,7 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
 
 
 def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
-    """Return of each file the rank of every process and how it is known, and how the order of ranks is known."""
+    """Return ranks by process for every file, with the sources of ranks and order."""
     workers = [[*dict.fromkeys(span.process for span in found.spans if span.rank < 0)] for found in recordings]
     stated = [_stated(found, processes) for found, processes in zip(recordings, workers, strict=True)]
     facts = [fact for ranks in stated for fact in ranks.values()]
@@ -158,7 +158,7 @@ def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int],
 
 
 def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
-    """Return the ranks of processes that the file or its name states."""
+    """Return the ranks stated by the file or its name."""
     ranks = {process: recording.ranks[process] for process in processes if process in recording.ranks}
     if len(processes) != 1:
         return ranks
@@ -173,12 +173,12 @@ def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
 
 
 def _kind(fact: Fact) -> str:
-    """Return which part of a file states a rank."""
+    """Return the part of a file that states a rank."""
     return fact.place.rpartition(": ")[2].partition(" of process")[0]
 
 
 def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
-    """Return ranks of files by the numbers in their names, and how these ranks are known."""
+    """Return ranks from the numbers in file names, and their source."""
     names = [recording.path.name for recording in recordings]
     fields = [tuple(map(int, (digits[:18] for digits in _DIGITS.findall(name)))) for name in names]
     given = [*range(len(names))], f"{ASSUMED}: files in their order"
@@ -197,7 +197,7 @@ def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
         return given
     in_order = sorted(first)
     how = f"{INFERRED} from the number in the name of each file"
-    # Larger numbers are times or processes: their order alone says something.
+    # Larger numbers are times or process numbers: only their order is meaningful.
     return (first if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in first]), how
 
 

@@ -1,4 +1,4 @@
-"""The readers of profilers' files, and how their files begin.
+"""Readers of profilers' files, chosen by the first bytes.
 
 A reader returns a :class:`~ipusim.app.profiles.spans.Recording`. A new reader is a module and a row of ``READERS``.
 """
@@ -17,18 +17,18 @@ from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording
 from ipusim.base.errors import FileError
 
-#: Called now and then with a function that says how far reading is.
+#: Callback that occasionally receives a function to the reading progress as text.
 _Progress = Callable[[Callable[[], str]], None]
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of one kind of files.
+    """Reader for a kind of files.
 
     Attributes:
         kind: the kind, in words.
         has: whether the first bytes of a file are of the kind.
-        read: function that returns the recordings of files of the kind, all of one run.
+        read: function from files of a run to their recordings.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Reader:
 
 
 def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[Source], Options], list[Recording]]:
-    """Return a reader of several files from one of a single file."""
+    """Return a reader of several files from a reader of a single file."""
 
     def recording(source: Source, options: Options) -> Recording:
         with source.reading():
@@ -46,7 +46,7 @@ def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[So
     return lambda sources, options: [recording(source, options) for source in sources]
 
 
-#: The readers in the order in which they are asked: logs of Megatron have no mark at the beginning.
+#: Readers in order of trial; logs of Megatron have no mark at the beginning and come last.
 READERS: Final = (
     Reader("a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _each(nsys_sqlite.read)),
     Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _each(nvtx_csv.read)),
@@ -59,7 +59,7 @@ READERS: Final = (
         megatron_log.read,
     ),
 )
-#: Files that profilers write and that have no reader, by their first bytes, with the form to export instead.
+#: Files of profilers without a reader, by first bytes, with the form to export instead.
 _OTHERS: Final = {
     re.compile(rb"QDSTRM|\x00?nsys|NVDA"): "a report of nsys: export it with nsys export --type sqlite",
     re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
@@ -81,16 +81,16 @@ def read_measured(
     parts: int | None = None,
     progress: _Progress = lambda _: None,
 ) -> Measured:
-    """Return the measurements in files of one kind, told apart by how they begin.
+    """Return the measurements in files of the same kind.
 
     Args:
         files: traces, reports or logs of one run.
-        names: rules as :class:`~ipusim.app.profiles.names.Names` takes them.
+        names: rules as in :class:`~ipusim.app.profiles.names.Names`.
         count: micro-batches of an iteration of a log.
-        parts: spans in a pass that is made of parts.
-        progress: called now and then with a function that says how far reading is.
+        parts: number of spans in a pass made of parts.
+        progress: callback that occasionally receives a function to the reading progress as text.
 
-    Raises FileError for files of other or several kinds, OptionError for wrong rules, and OSError.
+    Raises FileError for files of unknown or several kinds, OptionError for wrong rules, and OSError.
     """
     if len({path.resolve() for path in files}) < len(files):
         raise FileError(f"{files[0]}: expected each file once, got one twice")
@@ -106,7 +106,7 @@ def read_measured(
 
 
 def _kind(path: Path) -> Reader:
-    """Return the reader of a file; raises FileError for a file of a known kind that has no reader."""
+    """Return the reader of a file; raises FileError for a known kind without a reader."""
     source = Source(path)
     with source.reading() as opened:
         start = opened.start()

@@ -1,4 +1,4 @@
-"""Files of a profiler as bytes, lines or JSON: unpacked, without byte order marks and colours, within bounds."""
+"""Profiler files as bytes, lines or JSON: unpacked, cleaned and limited in size."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from ipusim.base.files import open_file
 from ipusim.base.json_stream import JsonStream
 from ipusim.base.units import format_bytes
 
-#: Bytes of a file, unpacked, and events in it, at most.
+#: Most bytes of a file, unpacked, and most events.
 MOST_BYTES: Final = 1 << 33
 MOST_EVENTS: Final = 50_000_000
-#: Bytes that may come without an event where gzip has packed them so many times or more: traces pack 10 to 30 times.
+#: Most bytes without an event in a suspiciously compressed file, and its compression ratio; traces compress 10 to 30
+#: times.
 _IDLE_BYTES: Final = 1 << 26
 _MOST_PACKED: Final = 200
-#: Bytes by which the kind of a file is told.
+#: Bytes that identify the kind of a file.
 _START: Final = 1 << 16
-#: Characters of a line that are looked at.
+#: Most characters read of a line.
 _LINE: Final = 1 << 13
 _GZIP: Final = b"\x1f\x8b"
 _BOM: Final = b"\xef\xbb\xbf"
@@ -32,7 +33,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class Source:
-    """An open file, read once from its beginning.
+    """Open file, read once from its beginning.
 
     Attributes:
         path: the file.
@@ -40,7 +41,7 @@ class Source:
     """
 
     def __init__(self, path: Path, progress: Callable[[Callable[[], str]], None] = lambda _: None) -> None:
-        """Open ``path``; ``progress`` is called now and then with a function that says how far reading is.
+        """Open ``path``; ``progress`` occasionally receives a function to the reading progress as text.
 
         Raises OSError for a file that cannot be opened.
         """
@@ -55,7 +56,7 @@ class Source:
 
     @contextmanager
     def reading(self) -> Iterator[Source]:
-        """Close the file at the end; a file above the bound and a damaged archive are a FileError."""
+        """Close the file at the end; too large files and damaged archives raise FileError."""
         try:
             if self._size > MOST_BYTES:
                 raise self._too_large(self._size)
@@ -72,13 +73,13 @@ class Source:
         return data
 
     def start(self) -> bytes:
-        """Return the first bytes, unpacked and without a byte order mark, and go back to the beginning."""
+        """Return the first bytes, unpacked and without byte order mark, and rewind."""
         data = self._stream.read(_START)
         self._stream.seek(0)
         return data.removeprefix(_BOM)
 
     def event(self, is_whole: bool = True) -> None:
-        """Count an event, or an element that is none; raises FileError for one too many."""
+        """Count an event, or any other element; raises FileError beyond the bound."""
         self.events += 1
         if is_whole:
             self._bytes_at_event = self._bytes
@@ -90,7 +91,7 @@ class Source:
         return JsonStream(self, str(self.path), MOST_BYTES)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield lines with their numbers from 1, without colours; the rest of a very long line is left out."""
+        """Yield lines with their numbers from 1, without colour codes; very long lines are truncated."""
         number, begins = 0, True
         while part := self._stream.readline(_LINE):
             self._count(len(part))

@@ -1,4 +1,4 @@
-"""The record of every reader: spans, and the facts that a file states of itself."""
+"""Recordings of readers: spans, and facts stated by a file."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ipusim.api import hardware, runs
 from ipusim.app.profiles.names import Called
 from ipusim.base.errors import FileError
 
-#: Spans of passes in a file at most.
+#: Most spans of passes in a file.
 MOST: Final = 1 << 20
-#: Microseconds of a pass at most: a scenario takes no more cycles, on the machine that an import begins with.
+#: Longest pass in microseconds: a scenario's limit of cycles on an import's default machine.
 LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
-#: Most names that a recording holds beside passes.
+#: Most names outside passes kept by a recording.
 _REMEMBERED: Final = 4096
-#: Facts in words, by their keys.
+#: Facts in words, by key.
 _FACTS: Final = {
     "world_size": "ranks",
     "pipeline_model_parallel_size": "pipeline stages",
@@ -31,22 +31,22 @@ _FACTS: Final = {
 
 @dataclass(slots=True)
 class Span:
-    """One measurement: a pass or an update, from its start to its end.
+    """Measured pass or update, from start to end.
 
     Attributes:
-        what: a pass, the update or an overlapped pair, as in ``names.py``.
-        stage: the stage's name, or its number as text; empty if only the rank says.
-        micro_batch: number of the micro-batch; None if the name does not say.
-        process: the process in its file, and the thread too if each thread is a rank.
-        thread: the thread or stream.
+        what: pass, update or overlapped pair, as in ``names.py``.
+        stage: name of the stage, or its number as text; empty if given by the rank.
+        micro_batch: number of the micro-batch; None if unknown.
+        process: process in its file, with the thread if threads are ranks.
+        thread: thread or stream.
         start_us: start in microseconds of the file's clock; None if only the length was measured.
         us: length in microseconds; start plus length is the end.
-        waited_us: part of the length that was spent in receives, or in updates inside a backward pass.
-        recomputed_us: part of the length that was spent in forward passes inside a backward pass.
-        micro_batches: micro-batches whose sum the length is.
-        step: number of the weight update before which the span lies, from 0 in each file.
-        rank: number of the process among all files; -1 before it is known.
-        kind: the name with ``#`` for each number.
+        waited_us: part of the length in receives, or in updates inside a backward pass.
+        recomputed_us: part of the length in forward passes inside a backward pass.
+        micro_batches: number of micro-batches summed in the length.
+        step: number of the next weight update, from 0 in each file.
+        rank: rank of the process over every file; -1 while unknown.
+        kind: name with ``#`` for each number.
         is_part: whether the span is one of several parts of a pass.
     """
 
@@ -76,17 +76,17 @@ class Span:
 
     @property
     def pass_us(self) -> Fraction:
-        """Microseconds of one micro-batch, without waits."""
+        """Microseconds of a micro-batch, without waits."""
         return (self.us - self.waited_us) / self.micro_batches
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A value that a file states.
+    """Value stated by a file.
 
     Attributes:
         value: the value.
-        place: file, and line or key, that states it.
+        place: file with the line or key of the statement.
     """
 
     value: Any
@@ -94,15 +94,15 @@ class Fact:
 
     @property
     def short_place(self) -> str:
-        """The place without the folder of its file."""
+        """Place without the folder of its file."""
         return self.place.rpartition("/")[2]
 
 
 class Facts(dict[str, Fact]):
-    """Facts by keys; a fact has one value in all files."""
+    """Facts by key, equal in every file."""
 
     def state(self, key: str, value: Any, place: str) -> None:
-        """Add a fact; raises FileError that names both places if another one states a different value."""
+        """Add a fact; raises FileError with two places for contradicting values."""
         stated = self.setdefault(key, Fact(value, place))
         if stated.value != value:
             raise FileError(
@@ -118,12 +118,12 @@ class Facts(dict[str, Fact]):
 
 @dataclass(frozen=True)
 class Options:
-    """Statements of a person about files.
+    """User's statements about files.
 
     Attributes:
-        names: rules as :class:`~ipusim.app.profiles.names.Names` takes them.
-        count: micro-batches behind a weight update; None if files say it.
-        parts: spans in a pass that is made of parts; None if a pass ends where another begins.
+        names: rules as in :class:`~ipusim.app.profiles.names.Names`.
+        count: micro-batches per weight update; None if stated by files.
+        parts: spans in a pass made of parts; None if a pass ends at the next pass.
     """
 
     names: Sequence[str] = ()
@@ -133,19 +133,19 @@ class Options:
 
 @dataclass
 class Recording:
-    """The contents of one file.
+    """Contents of a file.
 
     Attributes:
         path: the file.
-        tool: the program that measured.
+        tool: program that measured.
         spans: passes and updates.
         facts: facts of the whole run, such as ``world_size``.
         ranks: stated ranks by process.
         order: sort indices of processes without a rank.
-        names: microseconds of spans that are in no pass, by name; the first few thousand names.
+        names: microseconds of spans outside passes, by name; the first few thousand names.
         extents: microseconds from the first to the last event of each process.
-        notes: sentences for a person.
-        stages_from: words for the line that would state the number of stages; empty if a rank may be a stage.
+        notes: sentences for the user.
+        stages_from: description of the missing line with the number of stages; empty if ranks may be stages.
     """
 
     path: Path
@@ -160,7 +160,10 @@ class Recording:
     stages_from: str = ""
 
     def add(self, span: Span, name: str) -> None:
-        """Add a span called ``name``; raises FileError for a length or a number of spans that no scenario takes."""
+        """Add a span called ``name``.
+
+        Raises FileError if the length or number of spans exceeds a scenario's limits.
+        """
         if not 0 <= span.us / span.micro_batches <= LONGEST_US:
             self.refuse_length(float(span.us / span.micro_batches), name)
         if len(self.spans) >= MOST:
@@ -168,13 +171,13 @@ class Recording:
         self.spans.append(span)
 
     def refuse_length(self, us: float, name: str) -> None:
-        """Raise FileError for a length of a pass called ``name`` that no scenario takes."""
+        """Raise FileError for a pass called ``name`` beyond a scenario's greatest length."""
         raise FileError(
             f"{self.path}: expected passes of at most {LONGEST_US:,} us, got a dur of {runs.show(us)} us of the event "
             f"{runs.show(name)}"
         )
 
     def pass_by(self, name: str, us: float = 0) -> None:
-        """Note the length of a span that is in no pass."""
+        """Add the length of a span outside passes."""
         if name in self.names or len(self.names) < _REMEMBERED:
             self.names[name] += int(us) + 1

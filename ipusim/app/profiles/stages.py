@@ -1,4 +1,4 @@
-"""From spans on ranks to stages: the median time of each pass, and where stages share an IPU."""
+"""Stages from spans on ranks: median times of passes, and stages that share an IPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ipusim.app.profiles.steps import of_usual_count
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted, enumerated_rows
 
-#: Names of spans, and files, that a message or a table lists.
+#: Most span names in a message, and most files in a table.
 _LISTED: Final = 6
 _MOST_FILES: Final = 16
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a stage, in microseconds: the median of its measurements, the least and the most, how many."""
+    """Figure of a stage in microseconds: median, least, most, and number of measurements."""
 
     median: Fraction
     least: Fraction
@@ -35,17 +35,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Stages:
-    """The measured times of a pipeline.
+    """Measured times of a pipeline.
 
     Attributes:
-        tool: what measured it.
-        stages: the figures of each by its name, or its number as text, in their order; of a stage by passes and the
-            update, in the order of PASSES.
-        mapping: the IPU of each stage, as ranks shared stages.
-        count: micro-batches behind a weight update; None if unknown.
-        notes: sentences for a person.
-        known: of each file its name, ranks, stages, micro-batches and how these are known.
-        spans: passes, each with the name of its stage, and updates.
+        tool: program that measured.
+        stages: figures by stage, named or numbered, in order; figures are by pass and update, in the order of PASSES.
+        mapping: IPU of each stage; stages that share ranks share an IPU.
+        count: micro-batches per weight update; None if unknown.
+        notes: sentences for the user.
+        known: name of each file, its ranks, stages and micro-batches, and their sources.
+        spans: passes with stage names, and updates.
     """
 
     tool: str
@@ -58,18 +57,18 @@ class Stages:
 
 
 def stages_of(measured: Measured, stages: int | None = None, count: int | None = None) -> Stages:
-    """Return the stages of what was measured, which names say, or else ranks in equal parts.
+    """Return the measured stages, from names or else from equal groups of ranks.
 
-    A weight update counts for all stages of its rank, in equal parts; several updates behind the same passes are one.
+    A weight update is divided equally among the stages of its rank; several updates after the same passes count as one.
     Replicas of a stage are further measurements.
 
     Args:
-        measured: the spans of files.
-        stages: number of stages, by default as the files say, else as many as there are ranks.
-        count: micro-batches behind a weight update, by default as the files say, or as names and updates come to.
+        measured: spans of files.
+        stages: number of stages; by default stated by files, otherwise the number of ranks.
+        count: micro-batches per weight update; by default stated by files, or derived from names and updates.
 
-    Raises OptionError for a number of stages that contradicts names or ranks, FileError for missing ranks or stages,
-    for names that leave open of which stage a pass is, and for stages without passes that others have.
+    Raises OptionError for a number of stages that contradicts names or ranks, and FileError for missing ranks or
+    stages, for passes of unknown stage, and for stages without passes that other stages have.
     """
     try:
         return _stages_of(measured, stages, count)
@@ -124,7 +123,7 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
 
 
 def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
-    """Return the update of each step by its rank and stage: the sum of its spans, an optimizer for each chunk."""
+    """Return updates by step, rank and stage, summed over optimizers of chunks."""
     sums: dict[tuple[int, str, int], Fraction] = defaultdict(Fraction)
     for span in spans:
         if span.what == UPDATE:
@@ -133,7 +132,7 @@ def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
 
 
 def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
-    """Add notes on spans that are in no median, and on waits and recomputations."""
+    """Add notes on spans outside medians, and on recomputation."""
     pairs = sum(span.what == OVERLAP for span in spans)
     if pairs:
         notes.append(
@@ -148,7 +147,7 @@ def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
 def _known(
     measured: Measured, placement: Placement, ranks: Mapping[str, set[int]], count: str, how: str
 ) -> tuple[tuple[str, str, str, str, str], ...]:
-    """Return a row for each file: its ranks, stages and micro-batches, and how they are known."""
+    """Return a row for every file: ranks, stages, micro-batches, and their sources."""
     rows = []
     for file, of_file, ranked in measured.known[:_MOST_FILES]:
         stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*of_file}]
@@ -161,7 +160,7 @@ def _known(
 
 
 def _refuse_missing(names: Sequence[str], there: set[tuple[str, str]]) -> None:
-    """Refuse stages without forward passes, and those without a backward pass that others have."""
+    """Refuse stages without forward passes, or without a backward pass that other stages have."""
     for name in names:
         if (name, FORWARD) not in there:
             raise FileError(f"expected forward passes of every stage, got none of stage {name}")
@@ -176,7 +175,7 @@ def _refuse_missing(names: Sequence[str], there: set[tuple[str, str]]) -> None:
 
 
 def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, Figure]:
-    """Return the figures of a stage, those that were measured."""
+    """Return the measured figures of a stage."""
     return {
         what: Figure(statistics.median(values), min(values), max(values), len(values))
         for what in PASSES

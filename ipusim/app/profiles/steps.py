@@ -1,4 +1,4 @@
-"""Steps of a training, each ending with a weight update: warm-up steps and steps of another count are left out."""
+"""Training steps, bounded by weight updates, without warm-up steps and unusual counts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 from ipusim.app.profiles.names import FORWARD, OVERLAP, UPDATE
 from ipusim.app.profiles.spans import Span
 
-#: How many times as long as those of later steps the passes of a first step are, if it warms up.
+#: Least ratio of a warm-up step's passes to later passes.
 _WARM_UP: Final = Fraction(3, 2)
 
 
 def number_steps(spans: Sequence[Span], first: int = 0) -> int:
-    """Number the steps of one rank's spans from ``first``, a step ending at the updates behind passes; return the next.
+    """Number the steps of a rank's spans from ``first``; return the next number.
 
-    Spans without a start keep the step of their file.
+    A step ends at the updates after its passes. Spans without a start keep the step of their file.
     """
     step, updated = first, False
     for span in sorted(spans, key=lambda span: span.start_us or 0):
@@ -33,7 +33,7 @@ def number_steps(spans: Sequence[Span], first: int = 0) -> int:
 
 
 def without_warm_up(spans: Sequence[Span], notes: list[str], called: str) -> list[Span]:
-    """Return the spans of one file without those of a first step that took longer than the others, with a note."""
+    """Drop a first step that took longer than the others, with a note."""
     means: dict[int, list[Fraction]] = defaultdict(list)
     for span in spans:
         if span.what != UPDATE:
@@ -54,10 +54,10 @@ def without_warm_up(spans: Sequence[Span], notes: list[str], called: str) -> lis
 
 
 def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span], int | None]:
-    """Return the spans of steps with the most frequent number of micro-batches, and that number.
+    """Return the spans of steps with the usual number of micro-batches, and this number.
 
-    Steps with another number are left out with a note: a restarted job, a ramp-up of the batch, or a step that was
-    measured in part. None if the number is not known.
+    Other steps are left out with a note: a restarted job, a ramp-up of the batch, or a partly measured step. The number
+    is None if unknown.
     """
     updated = {(span.rank, span.step) for span in spans if span.what == UPDATE}
     sums: dict[tuple[int, str, int], int] = defaultdict(int)
@@ -70,7 +70,8 @@ def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span],
     counts = {}
     for (rank, stage, step), number in sums.items():
         if steps := named.get((rank, stage)):
-            # Steps whose first does not begin with micro-batch 0 and go on without a gap are parts of one step.
+            # If the first step does not hold micro-batches 0, 1, ... without a gap, the steps are parts of a single
+            # step.
             whole = steps[min(steps)] == {*range(len(steps[min(steps)]))}
             counts[rank, stage, step] = len(steps[step] if whole else set().union(*steps.values()))
         elif not updated or (rank, step) in updated:

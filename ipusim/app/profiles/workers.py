@@ -1,4 +1,4 @@
-"""Spans by threads: nested spans, threads that are ranks, and the device's spans in place of the host's."""
+"""Spans by thread: nesting, threads as ranks, and device spans in place of host spans."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ipusim.app.profiles.spans import LONGEST_US, MOST, Recording, Span
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted
 
-#: A process and a thread, and whether they are a device's.
+#: Process, thread, and whether they belong to a device.
 _Lane = tuple[str, str, bool]
 
 
 class Lanes:
-    """Spans of one file by threads."""
+    """Spans of a file by thread."""
 
     def __init__(self, found: Recording, names: Names) -> None:
-        """Take a recording without spans, and the names of passes."""
+        """Start with an empty recording, and the names of passes."""
         self._found, self._names = found, names
         self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
         self._extents: dict[str, tuple[Any, Any]] = {}
@@ -30,7 +30,7 @@ class Lanes:
         self._left_out: Counter[str] = Counter()
 
     def add(self, name: str, lane: _Lane, start: Any, us: Any, micro_batch: int | None = None) -> None:
-        """Add a span that starts at ``start`` and lasts ``us`` microseconds, numbers that Fraction takes."""
+        """Add a span by start and length in microseconds, as arguments of Fraction."""
         end, extent = start + us, self._extents.get(lane[0])
         if extent is None or start < extent[0] or end > extent[1]:
             first, last = extent or (start, end)
@@ -50,11 +50,11 @@ class Lanes:
             self._lanes[lane].append(Span.of(called, number, lane[0], lane[1], exact(start), exact(us)))
 
     def leave_out(self, text: str, number: int = 1) -> None:
-        """Count spans that are left out, by the reason."""
+        """Count spans left out, by reason."""
         self._left_out[text] += number
 
     def finish(self) -> Recording:
-        """Return the recording with the spans that count; raises FileError as the functions here do."""
+        """Return the recording with the relevant spans; raises FileError for malformed nesting and ranks."""
         found, told = self._found, Counter[tuple[str, str]]()
         self._names.refuse_unused(found.path, (name for name, _ in found.names.most_common()))
         try:
@@ -76,16 +76,16 @@ class Lanes:
 
 
 def exact(value: Any) -> Fraction:
-    """Return a number as it is written."""
+    """Return a number exactly as written."""
     return Fraction(str(value) if isinstance(value, float) else value)
 
 
 def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple[list[Span], list[str]]:
-    """Return the spans that count, whose ``process`` is a rank, and notes on those that do not.
+    """Return the relevant spans, with ranks as ``process``, and notes on dropped spans.
 
-    Where a device has a pass of a stage, the host's spans of it do not count: they end when kernels are launched. Of
-    several streams of a device that is the one with most spans of the pass. Threads that each run forward passes of the
-    same micro-batches are a rank each.
+    If a device has a pass of a stage, its host spans are dropped: they end at kernel launch. Of a device's streams, the
+    stream with most spans of the pass counts. Threads that run forward passes of the same micro-batches are separate
+    ranks.
 
     Raises FileError if a thread's passes belong to no rank.
     """
@@ -127,7 +127,10 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple
 def _ranks_of_threads(
     process: str, threads: Mapping[str, list[Span]], found: Recording, notes: list[str]
 ) -> list[Span]:
-    """Return the spans of a process's threads, each of which is a rank if several run the same forward passes."""
+    """Return the spans of a process's threads.
+
+    Threads are ranks if several run the same forward passes.
+    """
     running = {
         thread: spans for thread, spans in threads.items() if any(span.what in (FORWARD, OVERLAP) for span in spans)
     }
@@ -140,7 +143,7 @@ def _ranks_of_threads(
         for span in spans:
             owner = thread if thread in running else owners.get(span.stage)
             if owner is None and span.what == UPDATE:
-                # One thread updates the stages of every worker thread: equal parts of its time.
+                # A single thread updates the stages of every worker thread: divide its time equally.
                 us = span.us / len(running)
                 kept += [replace(span, process=f"{process} thread {name}", us=us) for name in running]
                 continue
@@ -156,7 +159,7 @@ def _ranks_of_threads(
 
 
 def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
-    """Return whether threads take turns at the micro-batches of each stage, none of which two of them have."""
+    """Return whether threads take turns at micro-batches, without sharing any of a stage."""
     seen: dict[tuple[str, str, int], int] = {}
     for number, spans in enumerate(threads):
         for span in spans:
@@ -165,7 +168,7 @@ def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
                     return False
                 if seen.setdefault((span.what, span.stage, span.micro_batch), number) != number:
                     return False
-    # Threads of different stages share no micro-batch of a stage either: they are ranks.
+    # Threads of different stages share no micro-batch of a stage either, but are ranks.
     stages = [{span.stage for span in spans} for spans in threads]
     return all(stage == stages[0] for stage in stages)
 

@@ -1,4 +1,4 @@
-"""Measured stages as a CSV file, as ``stages: FILE.csv`` takes it, and as the scenario that names that file."""
+"""Measured stages as a CSV file for ``stages: FILE.csv``, and as a scenario with this file."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ipusim.app.scenario.measured import plan_of
 from ipusim.app.study.result import Result
 from ipusim.base.errors import printable
 
-#: What the column ``source`` ends with, by which a file is known as written here.
+#: Ending of the column ``source`` in files written here.
 MARK: Final = "by ipusim import"
 _DIGITS: Final = 3
 
 
 @dataclass(frozen=True)
 class StagesResult(Result):
-    """Measured stages for every face."""
+    """Measured stages for command, notebook and files."""
 
     stages: Stages
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield what was measured, and the count that Grouped takes in place of another."""
+        """Yield the measurements, and a note on a count changed for Grouped."""
         yield figures_table(self.stages)
         yield from filter(None, [legal_count(self.stages)[1]])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each stage: medians in microseconds, and how many measurements they are of."""
+        """Return a row for every stage: medians in microseconds, and least number of measurements."""
         passes = [what for what in PASSES if any(what in figures for figures in self.stages.stages.values())]
         rows: list[dict[str, Any]] = []
         for name, figures in self.stages.stages.items():
@@ -48,7 +48,10 @@ class StagesResult(Result):
         return rows
 
     def data(self) -> dict[str, Any]:
-        """Return the medians, least and most of each stage in microseconds, and how the files' ranks are known."""
+        """Return the statistics of stage times, and the sources of ranks.
+
+        Median, least and most are in microseconds.
+        """
         return {
             "tool": self.stages.tool,
             "count": self.stages.count,
@@ -63,7 +66,7 @@ class StagesResult(Result):
 
 
 def measured_data(stages: Stages) -> dict[str, Any]:
-    """Return median, least, most and number of the times of each stage as plain data, in microseconds."""
+    """Return the statistics of stage times as plain data, in microseconds."""
     return {
         name: {
             what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
@@ -74,7 +77,10 @@ def measured_data(stages: Stages) -> dict[str, Any]:
 
 
 def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
-    """Return the scenario of the stages, whose times are in the file ``table`` beside it, measured in ``files``."""
+    """Return the scenario of measured stages, with times in the file ``table``.
+
+    ``files`` are the measured files.
+    """
     several = f" and {len(files) - 1} more" if len(files) > 1 else ""
     number = len(stages.stages)
     title = "One stage" if number == 1 else f"{number} stages"
@@ -97,16 +103,16 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
 
 
 def legal_count(stages: Stages) -> tuple[int | None, str]:
-    """Return the count as measured, or the next one up that Grouped can lay out, and a sentence on that.
+    """Return the measured count, or the next count legal for Grouped, with an explanation.
 
-    None where the measured one is not known.
+    None for an unknown count.
     """
     number, count = len(stages.stages), stages.count
     if count is None:
         return None, "The micro-batches behind a weight update were not measured: the option count says them."
     if number == 1:
         return count, ""
-    multiple = 2 * number  # of Graphcore's overlap length in training, and so of that in inference
+    multiple = 2 * number  # Graphcore's overlap length in training, a multiple of the length in inference
     legal = math.ceil(count / multiple) * multiple
     if legal == count:
         return count, ""
@@ -114,13 +120,13 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
 
 
 def known_table(stages: Stages) -> Table:
-    """Return the table of each file's ranks, stages and micro-batches, and how these are known."""
+    """Return the table of ranks, stages and micro-batches by file, with their sources."""
     header = ("file", "rank", "stage", "micro-batches", "known")
     return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.known))
 
 
 def figures_table(stages: Stages) -> Table:
-    """Return the table of what was measured, in milliseconds: medians, least and most."""
+    """Return the table of measured times in milliseconds: medians, least and most."""
     rows = [
         (
             name,
@@ -135,7 +141,7 @@ def figures_table(stages: Stages) -> Table:
 
 
 def _decimals(number: Fraction) -> str:
-    """Return a number to three decimals, without zeros at their end."""
+    """Return a number to three decimals, without trailing zeros."""
     return f"{float(number):.{_DIGITS}f}".rstrip("0").rstrip(".")
 
 

@@ -1,1 +1,1 @@
-"""Pins: the recorded results of a scenario's run, and the first difference of another run from them."""
+"""Pins: recorded results of a scenario's run, and the first difference of a later run."""

@@ -1,4 +1,7 @@
-"""The first difference of a run from its pin, and its causes, derived from Plan, prices and options."""
+"""First difference of a run from its pin, with its causes.
+
+Causes come from Plan, prices and options.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,22 @@ from ipusim.app.regression.listed import Items, first_difference
 from ipusim.app.regression.pin import instructions, pin_of, spans
 from ipusim.base.units import format_bytes
 
-#: How much losses and weights may differ on a machine that rounds otherwise, by the precision.
+#: Tolerances of losses and weights between machines with different rounding, by precision.
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
-#: Changes of what is asked for that are listed.
+#: Most listed changes of the request.
 _LISTED: Final = 5
-#: Losses nearer to zero than this differ by rounding alone.
+#: Losses closer to zero differ by rounding alone.
 _NOTHING: Final = 1e-12
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference of a run from its pin.
+    """First difference of a run from its pin.
 
     Attributes:
         what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
-        text: what was, and what is.
-        causes: what it comes from: other prices, other rates, other options.
+        text: old and new value.
+        causes: causes of the difference: changed prices, rates and options.
     """
 
     what: str
@@ -35,7 +38,7 @@ class Difference:
     causes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the first difference in one line, and its causes in lines below."""
+        """Return the difference in one line, and its causes in lines below."""
         return "\n".join([f"{self.what}: {self.text}", *(f"  {cause}" for cause in self.causes)])
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Difference:
 
 
 def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
-    """Return the first thing in which ``run`` differs from its pin; None where nothing does."""
+    """Return the first difference of ``run`` from its pin; None if they agree."""
     now = pin_of(run)
     change = next(_differences(pin, now, run), None)
     if change is None:
@@ -54,7 +57,7 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
 
 
 def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
-    """Yield all differences, causes before their effects."""
+    """Yield the differences, causes before their effects."""
     for part in ("device", "shape"):
         for name, was, value in _changes(pin[part], now[part]):
             yield Difference(part, f"{name} was {_text(was)}, is {_text(value)}")
@@ -71,7 +74,7 @@ def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> It
 
 
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, old and new value of every entry that differs; None for a missing entry."""
+    """Yield name, old and new value of every changed entry; None for a missing entry."""
     for name in dict.fromkeys([*was, *now]):
         if was.get(name) != now.get(name):
             yield name, was.get(name), now.get(name)
@@ -92,7 +95,7 @@ def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
 
 
 def _of_list(what: str, pinned: Any, items: Items | None) -> str:
-    """Return where a list begins to differ from the pinned one; empty where it does not."""
+    """Return the first difference of a list from the pinned list in words; empty if equal."""
     if pinned is None or items is None:
         return f"{what}s were {'none' if pinned is None else 'some'}, are {'none' if items is None else 'some'}"
     where = first_difference(pinned, items)
@@ -181,8 +184,8 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
     for one, other in zip(was["evaluations"], now["evaluations"], strict=False):
         if not all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True)):
             yield Difference("losses", f"evaluation behind step {one[0]}: was {one[1:]}, is {other[1:]}")
-    # Where a gradient is nothing but rounding, as that of a bias of attention's keys, an optimizer that divides by its
-    # size walks at random: what is near is measured by all weights.
+    # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by the gradient's
+    # size make random steps. Hence tolerances are relative to the norm of the whole set of weights.
     scale = _size(was["weights"])
     for name, one, other in _changes(was["weights"], now["weights"]):
         if one is None or other is None or one["shape"] != other["shape"]:
@@ -195,7 +198,7 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
 
 
 def _size(weights: Mapping[str, Any]) -> float:
-    """Return the norm of all weights with a known norm."""
+    """Return the norm of the weights with known norms."""
     norms = [weight["norm"] for weight in weights.values()]
     return math.hypot(*(norm for norm in norms if isinstance(norm, int | float)))
 
@@ -213,7 +216,7 @@ def _losses(was: Mapping[str, Any], now: Mapping[str, Any], tolerance: float) ->
 
 
 def _near(one: Any, other: Any, tolerance: float, scale: Any = 0.0) -> bool:
-    """Return whether two numbers are as near as rounding leaves them; ``scale`` is of what they are a sum."""
+    """Return whether two numbers agree up to rounding; ``scale`` is the size of their sum's terms."""
     if not isinstance(one, int | float) or not isinstance(other, int | float):
         return bool(one == other)
     size = max(abs(one), abs(other), scale if isinstance(scale, int | float) else 0.0)
@@ -227,7 +230,7 @@ def _by(one: Any, other: Any) -> str:
 
 
 def _changed_options(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the options of the scenario that have changed since the pin was made."""
+    """Yield the scenario's options that changed since the pin."""
     changes = [
         f"the scenario asks for {name}: {_text(value)}, was {_text(old)}"
         if None not in (value, old)

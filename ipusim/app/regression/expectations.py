@@ -1,4 +1,4 @@
-"""The expectations of a scenario, compared with the figures of its run or with those known before it."""
+"""Expectations of a scenario, compared with figures of its run or known before."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final
 from ipusim.api import Job, KeyPath, Problem, Request, RequestError, analysis, machine, runs
 from ipusim.base.near_names import did_you_mean
 
-#: From which difference on percents say by how much a bound is missed.
+#: Least ratio printed as a multiple instead of a percentage.
 _TIMES: Final = 10.0
 
 
 @dataclass(frozen=True)
 class Judged:
-    """An expectation and the figure of the run.
+    """Expectation with the run's figure.
 
     Attributes:
-        expectation: what was expected.
-        value: of the figure.
+        expectation: expected bounds of a figure.
+        value: value of the figure.
     """
 
     expectation: runs.Expectation
@@ -28,7 +28,7 @@ class Judged:
 
     @property
     def met(self) -> bool:
-        """Whether it is as expected."""
+        """Whether the value meets the expectation."""
         return self.expectation.holds(self.value)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Judged:
         return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.met}
 
     def _by_how_much(self) -> str:
-        """Return how far a value is from the bound that it misses, as a part of that; nothing where there is none."""
+        """Return a value's distance to the missed bound in words; empty without a finite ratio."""
         expected = self.expectation
         if expected.equal is not None or not isinstance(self.value, int | float) or not math.isfinite(self.value):
             return ""
@@ -67,14 +67,17 @@ def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectat
 
 
 def as_it_stands(request: Request, overrides: Sequence[str]) -> Request:
-    """Return the scenario without its expectations where ``--set`` changes it, unless ``--set`` names them too."""
+    """Drop the scenario's expectations if ``--set`` changes other options only."""
     if not overrides or any(override.startswith("expect") for override in overrides):
         return request
     return request.replace({}, without=["expect"])
 
 
 def check_expectations(job: Job) -> None:
-    """Refuse expectations on figures that a run of ``job`` will not have; raises RequestError with all of them."""
+    """Refuse expectations on figures missing from a run of ``job``.
+
+    Raises RequestError with every problem.
+    """
     problems = []
     for path, expectation in expectations(job.request.options):
         if why := _lacking(job, expectation):
@@ -84,7 +87,7 @@ def check_expectations(job: Job) -> None:
 
 
 def _lacking(job: Job, expectation: runs.Expectation) -> str:
-    """Return why a run has no such figure; empty where it will have it, as far as that shows before it runs."""
+    """Return why a run lacks the figure; empty if it is known or may exist."""
     path, stages = expectation.figure.path, [profile.name for profile in job.program.stages]
     numbered = expectation.figure.name == "peak" and expectation.item.isdecimal()
     reasons = {
@@ -109,9 +112,9 @@ def _lacking(job: Job, expectation: runs.Expectation) -> str:
 
 
 def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
-    """Return every expectation with its value out of the data of ``summary.json``.
+    """Return every expectation with its value from the data of ``summary.json``.
 
-    Raises RequestError for figures that it does not have.
+    Raises RequestError for missing figures.
     """
     judged, problems = [], []
     for path, single in expectations(options):
@@ -125,7 +128,7 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
 
 
 def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation, ...]]:
-    """Return the expectations whose values are known without a run, with these, and the other expectations."""
+    """Return judged expectations that need no run, and the remaining expectations."""
     known = _known_before(job)
     judged, unknown = [], []
     for _, expectation in expectations(job.request.options):
@@ -140,13 +143,13 @@ def _known_before(job: Job) -> dict[str, Any]:
     """Return the part of ``summary.json`` that needs no run."""
     info = machine.timeline_info_of(job.plan, job.program, job.system, job.costs.links, job.executions)
     info = replace(info, count=job.program.shape.micro_batches)
-    # What a Timeline says of itself has the same names in the summary of its run.
+    # Fields of a Timeline's info have equal names in the summary of its run.
     names = {field.name for field in fields(analysis.RunTimes)} & {field.name for field in fields(info)}
     known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in names - {"time_steps"}}
     if not info.has_time_steps:
         known["time_steps"] = None
     elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
-        # The period of time-steps that passes without any were put in is another than that of the passes.
+        # The period of time-steps differs from the passes' period unless some were emitted.
         known["time_steps"] = job.of_whole(lambda of: of.plan.emitted)
     known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)

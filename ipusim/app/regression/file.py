@@ -1,4 +1,4 @@
-"""The file of a pin: written beside its scenario, and read back as data of unknown origin."""
+"""Pin files: written beside their scenarios, and read as untrusted data."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ipusim.app.run_folder.output_file import PIN, check_output
 from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, read_run_file, write_file
 
-#: What a pin says that it is, and of which version of the format: since version 2 spans of the same cycles have one
-#: order, and the cause of a pass is its IPU's own where a tensor arrives in the cycle in which that becomes free.
+#: Name and version of the format. Since version 2, spans of the same cycles have a fixed order, and the cause of a pass
+#: is its own IPU if a tensor arrives in the cycle in which this IPU becomes free.
 FORMAT: Final = "ipusim pin"
 VERSION: Final = 2
 _READ: Final = (1, VERSION)
-#: What stands behind the name of a scenario in that of its pin.
+#: Suffix of a pin's file name behind the scenario's name.
 SUFFIX: Final = ".pin.json"
-#: Most bytes of a pin, of which one that ipusim writes has a tenth.
+#: Greatest size of a pin in bytes; ipusim writes at most a tenth.
 _MOST_BYTES: Final = 1 << 20
-#: Most characters of a text in it.
+#: Most characters of a text in a pin.
 _LONGEST: Final = 4000
-#: Columns of a line that holds a whole mapping or list.
+#: Line width up to which a mapping or list stays on one line.
 _LINE: Final = 110
 _ITEMS: Final = {"count": int, "first": [str], "hashes": [str]}
 _NUMBER: Final = (int, float, str)
-#: What a pin holds: by its keys, or of any key (None) what stands there; a list of such; types; or one of several.
+#: Schema of a pin: mappings by key (None for any key), lists by item, types, and tuples of alternatives.
 _SHAPE: Final[dict[str | None, Any]] = {
     "format": str,
     "format_version": int,
@@ -62,17 +62,17 @@ _SHAPE: Final[dict[str | None, Any]] = {
 
 
 def pin_path(scenario: Path) -> Path:
-    """Return the path of the pin of a scenario."""
+    """Return the path of a scenario's pin."""
     return scenario.parent / (scenario.stem + SUFFIX)
 
 
 def has_pin(scenario: Path) -> bool:
-    """Return whether a scenario has a pin; raises OSError where the pin's path is no file."""
+    """Return whether a scenario has a pin; raises OSError if the pin's path is no file."""
     return has_run_file(pin_path(scenario))
 
 
 def pin_bytes(pin: Mapping[str, Any]) -> bytes:
-    """Return a pin as JSON of short lines, which a diff shows well; the same data give the same bytes."""
+    """Return a pin as JSON with short lines for diffs; equal data give equal bytes."""
     return (_text(pin, 0) + "\n").encode()
 
 
@@ -92,10 +92,10 @@ def _text(value: Any, depth: int) -> str:
 
 
 def read_pin(path: Path, name: str) -> dict[str, Any]:
-    """Return the pin at ``path``, which is of the scenario of that name.
+    """Return the pin at ``path`` of the scenario ``name``.
 
-    Raises FileError for one of another scenario or version of the format, and for what is none; OSError for what
-    cannot be read.
+    Raises FileError for a pin of another scenario or format version and for malformed files, OSError for unreadable
+    files.
     """
     content = read_run_file(path, _MOST_BYTES)
     expected = f"{path}: expected a pin as `ipusim test --pin` writes it"
@@ -117,7 +117,7 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
 
 
 def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one return for each form of shape
-    """Return a message on the first part of a value that is not as its shape says; empty where all is."""
+    """Return a message on the first part that violates its schema; empty if valid."""
     if isinstance(shape, tuple):
         fits = any(not _wrong(value, alternative, where) for alternative in shape)
         return "" if fits else f"{where} is of another kind"
@@ -145,9 +145,9 @@ def _is_clear(text: str) -> bool:
 
 
 def write_pin(scenario: Path, content: bytes) -> Path:
-    """Write the pin beside its scenario, replacing only a pin; return its path.
+    """Write the pin beside its scenario, overwriting only pins; return its path.
 
-    Raises OutputError for a place that cannot be written, and for another file there.
+    Raises OutputError for an unwritable path, and for a foreign file at it.
     """
     path = pin_path(scenario)
     check_target(path)
@@ -156,5 +156,5 @@ def write_pin(scenario: Path, content: bytes) -> Path:
 
 
 def check_target(path: Path) -> None:
-    """Refuse to write a pin over what is none; raises OutputError."""
+    """Refuse to overwrite anything except a pin; raises OutputError."""
     check_output(path, PIN)

@@ -1,4 +1,4 @@
-"""A scenario's run, checked against its expectations and its pin."""
+"""Check of a scenario's run against its expectations and its pin."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from ipusim.base.errors import IpusimError
 
 
 def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool = False) -> Outcome:
-    """Run a scenario and check it against its expectations and its pin; every error becomes an Outcome.
+    """Run a scenario and check expectations and pin; errors become Outcomes.
 
-    ``renew`` gives the content of a new pin where there is one, or where it ``needs_pin`` not; never of a run that is
-    not as expected. ``times`` are computed a second time, and one that differs is missed.
+    Args:
+        path: the scenario.
+        renew: whether to return a changed pin; never for a run that misses expectations.
+        needs_pin: whether only existing pins are renewed.
+        times: whether to compute times twice and report differences as missed.
     """
     began = time.perf_counter()
     try:
@@ -32,7 +35,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool
         return Outcome(path, "mistake", mistake=f"{path}: this takes more memory than there is: {error}")
     except OSError as error:
         return Outcome(path, "mistake", mistake=f"{error.filename or path}: {error.strerror or error}")
-    except Exception as error:  # functions of a user's own may raise anything
+    except Exception as error:  # user functions may raise anything
         return Outcome(path, "mistake", mistake=f"{path}: {type(error).__name__}: {error}")
 
 
@@ -61,7 +64,7 @@ def _judged(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
 
 
 def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
-    """Return the pin beside a scenario, if there is one; one that is to be renewed may be of any kind of pin."""
+    """Return the pin beside a scenario; None if missing or unreadable before renewal."""
     if not has_pin(path):
         return None
     try:
@@ -74,7 +77,7 @@ def _pin(path: Path, job: Job, renew: bool) -> dict[str, Any] | None:
 
 
 def _renewed(path: Path, run: Run, is_needed: bool) -> bytes | None:
-    """Return the content of a pin, unless it is what is there already."""
+    """Return the content of a new pin; None if unchanged or not needed."""
     if not is_needed and not has_pin(path):
         return None
     content = pin_bytes(pin_of(run))

@@ -1,4 +1,4 @@
-"""Fingerprints of long lists: the first items as text and hashes of blocks, which locate the first difference."""
+"""Fingerprints of long lists: first items as text, and hashes of blocks to locate differences."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 
 #: Hex digits of a hash.
 DIGITS: Final = 16
-#: Blocks of a list that is longer than what is kept of it as text.
+#: Number of blocks of a list longer than its stored text.
 _BLOCKS: Final = 16
 
 
 @dataclass(frozen=True)
 class Items:
-    """A list that a pin stores as a fingerprint.
+    """List stored as fingerprint in a pin.
 
     Attributes:
-        count: its length.
-        text: gives the text of the item of a number.
-        content: gives the bytes of the items from one number up to another, which equal items have equal.
+        count: length of the list.
+        text: function from an item's number to its text.
+        content: function from a range of numbers to the items' bytes, equal for equal items.
     """
 
     count: int
@@ -29,12 +29,12 @@ class Items:
 
 
 def hashed(content: bytes) -> str:
-    """Return the hash of bytes as a pin has it."""
+    """Return the hash of bytes in a pin's form."""
     return sha256(content).hexdigest()[:DIGITS]
 
 
 def fingerprint(items: Items, most: int) -> dict[str, Any]:
-    """Return the fingerprint of a list: the texts of its first items, and the hashes of its blocks."""
+    """Return a list's fingerprint: first items as text, and hashes of its blocks."""
     size = -(-items.count // _BLOCKS) or 1
     starts = range(0, items.count, size) if items.count > most else range(1)
     size = size if items.count > most else items.count
@@ -47,11 +47,11 @@ def fingerprint(items: Items, most: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Where:
-    """Where two lists begin to differ.
+    """First difference of two lists.
 
     Attributes:
-        first, last: the items among which the first one that differs is; the same where it is known.
-        was, now: their texts; empty where it is not known, or where a list has no such item.
+        first, last: range of items that contains the first difference; equal if the item is known.
+        was, now: old and new text of the item; empty if unknown or missing.
     """
 
     first: int
@@ -61,7 +61,7 @@ class Where:
 
 
 def first_difference(pinned: dict[str, Any], items: Items) -> Where | None:
-    """Return where a list begins to differ from a stored fingerprint; None where it is the same."""
+    """Return the first difference of a list from a stored fingerprint; None if equal."""
     texts: Sequence[str] = pinned["first"]
     now = fingerprint(items, len(texts))
     if now == pinned:

@@ -1,4 +1,4 @@
-"""The outcome of the test of a scenario."""
+"""Outcomes of scenario tests."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ipusim.app.study.result import Result
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one scenario.
+    """Outcome of a scenario's test.
 
     Attributes:
-        path: of the scenario.
-        ended: whether all held, something was missed, the file has a mistake, or it did not run to its end.
-        missed: lines on expectations that were, and on times that differ where they are computed a second time.
-        expectations: these as plain data.
-        pinned: whether it has a pin.
-        difference: the first thing that differs from the pin, in lines; empty where nothing does.
-        details: that as plain data.
-        times: how many times are equal, or why they were not computed a second time; empty unless asked for.
-        mistake: what is wrong with the scenario, or with its pin.
-        new_pin: the content of a pin of this run, where it was asked for and is another.
-        seconds: that it took.
+        path: path of the scenario.
+        ended: ``held``, ``missed``, ``mistake`` for an error in the file, or ``unfinished``.
+        missed: lines on missed expectations, and on times that differ between two computations.
+        expectations: expectations as plain data.
+        pinned: whether the scenario has a pin.
+        difference: first difference from the pin, in lines; empty without a difference.
+        details: the difference as plain data.
+        times: number of equal times, or the reason for not computing times twice; empty unless requested.
+        mistake: error of the scenario or its pin.
+        new_pin: content of the new pin, if requested and changed.
+        seconds: duration of the test.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class Outcome:
     seconds: float = 0.0
 
     def words(self) -> Iterator[str]:
-        """Yield the line of the scenario, with its missed expectations and pins below."""
+        """Yield the scenario's line, with missed expectations and pin differences below."""
         if self.mistake:
             yield f"{self.ended:<10}  {self.mistake}"
             return
@@ -68,10 +68,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SuiteResult(Result):
-    """The outcomes of scenarios for every face.
+    """Outcomes of scenarios for command, notebook and files.
 
     Attributes:
-        outcomes: outcomes of ended scenarios, in the order of their paths.
+        outcomes: outcomes of ended scenarios, sorted by path.
         count: number of scenarios.
     """
 
@@ -79,13 +79,13 @@ class SuiteResult(Result):
     count: int
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the lines of each scenario, and how many held."""
+        """Yield the lines of every scenario, and the number that held."""
         for outcome in self.outcomes:
             yield from outcome.words()
         yield self.end()
 
     def end(self) -> str:
-        """Return how many scenarios held."""
+        """Return the counts of outcomes in words."""
         ended = [*(outcome.ended for outcome in self.outcomes), *["unfinished"] * (self.count - len(self.outcomes))]
         words = {"held": "held", "missed": "missed", "mistake": "with a mistake", "unfinished": "unfinished"}
         counts = [f"{ended.count(kind)} {text}" for kind, text in words.items() if kind in ended or kind == "held"]
@@ -96,7 +96,7 @@ class SuiteResult(Result):
         return [outcome.to_dict() for outcome in self.outcomes]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each scenario."""
+        """Return a row for every scenario."""
         return [
             {
                 "scenario": str(outcome.path),

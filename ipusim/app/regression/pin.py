@@ -1,4 +1,4 @@
-"""What a pin says of a run: what was asked, device, Plan, prices, time, memory and what was learnt, as plain data."""
+"""Content of a pin: request, device, Plan, prices, time, memory and learning, as plain data."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ipusim.app.regression.listed import Items, fingerprint, hashed
 from ipusim.app.run_folder.versions import version_of
 from ipusim.base.errors import OutputError
 
-#: Packages whose versions may change what is pinned.
+#: Packages whose versions may change a pin.
 _PACKAGES: Final = ("ipusim", "numpy", "scipy", "simpy")
-#: Items that are kept as text: spans, and instructions of all IPUs together.
+#: Items kept as text: spans, and instructions of the IPUs together.
 _SPANS: Final = 60
 _INSTRUCTIONS: Final = 240
 _LEAST_INSTRUCTIONS: Final = 8
-#: Spans of a run that is pinned, at most: they are written out, some at a time.
+#: Most spans of a pinned run; spans are written out in parts.
 _MOST_SPANS: Final = 10 * timelines.MOST_SPANS
 #: Steps whose mean losses are kept.
 _STEPS: Final = 64
-#: The names of the kinds of span, by their numbers.
+#: Names of span kinds by number.
 _KINDS: Final = {int(kind): kind.name for kind in SpanKind}
-#: Addends of a formula.
+#: Most addends of a formula.
 _ADDENDS: Final = 2
 
 
@@ -60,7 +60,7 @@ def pin_of(run: Run) -> dict[str, Any]:
 
 
 def _options(job: Job) -> dict[str, Any]:
-    """Return the options asked for by their paths, without those equal to defaults; list items by their names."""
+    """Return the requested options by path, without defaults; list items by name."""
     data = job.request.without_defaults()
     for key in ("name", "expect"):
         data.pop(key, None)
@@ -115,7 +115,7 @@ def _shape(job: Job) -> dict[str, Any]:
 
 
 def instructions(plan: Plan) -> dict[int, Items]:
-    """Return the instructions of each IPU, which say everything of a Plan."""
+    """Return the instructions of every IPU, which define a Plan completely."""
     table = plan.instructions
     return {ipu: _instructions(table[table[:, 0] == ipu]) for ipu in sorted(set(table[:, 0].tolist()))}
 
@@ -129,7 +129,7 @@ def _instructions(table: npt.NDArray[np.int64]) -> Items:
 
 
 def _costs(job: Job) -> dict[str, Any]:
-    """Return the costs of all parts of a Plan, as the machine takes them, in cycles and bytes."""
+    """Return the machine's costs of every part of a Plan, in cycles and bytes."""
     names = [profile.name for profile in job.program.stages]
     costs_by_name: dict[str, Any] = {}
     for (kind, stage), cycles in job.costs.passes.items():
@@ -148,12 +148,12 @@ def _costs(job: Job) -> dict[str, Any]:
     return _short(costs_by_name)
 
 
-#: Numbers of costs that stand by themselves; of more, the rest are a hash.
+#: Most costs kept as numbers; the remaining costs become a hash.
 _COSTS: Final = 150
 
 
 def _short(numbers: dict[str, Any]) -> dict[str, Any]:
-    """Return the first numbers, and a hash of the others where there are many."""
+    """Return the first numbers, and a hash of the others if too many."""
     names = list(numbers)
     if len(names) <= _COSTS:
         return numbers
@@ -162,7 +162,7 @@ def _short(numbers: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every whole number in a value of Costs with where it stands."""
+    """Yield the numbers and texts inside a value of Costs, with their paths."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     elif not isinstance(value, Mapping):
@@ -182,7 +182,7 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _prices(priced: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
-    """Return every price by what costs it and its law: the cycles, and the formula with its numbers."""
+    """Return every price by subject and law: cycles, and formula with numbers."""
     prices: dict[str, dict[str, str]] = {}
     for term in priced:
         prices.setdefault(term.of, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
@@ -190,7 +190,7 @@ def _prices(priced: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
 
 
 def _rates(priced: Sequence[pricing.TermRow], job: Job) -> dict[str, str]:
-    """Return the rates and figures of the hardware that the prices came from, exactly."""
+    """Return the exact rates and hardware figures behind the prices."""
     system, laws = job.system, {term.law for term in priced}
     rates = {name for law in laws for name in law.rates}
     figures = {name for law in laws for name in law.figures}
@@ -215,10 +215,10 @@ def _time(run: Run) -> dict[str, Any]:
 
 
 def spans(timeline: Timeline) -> Items:
-    """Return the spans of a Timeline, which say everything that happened; of blocks those of all copies.
+    """Return the spans of a Timeline, with every copy of its blocks.
 
-    So a pin is the same whether the run was simulated span by span or repeats itself as blocks. Raises OutputError for
-    more spans than anyone waits for.
+    Pins therefore do not depend on the form of the simulation, spans or blocks. Raises OutputError for impractically
+    many spans.
     """
     if timeline.spans_in_all > _MOST_SPANS:
         raise OutputError(f"expected a run of at most {_MOST_SPANS:,} spans to pin, got {timeline.spans_in_all:,}")
@@ -245,7 +245,7 @@ def _span(timeline: Timeline, at: int) -> str:
 
 
 def _memory(run: Run) -> dict[str, Any] | None:
-    """Return the peak of each IPU with the bytes of its holders; None where the stages do not say what they hold."""
+    """Return every IPU's peak with the bytes of its holders; None if memory is unknown."""
     if not run.describes_memory:
         return None
     return {
@@ -256,7 +256,7 @@ def _memory(run: Run) -> dict[str, Any] | None:
 
 
 def _learning(run: Run) -> dict[str, Any] | None:
-    """Return losses, accuracy and weights, as hashes and as numbers; None without arithmetic."""
+    """Return losses, accuracy and weights, as hashes and numbers; None without arithmetic."""
     if run.learning is None:
         return None
     means = list(run.learning.mean_loss_by_step.values())
@@ -289,5 +289,5 @@ def _array(array: npt.NDArray[Any]) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float | str:
-    """Return a number to nine digits, and one that is not finite as a text, which JSON has no word for."""
+    """Return a number rounded to nine digits; non-finite numbers become text for JSON."""
     return float(f"{value:.9g}") if math.isfinite(value) else str(value)

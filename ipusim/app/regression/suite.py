@@ -1,4 +1,4 @@
-"""All scenarios of files and folders that expect something or have a pin, tested side by side."""
+"""Parallel test of scenarios that have expectations or pins, in files and folders."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from ipusim.base.errors import FileError, IpusimError, OptionError
 from ipusim.base.files import MAX_SCENARIO_BYTES, open_file, read_up_to
 from ipusim.base.workers import side_by_side
 
-#: A line of a scenario that expects something, at its top.
+#: Top-level line of a scenario with expectations.
 _EXPECTS: Final = re.compile(rb"""^(?:["']?expect["']?[ \t]*:|\{.*\bexpect["']?[ \t]*:)""", re.MULTILINE)
-#: A line at the top of every scenario.
+#: Top-level line of every scenario.
 _SCENARIO: Final = re.compile(rb"""^(?:["']?pipeline["']?[ \t]*:|\{.*\bpipeline["']?[ \t]*:)""", re.MULTILINE)
-#: What the folder of a run holds, whose scenario is a copy.
+#: Files of a run folder, whose scenario is a copy.
 _RUN: Final = {"summary.json", "timeline.npz"}
-#: How long a run takes, measured in the time of a span: the arithmetic on one array of weights of a micro-batch, and
-#: laying out, pricing and comparing what has one price. It decides what begins first, nothing else.
+#: Estimated run time in units of a span's time: arithmetic on a weight array per micro-batch, and work per price. Used
+#: only to start long runs first.
 _OF_ARRAY: Final = 16
 _OF_PRICE: Final = 500
 
 
 def scenarios_of(paths: Sequence[Path]) -> list[Path]:
-    """Return the scenarios that files name, and those of folders and theirs that expect something or have a pin.
+    """Return the testable scenarios of files and folders: those with expectations or pins.
 
-    Raises FileError for a file that is not there, for a pin without its scenario, and for folders without any.
+    Raises FileError for a missing file, a file without expectations and pin, a pin without its scenario, and folders
+    without testable scenarios.
     """
     unique: dict[Path, None] = {}
     for path in paths:
@@ -56,9 +57,9 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
 
 
 def scenarios_to_pin(paths: Sequence[Path]) -> list[Path]:
-    """Return the files, each once, beside which pins can be written.
+    """Return the distinct files beside which pins can be written.
 
-    Raises OptionError for none of them, and OutputError for another file in the place of a pin.
+    Raises OptionError for an empty list, and OutputError for a foreign file in a pin's place.
     """
     if not paths:
         raise OptionError("pin", "expected scenarios, YAML files, with it, got none")
@@ -68,9 +69,9 @@ def scenarios_to_pin(paths: Sequence[Path]) -> list[Path]:
 
 
 def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterator[Path]:
-    """Yield the YAML files of a folder and the folders in it, but for copies in folders of runs.
+    """Yield the YAML files below a folder, except copies in run folders.
 
-    Raises FileError for a pin without its scenario, if it ``refuses_lone_pins``.
+    Raises FileError for a pin without its scenario, if ``refuses_lone_pins``.
     """
     for where, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -85,9 +86,9 @@ def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterato
 
 
 def tests_anything(path: Path) -> bool:
-    """Return whether a scenario expects something or has a pin.
+    """Return whether a scenario has expectations or a pin.
 
-    A scenario or a pin that cannot be read, such as a link in place of a pin, counts: its test says why.
+    Unreadable scenarios and pins count, such as a link in place of a pin: their test reports the error.
     """
     try:
         return has_pin(path) or _matches(_EXPECTS, path)
@@ -96,13 +97,13 @@ def tests_anything(path: Path) -> bool:
 
 
 def without_pin(paths: Sequence[Path]) -> list[Path]:
-    """Return the scenarios of files and folders that have no pin, also those that expect nothing."""
+    """Return the scenarios without a pin, in files and folders, with or without expectations."""
     files = (file for path in paths for file in (_scenario_files(path) if path.is_dir() else [path]))
     return [path for path in dict.fromkeys(files) if not os.path.lexists(pin_path(path)) and _is_scenario(path)]
 
 
 def words_on_pins(count: int) -> str:
-    """Return the sentence on so many scenarios without a pin."""
+    """Return the sentence on the number of scenarios without a pin."""
     return f"no pin: {count} scenario{'' if count == 1 else 's'}"
 
 
@@ -114,7 +115,7 @@ def _is_scenario(path: Path) -> bool:
 
 
 def _matches(pattern: re.Pattern[bytes], path: Path) -> bool:
-    """Return whether a file has a match; raises OSError for a file that cannot be read."""
+    """Return whether a file matches a pattern; raises OSError for an unreadable file."""
     with open_file(path) as file:
         return pattern.search(read_up_to(file, MAX_SCENARIO_BYTES)) is not None
 
@@ -127,11 +128,11 @@ def hold_all(
     needs_pin: bool = True,
     times: bool = False,
 ) -> Generator[Outcome, None, None]:
-    """Yield the outcome of each scenario as it finishes; the longest are started first.
+    """Yield the outcome of every scenario as it finishes; longest scenarios start first.
 
-    ``workers`` are processes of this machine, None one for each core. A run that ends its process, as `os._exit` in a
-    schedule does, ends a worker and never this process: all scenarios that were not done by then are unfinished.
-    ``renew``, ``needs_pin`` and ``times`` are those of :func:`ipusim.app.regression.hold.hold`.
+    ``workers`` is the number of processes, by default one per core. A run that ends its process, such as by `os._exit`
+    in a schedule, ends a worker, never this process; scenarios not done by this time are unfinished. ``renew``,
+    ``needs_pin`` and ``times`` are passed to :func:`ipusim.app.regression.hold.hold`.
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
@@ -153,14 +154,14 @@ def hold_all(
 
 
 def _outcome_of(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
-    """Return the outcome of a scenario; what runs it is imported here, in workers alone."""
+    """Return the outcome of a scenario; only workers import its code."""
     from ipusim.app.regression.hold import hold  # noqa: PLC0415
 
     return hold(path, renew=renew, needs_pin=needs_pin, times=times)
 
 
 def _length(path: Path) -> float:
-    """Return about how long a scenario takes, by its pin, in the time of a span; one without comes first."""
+    """Estimate a scenario's run time from its pin; infinite without a pin."""
     try:
         pin = read_pin(pin_path(path), path.stem)
     except (IpusimError, OSError):
@@ -171,7 +172,7 @@ def _length(path: Path) -> float:
 
 
 def junit_bytes(done: Sequence[Outcome]) -> bytes:
-    """Return the outcomes of scenarios as a file in JUnit's format, with the seconds of each."""
+    """Return the outcomes as JUnit XML, with seconds."""
     counts = {kind: sum(outcome.ended in kinds for outcome in done) for kind, kinds in _OF_JUNIT.items()}
     suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(done)))
     for kind, count in counts.items():
@@ -189,19 +190,19 @@ def junit_bytes(done: Sequence[Outcome]) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Return a text as XML can have it, which no control characters are."""
+    """Return a text without control characters, which XML cannot hold."""
     return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
 
 
 def check_junit(path: Path) -> None:
-    """Refuse a place for results in JUnit's format, before the work for it; raises OptionError and OutputError.
+    """Refuse a path for JUnit results before the work; raises OptionError and OutputError.
 
-    What is there is written over only where it is empty or such a file of ipusim's.
+    Existing files may be overwritten only if empty or written by ipusim in this format.
     """
     if path.suffix.lower() != ".xml":
         raise OptionError("junit", f"expected a file named .xml, got {path}")
     check_output(path, RESULTS)
 
 
-#: What each ending is called there.
+#: JUnit names of the endings.
 _OF_JUNIT: Final = {"failures": ("missed",), "errors": ("mistake", "unfinished")}

@@ -1,1 +1,1 @@
-"""Pictures, trace files and tables of a Timeline: figures or rows are returned, nothing is saved."""
+"""Pictures, trace files and tables of a Timeline; functions return them and write no file."""

@@ -1,4 +1,4 @@
-"""Types of arrays that columns and coordinates are."""
+"""Array types of columns and coordinates."""
 
 from __future__ import annotations
 

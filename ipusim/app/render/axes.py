@@ -1,4 +1,4 @@
-"""The two time axes of a trace: cycles below, seconds above, in units that keep the numbers short."""
+"""Time axes of a trace: cycles below, seconds above, in units with short numbers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
-#: One unit for a whole axis, named once below it: matplotlib's EngFormatter would give each tick one of its own, as in
-#: 800 µs, 1 ms, 1.2 ms, and has no words for cycles.
+#: A single unit per axis. matplotlib's EngFormatter would choose one per tick (800 µs, 1 ms, 1.2 ms), and has no words
+#: for cycles.
 _CYCLES: Final = ((10**9, "billion cycles"), (10**6, "million cycles"), (10**3, "thousand cycles"), (1, "cycles"))
 _SECONDS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-#: Inches of axis to a tick, so that tick labels keep their distance.
+#: Inches of axis per tick, to keep labels apart.
 _INCHES_TO_A_TICK: Final = 0.95
-#: Points from the left end of the axis of seconds to their unit: before the first number, on its line.
+#: Points from the left end of the seconds axis to its unit, in line with the numbers.
 _UNIT: Final = (-16.0, 6.5)
-#: In an axis with breaks: how much more room a tick has, as its numbers are long, and the inches that are free beside a
-#: break; depth of its torn edges, in inches, and the points of one.
+#: Axis with breaks: factor on a tick's room for long numbers, free inches beside a break, depth of torn edges in
+#: inches, points of a torn edge.
 _WIDER: Final = 1.3
 _CLEAR: Final = 0.35
 _TOOTH: Final = 0.04
@@ -28,19 +28,19 @@ _TEETH: Final = 31
 
 
 def cycle_unit(cycles: float) -> tuple[int, str]:
-    """Return the unit for times up to ``cycles``: cycles in one of it, and its name."""
+    """Return the unit for times up to ``cycles``: cycles per unit, and name."""
     return next((unit for unit in _CYCLES if cycles >= unit[0]), _CYCLES[-1])
 
 
 def second_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit for times up to ``seconds``: seconds in one of it, and its symbol."""
+    """Return the unit for times up to ``seconds``: seconds per unit, and symbol."""
     return next((unit for unit in _SECONDS if seconds >= unit[0]), _SECONDS[-1])
 
 
 def cycle_axis(
     axes: Axes, window: Window, clock_hz: int, width_in: float, labelled: bool, in_seconds: bool = False
 ) -> None:
-    """Put an axis of cycles, or of seconds without cycles, below ``axes``; its ticks have labels if ``labelled``."""
+    """Put an axis of cycles or seconds below ``axes``; ticks have labels if ``labelled``."""
     axes.set_xlim(window.start, window.end)
     last = _unit_of(window)
     if in_seconds:
@@ -78,20 +78,20 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
     axes.tick_params(
         axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
     )
-    # The unit stands left of the numbers: above them it would take a line of its own.
+    # Units on the left of the numbers save a line.
     beside: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
     axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **beside)
 
 
 def _unit_of(window: Window) -> int:
-    """Return the cycles that determine the unit of an axis: with breaks only those shown, for short steps."""
+    """Return the cycles that determine an axis's unit; with breaks, only those shown."""
     return window.cycles if window.breaks else window.end
 
 
 def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict[float, float]:
-    """Return where ticks stand in a window with breaks, and the cycle of the run that each is for.
+    """Return the ticks of a window with breaks: position, and cycle of the run.
 
-    Between breaks they are at round numbers of ``factor`` cycles, as far from the breaks as labels need.
+    Ticks are at round multiples of ``factor`` cycles, with room for labels beside breaks.
     """
     inches = width_in / window.cycles
     label_of_tick = {}
@@ -108,7 +108,7 @@ def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict
 
 
 def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
-    """Draw the breaks of a window over the rows of ``axes``, ``width_in`` wide: torn edges, and how often."""
+    """Draw the breaks of a window over ``axes``: torn edges, and number of repeats."""
     depth = _TOOTH * window.cycles / width_in
     edges = np.linspace(0.0, 1.0, _TEETH)
     tear = depth * (np.arange(_TEETH) % 2)

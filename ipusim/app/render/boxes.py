@@ -1,9 +1,7 @@
-"""The rectangles of an execution trace, as arrays; no drawing.
+"""Rectangles of an execution trace, as arrays; no drawing.
 
-A box for every span is right while time-steps are wide enough to see. Where
-they are not, each bin of whole time-steps becomes a stack of one box per look
-whose heights are the shares of time, so that every look keeps its exact area
-and equal bins melt into one.
+Spans get boxes while time-steps are wide enough to see. Otherwise a bin of whole time-steps becomes a stack with a box
+per look. Heights are shares of time: every look keeps its exact area, and equal neighbouring bins merge.
 """
 
 from __future__ import annotations
@@ -20,23 +18,23 @@ from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.style import ALWAYS_SHOWN, LOOK_OF_KIND
 from ipusim.app.render.window import Window
 
-#: Parts of a row's height: what the I/O tiles do lies in a strip under the rest, where a run has any.
+#: Shares of a row's height: top of the I/O tiles' strip, and bottom of the boxes above it.
 _IO_TILES_TOP: Final = 0.24
 _ABOVE_IO_TILES: Final = 0.30
-#: A look that nowhere has this part of the least that can be seen is left out: shown, it would seem many times itself.
+#: Least size of a look's largest box, as share of the least visible size. Smaller looks are left out, not exaggerated.
 FAINT: Final = 1 / 8
 
 
 @dataclass(frozen=True)
 class Boxes:
-    """Rectangles in columns of one length.
+    """Rectangles in columns of equal length.
 
     Attributes:
         look: index into LOOKS.
-        ipu: the row: a logical IPU, or with several IPUs to a row the number of their group.
-        start, end: in cycles, within the window.
-        bottom, top: as shares of the row's height, 0 to 1 from the bottom.
-        stage, micro_batch: the stage and micro-batch that is computed; NONE for no or several of them.
+        ipu: row: logical IPU, or number of the group with several IPUs to a row.
+        start, end: cycles within the window.
+        bottom, top: shares of the row's height, 0 to 1 from the bottom.
+        stage, micro_batch: computed stage and micro-batch; NONE for none or several.
     """
 
     look: Integers
@@ -49,14 +47,14 @@ class Boxes:
     micro_batch: Integers
 
     def __len__(self) -> int:
-        """The number of boxes."""
+        """Number of boxes."""
         return len(self.look)
 
 
 def span_boxes(timeline: Timeline, window: Window) -> Boxes:
-    """Return a box for each span on each IPU's row that lies in the window, cut to it.
+    """Return boxes of the spans on IPU rows, cut to the window.
 
-    Where any IPU of the run copies on I/O tiles, these have the lower part of each row, the passes the upper.
+    In a run with I/O tiles, their copies fill the lower part of each row, passes the upper part.
     """
     look = LOOK_OF_KIND[timeline.kind]
     rows = np.flatnonzero(
@@ -78,18 +76,22 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
 
 
 def has_io_tiles(timeline: Timeline) -> bool:
-    """Return whether any IPU copies from or to the host on I/O tiles."""
+    """Return whether any IPU uses I/O tiles for host copies."""
     return bool(np.isin(timeline.kind, timelines.IO_TILE_KINDS).any())
 
 
 def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ipus_to_a_row: int = 1) -> Boxes:
-    """Return stacked boxes whose heights are the shares of time of each look in each bin.
+    """Return stacked boxes whose heights are shares of time by look and bin.
 
-    Boxes of different parts of the rows are stacked apart, each within its part. ``spans``
-    are the boxes of :func:`span_boxes` on ``rows`` rows, of ``ipus_to_a_row`` IPUs each; ``edges`` are the
-    bounds of the bins in rising cycles, from the window's start to its end. What has a share is at least
-    ``least`` of a row high, at the cost of the highest of its stack, but for looks that
-    have far less everywhere, which are left out; passes and weight updates never are.
+    Separate parts of a row are stacked separately. Passes and weight updates always stay.
+
+    Args:
+        spans: boxes of :func:`span_boxes`.
+        rows: number of rows.
+        edges: bounds of the bins in rising cycles, from the window's start to its end.
+        least: least height of a share in rows, at the cost of the highest box in its stack; looks far below it
+            everywhere are left out.
+        ipus_to_a_row: IPUs in a row.
     """
     parts = []
     for foot in np.unique(spans.bottom):
@@ -103,12 +105,12 @@ def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ip
 
 
 def concatenated(parts: Sequence[Boxes]) -> Boxes:
-    """Return the boxes of one or more ``parts`` in one table."""
+    """Concatenate the columns of one or more ``parts``."""
     return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
 
 
 def some(boxes: Boxes, members: Integers) -> Boxes:
-    """Return the boxes at the positions of ``members``."""
+    """Return the boxes at positions ``members``."""
     return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
 
 
@@ -117,7 +119,7 @@ def _columns() -> tuple[str, ...]:
 
 
 def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
-    """Return the boxes of one part of the rows, stacked over the whole height."""
+    """Return the boxes of a part of the rows, stacked over its whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(timelines.LOOKS) + spans.look
     order = np.argsort(group, kind="stable")
@@ -137,7 +139,7 @@ def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_r
 
 
 def _visible(share: Floats, least: float) -> Floats:
-    """Return shares of shape (rows, LOOKS, bins), each 0 or at least ``least``, with the same sums."""
+    """Raise nonzero shares to ``least`` with unchanged sums, shape (rows, LOOKS, bins)."""
     shown = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
     shown[list(ALWAYS_SHOWN)] = True
     raised = np.where((share > 0) & shown[:, np.newaxis], np.maximum(share, least), 0.0)
@@ -149,7 +151,7 @@ def _visible(share: Floats, least: float) -> Floats:
 
 
 def _since(times: Integers, edges: Integers) -> Integers:
-    """Return, for each edge, the sum of the cycles since all ``times`` before it."""
+    """Return for every edge the sum of cycles since earlier ``times``."""
     times = np.sort(times)
     passed = np.searchsorted(times, edges)
     total: Integers = np.concatenate([[0], np.cumsum(times)])
@@ -158,12 +160,12 @@ def _since(times: Integers, edges: Integers) -> Integers:
 
 
 def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
-    """Return the boxes of shape (rows, LOOKS, bins), with runs of equal neighbours as one."""
+    """Return boxes of shape (rows, LOOKS, bins), merging equal neighbours."""
     seen = top > bottom
     fresh = np.ones_like(seen)
     fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (seen[..., 1:] != seen[..., :-1])
     ipu, look, first = np.nonzero(fresh)
-    # A run ends where the next one of the same row and look begins, or at the last edge.
+    # A merged box ends at the next box of its row and look, or at the last edge.
     last = np.append(first[1:], 0)
     last[last == 0] = seen.shape[-1]
     keep = seen[ipu, look, first]
@@ -182,11 +184,11 @@ def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
 
 
 def bin_edges(steps: Integers, window: Window, narrowest: float, cuts: Sequence[int] = ()) -> Integers:
-    """Return bounds of bins of whole time-steps, each at least ``narrowest`` cycles wide if the window is.
+    """Return bounds of bins of whole time-steps, at least ``narrowest`` cycles wide.
 
-    ``steps`` are the starts of time-steps, rising. A bin ends early, at no less
-    than a quarter of that width, at one of ``cuts``, rising, so that it does not
-    mix phases. A window without time-steps is cut into bins of equal width.
+    ``steps`` are starts of time-steps, rising. To separate phases, a bin may end early at one of ``cuts`` (rising),
+    with at least a quarter of that width. Windows without time-steps have bins of equal width. A window narrower than
+    ``narrowest`` is a single bin.
     """
     inner = steps[(steps > window.start) & (steps < window.end)]
     if not len(inner):

@@ -1,4 +1,4 @@
-"""The brackets above a trace that name its phases, whatever room they have."""
+"""Brackets above a trace with phase names, fitted to the available room."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
 _SHORT: Final = dict(zip(analysis.PHASES, ("up", "main", "down", "update"), strict=True))
-#: Points between two names, and between the ends of two brackets.
+#: Points between names, and between ends of brackets.
 _GAP: Final = 6.0
 _INSET: Final = 1.0
-#: Heights in the band, from 0 at the rows to 1: of the brackets, of the ends of leaders, and of the names' feet.
+#: Heights in the band, 0 at the rows to 1: brackets, ends of leaders, feet of names.
 _BRACKET, _LEADER, _NAMES = 0.12, 0.36, 0.42
 
 
 @dataclass(frozen=True)
 class _Bracket:
-    """An interval of time by its position in the window, in points, and its name, which may be empty."""
+    """Named interval in points from the window's start; the name may be empty."""
 
     name: str
     start: float
@@ -38,13 +38,10 @@ class _Bracket:
 
 
 def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, points: float) -> None:
-    """Draw a bracket with a name for each phase that is ``shown`` on ``axes``, which spans ``window``.
+    """Draw a named bracket for every phase ``shown``, on axes that span ``window``.
 
-    A cycle is so many ``points`` of the figure wide.
-
-    Names move sideways to stay apart, with a line to their bracket; where all of
-    them have no room they become short, and where even those have none, one
-    bracket stands for each execution.
+    ``points`` is the width of a cycle. Names move sideways to avoid overlaps, with leaders to their brackets. If they
+    need too much room, short names are used; if still too much, a bracket for every execution replaces the phases.
     """
     width = window.cycles * points
     axes.set_xlim(0, width)
@@ -67,7 +64,7 @@ def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, p
             _draw(axes, choice)
             for bracket, at in zip(named, fitted, strict=True):
                 half = text_width(bracket.name, TEXT_SIZE) / 2
-                # From the nearest end of its name, so that no leader passes below another name.
+                # From the nearest end of the name: leaders must not pass below another name.
                 from_name = min(max(bracket.middle, at - half), at + half)
                 axes.plot([bracket.middle, from_name], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
                 axes.text(at, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
@@ -75,7 +72,7 @@ def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, p
 
 
 def _execution_brackets(shown: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> Iterator[list[_Bracket]]:
-    """Yield a bracket for each execution, in several versions: each names fewer executions than the version before."""
+    """Yield brackets of executions in several versions, naming fewer in every version."""
     bounds: dict[int, tuple[float, float]] = {}
     for phase, bracket in zip(shown, phases, strict=True):
         start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))

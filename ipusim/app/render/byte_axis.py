@@ -1,4 +1,4 @@
-"""Axes of bytes: ticks at round numbers in one unit, a margin above, and the memory's limit if it is in range."""
+"""Axes of bytes: round ticks in a common unit, a margin, and the memory limit."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from typing import Final
 
 from matplotlib.ticker import MaxNLocator
 
-#: Powers of 1024, which matplotlib's EngFormatter does not have.
+#: Powers of 1024, missing in matplotlib's EngFormatter.
 _UNITS: Final = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-#: Inches of axis to a tick.
+#: Inches of axis per tick.
 TICK_IN: Final = 0.28
-#: Room above the fullest level.
+#: Factor of room above the fullest level.
 ABOVE: Final = 1.06
-#: The limit is drawn when the fullest IPU reaches this part of it.
+#: Least fill of the fullest IPU, as share of the limit, for the limit to be drawn.
 _WITHIN_REACH: Final = 0.5
 
 
 def limit_in_sight(limit: int | None, fullest: int) -> int | None:
-    """Return an IPU's memory in bytes where it is in sight of what the fullest holds; None where it is not limited."""
+    """Return ``limit`` if the fullest IPU comes near it; None otherwise."""
     return limit if limit and fullest >= _WITHIN_REACH * limit else None
 
 
 def byte_ticks(top_bytes: float, most: float) -> list[float]:
-    """Return round bytes above 0, at most ``most`` of them or one, and none where it would touch the top."""
+    """Return at most ``most`` round byte numbers above 0.
+
+    Ticks keep a distance from the top. The list is empty if round numbers exceed ``most`` and 1.
+    """
     unit = byte_unit(top_bytes)[0]
     room = 0.94 * top_bytes / unit
     marks = MaxNLocator(nbins=int(max(most, 1)) + 1, steps=[1, 2, 5, 10]).tick_values(0, room)
@@ -31,5 +34,5 @@ def byte_ticks(top_bytes: float, most: float) -> list[float]:
 
 
 def byte_unit(size: float) -> tuple[int, str]:
-    """Return the unit for sizes up to ``size``: bytes in one of it, and its name."""
+    """Return the unit for sizes up to ``size``: its bytes and name."""
     return next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])

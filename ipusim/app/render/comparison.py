@@ -1,4 +1,4 @@
-"""Pictures of several runs: traces on one time axis, with memory over time or below bars of all runs."""
+"""Pictures of several runs: traces on a common time axis, with memory or bars."""
 
 from __future__ import annotations
 
@@ -20,21 +20,20 @@ from ipusim.app.render.window import Window
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.base.units import format_seconds
 
-#: Ratio of the longest to the shortest of the runs that share the axis, the largest such group. Longer runs are cut.
+#: Greatest ratio of longest to shortest run on the common axis; longer runs are cut.
 _LONGEST: Final = 4.0
-#: Shorter runs that would take less than this part of the axis have one of their own.
+#: Least share of the common axis filled by a run; shorter runs get separate axes.
 _NARROWEST: Final = 1 / 8
-#: Memory that would reach less than this part of the common scale has one of its own.
+#: Least share of the common memory scale; smaller memories get separate scales.
 _LOWEST: Final = 1 / 8
-#: The part of the panels that runs fill at least, or the longest of them are cut.
+#: Least average share of panels filled by runs; otherwise the longest runs are cut.
 _FILLED: Final = 0.65
-#: Runs that one figure shows: with more, rows would be too low to read.
+#: Most runs in a figure: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
 
 
-#: On a slide: rows of a trace that must be seen each, and the inches that one of them has at least; that it has to have
-#: where there is a choice; and for a further trace, beside which numbers have to lie level. How many traces come before
-#: that, and before memory over time.
+#: Slide limits. Most rows of a trace that must be legible. Inches of such a row: at least, preferred, and preferred
+#: with more than two traces, to keep numbers level. Number of traces that take precedence over memory strips.
 _ROWS_SEEN: Final = 8
 _LEAST_SEEN, _WELL_SEEN, _LEVEL = 0.05, 0.09, 0.12
 _PREFERRED: Final = 2
@@ -42,13 +41,13 @@ _PREFERRED: Final = 2
 
 @dataclass(frozen=True)
 class Compared:
-    """One run of a comparison.
+    """Run of a comparison.
 
     Attributes:
         timeline: the run's Timeline.
-        name: the name above its trace; empty for schedule and sync mode.
-        remark: a remark behind the name.
-        strip: its memory over time; None where that is not known.
+        name: name above its trace; empty for schedule and sync mode.
+        remark: remark behind the name.
+        strip: memory over time; None if unknown.
     """
 
     timeline: Timeline
@@ -58,19 +57,17 @@ class Compared:
 
 
 def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
-    """Return the traces of ``runs`` under each other, from cycle 0 over their first executions.
+    """Return the traces of ``runs`` below each other, over their first executions.
 
-    The axis is that of the runs of similar length: one that takes more than four times as
-    long is cut, as it would leave the others too narrow to read, and so are the longest where a third of the figure
-    would be empty behind the others. One that is far shorter has an axis of its own.
-    Of more than eight runs the first eight are shown, which the title says. Replicas that do the same are drawn once.
-    The figure is no higher than a screen: where there are more IPUs than it has room for, a run is shown by its first
-    replica, or by several IPUs to a row.
+    The axis follows the largest group of runs of similar length. Runs more than four times as long as the shortest of
+    the group are cut. The longest runs are also cut if a third of the figure would stay empty behind the shorter ones.
+    Much shorter runs get separate axes. Only the first eight runs are shown, as the title says. Replicas that do the
+    same are drawn once. The figure is no higher than a screen: for lack of room, a run is reduced to its first replica,
+    or to several IPUs per row.
 
-    ``title`` is by default what all runs are of, or else nothing. The line above each run names it, the mean time of a
-    weight update (of inference, of an execution) over the whole run, as tables have it, its remark, and what of it is
-    shown where that is not all. Runs of different clocks share the axis in seconds. Raises OutputError for no runs, and
-    as :func:`execution_trace` does.
+    The default ``title`` is the description shared by the runs. The line above a run names it, with its mean time per
+    weight update (per execution in inference) as in tables, its remark, and the shown part. Runs with different clocks
+    share an axis in seconds. Raises OutputError for no runs, and as :func:`execution_trace` does.
     """
     if not runs:
         raise OutputError("expected at least one run to compare, got none")
@@ -92,19 +89,20 @@ def slide(
     *,
     every: bool = False,
 ) -> Chart:
-    """Return bars of the time of runs above the traces of some of ``runs``, at most 1080 pixels high as a PNG.
+    """Return bars of run times above traces of ``runs``, as a slide.
+
+    The slide is at most 1080 pixels high.
 
     Args:
-        bars: of all runs.
-        runs: those that have a trace.
-        title: its first line is the headline; what is more than three lines is left out.
-        wish: positions of the runs whose traces are to be shown, the one that matters most first; as many of them are
-            as fit, in their order in ``runs``. Memory over time is left out where two would not fit with it.
-        picture: the size.
-        every: whether all of them have to be.
+        bars: bars of the compared runs.
+        runs: runs with a trace.
+        title: headline in the first line; text beyond three lines is cut.
+        wish: positions of runs whose traces to show, most important first. As many as fit are drawn, in the order of
+            ``runs``. Memory strips are dropped if two traces would not fit with them.
+        picture: size of the picture.
+        every: whether every wished trace must be shown.
 
-    Raises OutputError where they have to be, and do not fit, and OptionError for a size in which the slide cannot be
-    read.
+    Raises OutputError if ``every`` is set and traces do not fit, and OptionError for an unreadably small size.
     """
     title = shorter(title, picture.width_in)
     bars_in = bars.height_in(picture.width_in)
@@ -126,7 +124,7 @@ def slide(
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
-    """Return the panels of runs, with at most ``most`` rows in all, but at least one each."""
+    """Return the panels of runs, with at most ``most`` rows and one per run."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
     top_bytes = max((run.strip.top_bytes for run in runs if run.strip is not None), default=1.0)
     return [_panel(run, last_s, most // len(runs), top_bytes) for run in runs]
@@ -137,14 +135,14 @@ def _window(panels: Sequence[Headed]) -> Window:
 
 
 def _axis(lengths_s: Sequence[float]) -> float:
-    """Return the seconds of the common axis: the longest run of the largest group of runs of similar length."""
+    """Return the common axis's seconds: longest run in the largest group of similar lengths."""
     groups = [
         [length_s for length_s in lengths_s if shortest <= length_s <= _LONGEST * shortest]
         for shortest in sorted(lengths_s)
     ]
     most = max(len(group) for group in groups)
     longest = max(next(group for group in groups if len(group) == most))
-    # Runs that are cut, or drawn to another scale, fill their panels.
+    # Cut or rescaled runs fill their panels.
     shown = [
         [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
         for last in lengths_s
@@ -160,7 +158,7 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
     drawn, window = shortened(timeline, Window(0, end))
-    if window.breaks:  # its length cannot be compared with others by eye: it fills the panel
+    if window.breaks:  # lengths cannot be compared across breaks: the run fills the panel
         own_axis, cut = True, False
         drawn, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
     shown = folded(drawn, rows, window)
@@ -192,7 +190,7 @@ def _seconds(timeline: Timeline) -> float:
 
 
 def _headline(run: Compared) -> str:
-    """Return a run's name and its time per weight update, as in the table of a comparison."""
+    """Return a run's name and time per weight update, as in a comparison's table."""
     info, seconds = run.timeline.info, analysis.throughput_of(run.timeline).weight_update_period_s
     time = format_seconds(seconds).replace("us", "µs")
     per = "weight update" if info.training else "execution"
@@ -200,6 +198,6 @@ def _headline(run: Compared) -> str:
 
 
 def common_title(timelines: Sequence[Timeline]) -> str:
-    """Return the title that all runs have in common; empty where titles differ or none has one."""
+    """Return the title shared by the runs; empty if titles differ or are missing."""
     titles = {timeline.info.title for timeline in timelines}
     return titles.pop() if len(titles) == 1 else ""

@@ -1,4 +1,4 @@
-"""The content of a trace of a given width: boxes and lines of a Timeline, chosen before anything is drawn."""
+"""Boxes and lines of a Timeline at a given width, chosen before drawing."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import DPI
 from ipusim.app.render.window import Window
 
-#: Every span has its own box up to this many boxes, and while time-steps, or turns of the busiest stage, are on
-#: average this wide, in pixels.
+#: Bounds for one box per span: number of boxes, and average pixels of a time-step or of a turn of the busiest stage.
 _MOST_BOXES: Final = 12_000
 _NARROWEST_STEP: Final = 4.0
-#: Boxes are drawn at least this wide, in pixels: the first of these at which none has to be stacked, or else the last.
+#: Least box widths in pixels: the first width without stacks, otherwise the last.
 _NARROWEST_BOXES: Final = (3.0, 2.0)
-#: Stacked boxes are at least this high, in pixels, but no more than this part of a row.
+#: Least height of stacked boxes in pixels, and its upper bound as share of a row.
 _LOWEST_BOX: Final = 1.6
 _LARGEST_LOWEST: Final = 0.08
-#: Sync points are drawn where they are at least this far from their neighbours, in points, if most are.
+#: Least distance of drawn sync points in points.
 _NARROWEST_SYNC: Final = 10.0
 
 
 @dataclass(frozen=True)
 class Content:
-    """The boxes and lines of one Timeline in a window.
+    """Boxes and lines of one Timeline in a window.
 
     Attributes:
-        timeline, window: what is shown.
-        points: points of the figure to a cycle.
-        boxes: the rectangles.
-        shares: whether heights of some boxes are shares of time, as there is no room for each span.
-        syncs: the cycles of the synchronisation points to draw, without those that lie too densely.
-        phases: the phases that lie in the window.
-        redone: begin and end of each interval in which lost work is done again.
+        timeline, window: the shown run and window.
+        points: points of the figure for each cycle.
+        boxes: rectangles.
+        shares: whether some boxes are stacked shares of time, for lack of room.
+        syncs: cycles of the drawn synchronisation points.
+        phases: phases within the window.
+        redone: begin and end of each interval of repeated work after a loss.
         ipus_to_a_row: neighbouring IPUs in a row.
     """
 
@@ -56,12 +55,12 @@ class Content:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return rows_of(self.timeline, self.ipus_to_a_row)
 
 
 def phases_in(timeline: Timeline, window: Window) -> tuple[analysis.Phase, ...]:
-    """Return the phases that lie in a window."""
+    """Return the phases that overlap a window."""
     return tuple(
         phase for phase in analysis.phases_of(timeline) if phase.end > window.start and phase.start < window.end
     )
@@ -75,9 +74,15 @@ def content(
     row_in: float = 0.4,
     ipus_to_a_row: int = 1,
 ) -> Content:
-    """Return what ``timeline`` shows in ``window`` on a width of ``width_in`` inches, in rows ``row_in`` high.
+    """Return the boxes and lines of ``timeline`` in ``window``.
 
-    Bins of shares are ``coarser`` times as wide as they could be read. A row of several IPUs shows the shares of all.
+    Args:
+        timeline: the run.
+        window: cycles to show.
+        width_in: width in inches.
+        coarser: factor on the least legible width of stacked bins.
+        row_in: height of a row in inches.
+        ipus_to_a_row: IPUs in a row, whose shares are added.
     """
     least = min(_LOWEST_BOX / (row_in * DPI), _LARGEST_LOWEST)
     points = width_in * 72 / window.cycles
@@ -104,7 +109,7 @@ def content(
     syncs = timeline.start[timeline.rows(SpanKind.SYNC)]
     syncs = syncs[(syncs > window.start) & (syncs < window.end)]
     gaps = np.diff(syncs, prepend=window.start, append=window.end) * points
-    # The first and the last have no neighbour on their outer side.
+    # The outermost sync points have a neighbour on one side only.
     gaps[0] = gaps[-1] = np.inf
     apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
     syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
@@ -114,9 +119,9 @@ def content(
 
 
 def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
-    """Return the stacks of bins with ``edges``, the last bin at least ``narrowest`` wide, at the cost of those before.
+    """Widen the last bin to ``narrowest``, at the cost of earlier bins.
 
-    A weight update may be less than the lines hide that are drawn where it begins and where it ends.
+    Lines at a weight update's begin and end would hide a narrower bin.
     """
     if edges[-1] - edges[-2] >= narrowest / _NARROWEST_STEP or len(edges) == 2:
         return stacks
@@ -128,9 +133,9 @@ def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
 
 
 def _turns(timeline: Timeline) -> Integers:
-    """Return when the busiest stage begins each forward pass and, after the last of them, each backward pass.
+    """Return the starts of the busiest stage's forward and later backward passes.
 
-    In point-to-point they stand for time-steps: where the pipeline runs evenly, every IPU does the same between two.
+    They replace time-steps in point-to-point: in steady state every IPU repeats its work between two of them.
     """
     passes = timeline.rows(*timelines.PASSES)
     cycles = timeline.end[passes] - timeline.start[passes]
@@ -147,9 +152,9 @@ def _turns(timeline: Timeline) -> Integers:
 
 
 def _without_gaps(steps: Integers, window: Window, widest: int) -> Integers:
-    """Return ``steps`` with further ones wherever two of them, or a bound of the window, are farther apart than that.
+    """Add steps until neighbours are at most ``widest`` cycles apart.
 
-    Where the busiest stage waits, bins would otherwise mix what others do at different times.
+    Otherwise, while the busiest stage waits, one bin would mix different work of other stages.
     """
     bounds = np.concatenate([[window.start], steps[(steps > window.start) & (steps < window.end)], [window.end]])
     more = np.maximum(np.diff(bounds) - 1, 0) // widest

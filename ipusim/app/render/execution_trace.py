@@ -1,4 +1,4 @@
-"""The execution trace: what every IPU does over time, as a figure, and the critical path on it."""
+"""Execution trace as a figure: work of IPUs over time, optionally with the critical path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ipusim.app.render.titles import default_title
 from ipusim.app.render.window import Window
 from ipusim.app.render.window import window as window_of
 
-#: Points: the frames of the path and the lines between them, and the light edge of these lines across other rows.
+#: Points: width of the path's frames and lines, and of the light edge around lines across rows.
 _LINE, _EDGE = 1.3, 3.2
 _COLOUR: Final = "#000000"
 
@@ -33,11 +33,12 @@ def execution_trace(
     title: str | None = None,
     picture: Picture = DEFAULT,
 ) -> Chart:
-    """Return the execution trace of a run from cycle ``start`` to cycle ``end``, by default the whole.
+    """Return the execution trace of a run from cycle ``start`` to cycle ``end``.
 
-    One row for each IPU of the device, or of one replica where all do the same. ``title`` is by default what the run
-    is of, schedule and size, and the cycles if not all are shown; an empty one leaves it out. Raises
-    OutputError for a window outside the run, and OptionError for a size in which the picture cannot be read.
+    By default the whole run. The figure has a row for every IPU of the device, or for those of a single replica if
+    replicas do the same. The default ``title`` holds description, schedule, size, and cycles of a partial window; an
+    empty title is left out. Raises OutputError for a window outside the run, and OptionError for an unreadably small
+    size.
     """
     shown = window_of(timeline, start, end)
     title = default_title(timeline, shown, headline=picture.title) if title is None else title
@@ -46,7 +47,7 @@ def execution_trace(
 
 
 def _chart_of(timeline: Timeline, shown: Window, title: str, picture: Picture) -> Chart:
-    """Return the execution trace of a Timeline without blocks in a window, which may have breaks."""
+    """Return the execution trace of a Timeline without blocks in a window."""
     title = with_omissions(title, shown) if title else title
     if replicas_alike(timeline, shown):
         timeline = first_replica(timeline)
@@ -54,11 +55,11 @@ def _chart_of(timeline: Timeline, shown: Window, title: str, picture: Picture) -
 
 
 def trace_with_path(timeline: Timeline, path: Integers, shown: Window, picture: Picture = DEFAULT) -> Chart:
-    """Return the execution trace of a window with a frame around each span of ``path``, and lines between rows.
+    """Return the execution trace of a window with frames around the spans of ``path``.
 
-    A span of all IPUs has its frame in the row of the path's span before it; a span on no IPU's row, such as a transfer
-    or host time, in the row that it leaves. Of equal replicas one is drawn, with the path in its rows, whichever
-    replica the path passes. Raises OutputError for a window outside the run.
+    Lines join frames in different rows. A span of every IPU has its frame in the row of the span before. A transfer or
+    host time has its frame in the row it leaves. If replicas do the same, the figure shows one, with the path folded
+    into its rows. Raises OutputError for a window outside the run.
     """
     window = window_of(timeline, shown.start, shown.end)
     title = f"{default_title(timeline, shown, headline=picture.title)}; frames are the critical path"
@@ -76,14 +77,14 @@ def trace_with_path(timeline: Timeline, path: Integers, shown: Window, picture: 
 def _draw(axes: Axes, timeline: Timeline, path: Integers, shown: Window, rows: int) -> None:
     ipu = np.where(timeline.ipu[path] >= 0, timeline.ipu[path] % rows, timeline.ipu[path])
     on_row = ipu >= 0
-    # A span of all IPUs stays on the row of the IPU before it.
+    # A span of every IPU stays in the row of the span before.
     last = np.maximum.accumulate(np.where(on_row, np.arange(len(path)), 0))
     row = np.maximum(ipu[last], 0)
     start, end = (cycles[path].clip(shown.start, shown.end) for cycles in (timeline.start, timeline.end))
     inside = np.flatnonzero(start < end)
     middle, half = row[inside] + 0.5, FILLED / 2
     frames = rectangles(start[inside], end[inside], middle + half, middle - half)
-    passes = np.flatnonzero(np.diff(middle))  # from one row to another
+    passes = np.flatnonzero(np.diff(middle))  # steps between different rows
     upper, lower = np.sort(np.stack([middle[passes], middle[passes + 1]]), axis=0)
     at = start[inside][passes + 1].astype(np.float64)
     axes.add_artist(PathPatch(frames, facecolor="none", edgecolor=_COLOUR, linewidth=_LINE, snap=True, zorder=5))

@@ -1,4 +1,4 @@
-"""A figure to bytes that are the same on every repeat, whatever the user's own matplotlib settings."""
+"""Reproducible figures: equal bytes on every repeat, regardless of the user's matplotlib settings."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ipusim.app.render.picture import Picture
 from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
 from ipusim.app.render.theme import apply_theme
 
-#: Pixels of a text that may lie outside of the picture: none of them is ink.
+#: Pixels of a text allowed outside of the picture: they hold no ink.
 _CUT: Final = 1.0
-#: Part of the height of a text, above and below, that letters with tails alone reach.
+#: Share of a text's height, above and below, reached only by ascenders and descenders.
 _TAIL: Final = 0.2
 
 
 class Chart(Figure):
-    """A figure that is laid out in inches, and that shows itself in a notebook, whatever backend matplotlib has."""
+    """Figure with layout in inches that displays itself in notebooks under any backend."""
 
     def add_clear_axes(self, left: float, top: float, wide: float, tall: float) -> Axes:
-        """Add axes without a ground, at inches from the left and from the top, so many inches wide and tall."""
+        """Add transparent axes, placed and sized in inches from the left and the top."""
         width, height = self.get_size_inches()
         axes = self.add_axes((left / width, 1 - (top + tall) / height, wide / width, tall / height))
         axes.patch.set_visible(False)
         return axes
 
     def write(self, left: float, top: float, text: str, **how: Any) -> None:
-        """Write text at inches from the left and from the top, unless ``how`` says otherwise below that point."""
+        """Write text at inches from the left and the top, by default below."""
         width, height = self.get_size_inches()
         usual: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": LINE, "va": "top"}
         self.text(left / width, 1 - top / height, text, **(usual | how))
@@ -45,9 +45,10 @@ class Chart(Figure):
 
 
 def finished(chart: Chart, picture: Picture) -> Chart:
-    """Return a chart in its theme; raises OptionError where a text of a chosen size is cut off or lies over another.
+    """Check a chart's legibility and apply its theme.
 
-    A chart of the default size is laid out so that neither happens.
+    Raises OptionError if texts are cut off or overlap in a picture of a chosen size; default sizes are laid out without
+    either.
     """
     with own_settings():
         if picture.height_in is not None:
@@ -72,7 +73,7 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
 
 
 class _Letters(NamedTuple):
-    """A text of a chart and its edges in pixels, without the room for letters with tails."""
+    """Text of a chart with edges in pixels, without ascenders and descenders."""
 
     words: str
     left: float
@@ -82,7 +83,7 @@ class _Letters(NamedTuple):
 
 
 def _letters(chart: Chart) -> Iterator[_Letters]:
-    """Yield the texts that a chart shows; matplotlib keeps ticks outside of the axes too."""
+    """Yield the visible texts of a chart; matplotlib also keeps ticks outside of the axes."""
     hidden = {
         label
         for axes in chart.axes
@@ -101,41 +102,41 @@ def _letters(chart: Chart) -> Iterator[_Letters]:
 
 @contextmanager
 def own_settings() -> Iterator[None]:
-    """Put matplotlib's defaults and the project's settings of SVG and PDF in force; the caller's come back on leaving.
+    """Use matplotlib's defaults and the project's SVG and PDF settings, then restore the caller's.
 
-    Text in an SVG stays text, that can be searched, read aloud and copied. Where
-    matplotlib's own font is missing, the next that it names are no wider, or hardly.
+    Text in an SVG stays text for search, screen readers and copying. The fallback fonts are hardly wider than
+    matplotlib's default font.
     """
     with mpl.rc_context(), warnings.catch_warnings():
-        # A name in a script that the font has not is drawn as empty boxes, of the same width everywhere.
+        # Scripts missing in the font become empty boxes of a fixed width.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         mpl.rcdefaults()
-        mpl.rcParams["text.parse_math"] = False  # a dollar sign in a file's name is one
+        mpl.rcParams["text.parse_math"] = False  # dollar signs in file names are literal
         mpl.rcParams["svg.hashsalt"] = "ipusim"
         mpl.rcParams["svg.fonttype"] = "none"
-        mpl.rcParams["pdf.fonttype"] = 42  # the font itself, not a drawing of each letter
+        mpl.rcParams["pdf.fonttype"] = 42  # embed the font instead of drawing letters
         mpl.rcParams["font.sans-serif"] = ["DejaVu Sans", "Bitstream Vera Sans", "Verdana", "Arial", "Helvetica"]
         mpl.rcParams["hatch.linewidth"] = 0.6
         yield
 
 
 def to_png(figure: Figure) -> bytes:
-    """Return ``figure`` as a PNG of DPI pixels to the inch; equal figures give equal bytes."""
+    """Return ``figure`` as PNG of DPI pixels per inch; equal figures give equal bytes."""
     return _saved(figure, "png", {"Software": "ipusim"})
 
 
 def to_svg(figure: Figure) -> bytes:
-    """Return ``figure`` as an SVG, without a date; equal figures give equal bytes.
+    """Return ``figure`` as SVG without a date; equal figures give equal bytes.
 
-    Images in it have DPI pixels to the inch.
+    Images inside have DPI pixels per inch.
     """
     return _saved(figure, "svg", {"Date": None, "Creator": "ipusim"})
 
 
 def to_pdf(figure: Figure) -> bytes:
-    """Return ``figure`` as a PDF of one page, without a date; equal figures give equal bytes.
+    """Return ``figure`` as single-page PDF without a date; equal figures give equal bytes.
 
-    Its text can be searched and copied. Images in it have DPI pixels to the inch.
+    Text can be searched and copied. Images inside have DPI pixels per inch.
     """
     return _saved(figure, "pdf", {"CreationDate": None, "Creator": "ipusim"})
 

@@ -1,4 +1,7 @@
-"""Tables for a terminal of some width: wrapped at words, else in parts, else as records; nothing is cut or left out."""
+"""Tables fitted to a terminal's width: wrapped at words, split into parts, or turned into records.
+
+Nothing is cut or left out.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,21 @@ from rich.cells import cell_len
 
 from ipusim.app.render.tables import Table
 
-#: Characters between two columns of a drawn table, and on both of its sides together.
+#: Characters between two columns of a drawn table, and on both sides together.
 BETWEEN: Final = 3
 SIDES: Final = 2
-#: Text is broken into about this many lines, or into lines of this many characters if these are fewer.
+#: Target number of lines of wrapped text, and the narrowest column of wrapped text in characters.
 _LINES: Final = 3
 _NARROWEST_TEXT: Final = 18
-#: A name of a record has at most this part of the width.
+#: Divisor of the width that bounds the names of records.
 _NAMES: Final = 3
 
 
 @dataclass(frozen=True)
 class Part:
-    """A table that fits a terminal: ``widths`` are the characters of its columns.
+    """Table that fits a terminal; ``widths`` are its columns' characters.
 
-    A table as records has a row for each cell of the whole one: the name of its column, and what it says.
+    A table of records has a row for each cell of the whole table: column name and value.
     """
 
     table: Table
@@ -33,11 +36,11 @@ class Part:
 
 
 def fitted(table: Table, width: int) -> list[Part]:
-    """Return ``table`` for a terminal of ``width`` characters, in several parts if it takes them.
+    """Return ``table`` for a terminal of ``width`` characters, in several parts if necessary.
 
-    No column is left out and no number broken. First headers are broken into words, then text into lines; text of the
-    first column only where that saves parts or lines. A table that is still too wide is split into parts that all begin
-    with the first column; where that column does not identify rows, or leaves no room beside it, into records: a line
+    No column is left out and no number broken. Headers break into words first, then text into lines. The first column
+    breaks only to save parts or lines. Tables that are still too wide split into parts, and each part begins with the
+    first column. If the first column does not identify rows, or is too wide itself, the table becomes records: a line
     ``column: value`` for each cell.
     """
     names = [row[0] for row in table.rows]
@@ -53,7 +56,7 @@ def fitted(table: Table, width: int) -> list[Part]:
 
 
 def _groups(least: Sequence[int], width: int) -> list[list[int]]:
-    """Return the columns of each part: the first column, and as many others as fit, at least one."""
+    """Return the columns of each part: the first column, and at least one more."""
     groups: list[list[int]] = [[0]]
     for column in range(1, len(least)):
         if len(groups[-1]) > 1 and _drawn([least[number] for number in (*groups[-1], column)]) > width:
@@ -63,7 +66,7 @@ def _groups(least: Sequence[int], width: int) -> list[list[int]]:
 
 
 def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, repeated: bool = False) -> Part:
-    """Return some ``columns`` of a table: each as wide as it likes, the widest made narrower until they fit."""
+    """Return a part with ``columns``, narrowing the widest columns until they fit."""
     cells = [_widest(table, column) for column in range(len(table.header))]
     widths = {column: max(cells[column], cell_len(table.header[column])) for column in columns}
     while _drawn(widths.values()) > width:
@@ -78,7 +81,7 @@ def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int
 
 
 def _records(table: Table, width: int) -> Part:
-    """Return a table as ``column: value`` lines; a row without its first cell goes on with the thing before it."""
+    """Return a table as ``column: value`` lines; a row without its first cell continues the previous one."""
     rows = []
     for number, row in enumerate(table.rows):
         if number:
@@ -91,7 +94,7 @@ def _records(table: Table, width: int) -> Part:
 
 
 def _lines(part: Part) -> int:
-    """Return about how many lines the rows of a part take."""
+    """Return the approximate number of lines of a part's rows."""
     return sum(
         max(len(wrap(cell, width)) for cell, width in zip(row, part.widths, strict=True) if width)
         for row in part.table.rows
@@ -99,7 +102,7 @@ def _lines(part: Part) -> int:
 
 
 def _least(table: Table, column: int, broken: bool) -> int:
-    """Return the least width of a column, whose text may be ``broken`` into lines."""
+    """Return the least width of a column, with text in lines if ``broken``."""
     header, cells = _longest_word(table.header[column]), _widest(table, column)
     if not broken or table.has_numbers(column):
         return max(header, cells)
@@ -116,5 +119,5 @@ def _longest_word(text: str) -> int:
 
 
 def _drawn(widths: Collection[int]) -> int:
-    """Return the width of a drawn table of columns of ``widths``."""
+    """Return the width of a drawn table with columns of ``widths``."""
     return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES

@@ -1,4 +1,4 @@
-"""Folding of a trace with too many IPUs into fewer rows: one replica, or several IPUs to a row."""
+"""Folding of large traces: one replica for all, or several IPUs to a row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.app.render.window import Window
 
 @dataclass(frozen=True)
 class Folded:
-    """A Timeline with ``ipus_to_a_row`` neighbouring IPUs in each row; ``words`` say what is left out."""
+    """Timeline with ``ipus_to_a_row`` neighbouring IPUs in each row; ``words`` describe the folding."""
 
     timeline: Timeline
     ipus_to_a_row: int = 1
@@ -22,14 +22,15 @@ class Folded:
 
 
 def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
-    """Return the number of rows of a Timeline with so many IPUs in a row."""
+    """Return the number of rows with ``ipus_to_a_row`` IPUs in each."""
     return -(-len(timeline.info.ipus) // ipus_to_a_row)
 
 
 def folded(timeline: Timeline, most_rows: int, shown: Window) -> Folded:
-    """Return ``timeline`` in at most ``most_rows`` rows: as it is, or its first replica, or several IPUs to a row.
+    """Return ``timeline`` in at most ``most_rows`` rows.
 
-    Of replicas that do the same in the window ``shown``, the first stands for all.
+    If all replicas do the same within ``shown``, the first replaces all. Otherwise too many rows first reduce the
+    Timeline to one replica, and then join neighbouring IPUs.
     """
     words = []
     info = timeline.info
@@ -48,7 +49,7 @@ def folded(timeline: Timeline, most_rows: int, shown: Window) -> Folded:
 
 
 def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
-    """Return whether there are several replicas whose IPUs all do the same at the same times, in ``shown``."""
+    """Return whether several replicas all do the same at the same times within ``shown``."""
     info = timeline.info
     if info.replicas == 1:
         return False
@@ -66,7 +67,7 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
 
 
 def first_replica(timeline: Timeline) -> Timeline:
-    """Return the Timeline of the first replica alone, without causes."""
+    """Return the Timeline of the first replica, without causes."""
     info = timeline.info
     own = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
     columns = np.stack([getattr(timeline, name)[own] for name in Span._fields]).T
@@ -75,5 +76,5 @@ def first_replica(timeline: Timeline) -> Timeline:
 
 
 def first_replica_info(info: timelines.TimelineInfo) -> timelines.TimelineInfo:
-    """Return the info of the Timeline of the first replica alone."""
+    """Return the info of the first replica's Timeline."""
     return replace(info, ipus=info.ipus[: info.shards], replicas=1)

@@ -1,4 +1,4 @@
-"""A grid of numbers as colours, with the number in each cell that has room for it."""
+"""Heat map with numbers in cells, if there is room."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ipusim.app.render.signs import SIGNS
 from ipusim.app.render.style import TEXT_SIZE
 from ipusim.base.units import format_figure
 
-#: The most cells in which numbers are written.
+#: Most cells with written numbers.
 _MOST_NUMBERS: Final = 160
-#: Labels of values beside an axis.
+#: Most tick labels of an axis.
 _MOST_TICKS: Final = 16
 
 
@@ -28,11 +28,15 @@ def heat_map(
     words: str,
     unfit: str,
 ) -> None:
-    """Draw ``values`` (the value of a pair, whether it fits, and its sign) in colours; ``words`` name it with its unit.
+    """Draw ``values`` as colours; ``words`` name the value with its unit.
 
-    ``unfit`` is the answer for pairs that do not fit.
-    The two ``axes`` have the names of the varied options and their distinct values, rising. A cell without a value is
-    blank but for its sign, one of SIGNS, and one that does not fit is hatched.
+    Args:
+        figure: figure of the colour bar.
+        panel: axes of the map.
+        axes: names of the two varied options and their distinct values, rising.
+        values: value, whether it fits, and sign of each pair; a missing value leaves only its sign, one of SIGNS.
+        words: name of the value with its unit.
+        unfit: label of hatched pairs, which do not fit.
     """
     (_, across), (_, up) = axes
     grid = np.full((len(up), len(across)), np.nan)

@@ -1,4 +1,4 @@
-"""A histogram of the times of runs, with marks at special times."""
+"""Histogram of run times, with marks at special times."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ipusim.app.render.style import LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, write_titles
 from ipusim.base.units import format_seconds
 
-#: Bars at most, and of few runs so many runs to a bar at least.
+#: Most bars, and least runs per bar.
 _MOST_BARS: Final = 40
 _RUNS_TO_A_BAR: Final = 5
-#: Colours and dashes of the lines at marks.
+#: Colours and dashes of the marks' lines.
 _LINES: Final = (SERIES[1], SERIES[6], SERIES[0], SERIES[0])
 _DASHES: Final = ("-", "-", "--", ":")
 
 
 class Mark(NamedTuple):
-    """A special time in a histogram: its seconds and its name."""
+    """Special time in a histogram: seconds and name."""
 
     seconds: float
     name: str
@@ -31,13 +31,13 @@ class Mark(NamedTuple):
 
 @own_settings()
 def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title: str) -> Chart:
-    """Return a histogram of ``seconds``; the ``marks`` are lines across, named in the legend.
+    """Return a histogram of ``seconds``; ``marks`` are lines, named in the legend.
 
     Args:
-        seconds: the time of each run.
+        seconds: time of each run.
         marks: special times.
-        what: the name of the times.
-        title: the title of the picture.
+        what: name of the times.
+        title: title of the picture.
     """
     figure = Chart(figsize=(WIDTH_IN, 3.6))
     axes = figure.subplots()

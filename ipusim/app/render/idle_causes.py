@@ -1,4 +1,4 @@
-"""The time of each IPU as a bar of its arithmetic and all other parts."""
+"""Time of each IPU as a bar of arithmetic and other parts."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ipusim.app.render.titles import headed, title_lines, titles_height, write_t
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
-#: Inches: a bar with the space to the next, at most and at least; all of them together; around the axes.
+#: Inches: largest and smallest pitch of bars, height of the bars together; margins around the axes.
 _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
 _LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
-#: Inches of bars at least, in a picture of a chosen size.
+#: Least width of bars in inches, in a picture of a chosen size.
 _NARROWEST: Final = 1.0
 _FILLED: Final = 0.8
-#: A share that is written into its part of a bar, and the inches that it takes there.
+#: Least inches of a part that shows its share.
 _WRITTEN_IN: Final = 0.34
 
 
 @own_settings()
 def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], picture: Picture = DEFAULT) -> Chart:
-    """Return a figure with a bar for each IPU, divided into the parts of its time, which are as long on every IPU.
+    """Return a figure with a bar of time parts for every IPU.
 
-    Raises OptionError for a size in which it cannot be read.
+    Raises OptionError for an unreadably small size.
     """
     info = timeline.info
     ipus, figure_in = len(info.ipus), picture.width_in

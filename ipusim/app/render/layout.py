@@ -1,4 +1,4 @@
-"""Panels under each other on one time axis: sizes in inches, from the top of the figure to its legend."""
+"""Layout of panels below each other on a common time axis, in inches."""
 
 from __future__ import annotations
 
@@ -26,54 +26,53 @@ from ipusim.app.render.titles import TitleLine, title_lines, titles_height, writ
 from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 
-#: Inches: around everything, beside the rows' names, and right of the axes for half of the last tick's label.
+#: Inches: outer margin, distance to row names, and margin right of the axes for half a tick label.
 _EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
-#: Inches from the title down: seconds axis, heading and brackets of each panel, between panels, cycles axis.
+#: Inches from the title down: seconds axis, heading and brackets of a panel, between panels, cycles axis.
 _SECONDS: Final = 0.26
 _ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.05, 0.17, 0.28, 0.10, 0.40
 _HEADING_SIZE: Final = TEXT_SIZE + 1
-#: Part of its room that a heading takes: drawn in whole pixels, letters are a little wider than their outlines.
+#: Share of its room used by a heading: rendered letters are slightly wider than their outlines.
 _WIDEST_HEADING: Final = 0.97
-#: All rows together take this height, each row between these bounds while all of them together keep within the last.
+#: Target height of the rows together, bounds of a row's height, and their greatest total height.
 _ALL_ROWS: Final = 7.0
 _LOWEST_ROW, _HIGHEST_ROW, _MOST_ROWS = 0.12, 0.42, 8.0
-#: What several panels take together, legend and all: at the default width, a picture that is 850 pixels wide is no
-#: higher than a screen.
+#: Greatest height of several panels with legend: at default width, an 850 pixel wide picture fits a screen.
 _TALLEST: Final = 12.0
-#: The same under bars: 1080 pixels of a PNG, as high as a slide.
+#: Greatest height with bars: 1080 pixels of a PNG, a slide's height.
 SLIDE_IN: Final = 1080 / DPI
-#: Rows of panels lower than this, 4 pixels of such a picture, are too low to see what they hold.
+#: Least legible height of a row: 4 pixels in an 850 pixel wide picture.
 _LOWEST_SEEN: Final = 0.05
-#: Inches of title, time axes and legend around panels, when it is not known yet how many lines they take.
+#: Estimated inches for title, time axes and legend around panels.
 _AROUND: Final = 1.8
-#: The same of a slide, whose legend has two lines.
+#: Estimated inches on a slide, with two lines of legend.
 _AROUND_SLIDE: Final = 1.6
-#: On a slide rows lower than this are refused.
+#: Least height of a row on a slide; lower rows are refused.
 _LEAST_ROW: Final = 0.02
-#: In a picture of a chosen size rows lower than this, and axes narrower, are refused; rounds until both agree.
+#: Least height of rows and width of axes in pictures of a chosen size, and rounds of layout until sizes agree.
 _SEEN, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
-#: Inches of memory over time, in a figure of many panels, and between it and the rows.
+#: Inches of the memory strip, of the strip in figures with many panels, and between strip and rows.
 _STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
 _MANY_PANELS: Final = 4
-#: With more boxes than this, an SVG has them as an image, without what lies above them.
+#: Most boxes drawn as vectors in an SVG. Beyond, artists below the z-order become an image.
 _MOST_DRAWN: Final = 40_000
 _ABOVE_BOXES: Final = 2.5
-#: With more rows than this, what they show is as much coarser along the time axis, so that boxes do not become more.
+#: Most rows with full resolution in time; more rows get proportionally wider bins.
 _MOST_FINE_ROWS: Final = 256
-#: Inches: depth of a torn edge, and from one of its teeth to the next.
+#: Inches: depth of a torn edge, and pitch of its teeth.
 _TOOTH: Final = (0.05, 0.10)
 
 
 @dataclass(frozen=True)
 class Headed:
-    """A Timeline to draw, and the line above it, empty for none.
+    """Timeline to draw, with heading and window.
 
     Attributes:
-        heading: the line above it.
-        timeline: the Timeline to draw.
+        heading: line above the panel; empty for none.
+        timeline: Timeline to draw.
         torn: whether the run continues after the window.
-        window: its window; None for that of all panels. With another tile clock it is the same time in its own cycles.
-        own_axis: whether its window is another time, so that it has its own axis.
+        window: window in cycles of the panel's clock; None for the common window.
+        own_axis: whether the window covers another time than the common window.
         ipus_to_a_row: neighbouring IPUs in a row.
         strip: memory over time, below the rows.
     """
@@ -88,11 +87,11 @@ class Headed:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """Number of rows."""
         return rows_of(self.timeline, self.ipus_to_a_row)
 
     def names_width(self, row_points: float) -> float:
-        """Return the width in points of the labels beside rows ``row_points`` high, and beside the memory."""
+        """Return the width in points of the labels beside rows and memory."""
         rows = names_width(self.timeline, row_points, self.ipus_to_a_row)
         if self.strip is None:
             return rows
@@ -100,15 +99,15 @@ class Headed:
 
 
 def most_rows(panels: int, strips: int) -> int:
-    """Return how many rows fit into a figure of several panels, some of them with strips of memory."""
+    """Return the number of legible rows in a figure with several panels."""
     room = _TALLEST - _AROUND - _headed(panels) - strips * (_ABOVE_STRIP + _strip_height(panels))
     return max(int(room / _LOWEST_SEEN), panels)
 
 
 def slide_rows(panels: int, strips: int, bars_in: float, picture: Picture = DEFAULT) -> float:
-    """Return the estimated inches for rows of panels below bars on a slide; negative where nothing fits.
+    """Return the estimated inches for rows below bars on a slide; negative without room.
 
-    Titles, headings and legends are estimated with their usual number of lines.
+    Titles, headings and legends count with their usual number of lines.
     """
     return (
         (picture.height_in or SLIDE_IN)
@@ -128,7 +127,10 @@ def _strip_height(panels: int, *, slide: bool = False) -> float:
 
 
 def _first_row(panels: Sequence[Headed], bars_in: float) -> float:
-    """Return the inches of a row of panels under bars of such a height, 0 for none, before texts are laid out."""
+    """Return the first estimate of a row's height, before texts are laid out.
+
+    ``bars_in`` is the height of the bars above, 0 for none.
+    """
     rows, strips = sum(panel.rows for panel in panels), sum(panel.strip is not None for panel in panels)
     most = _MOST_ROWS
     if bars_in:
@@ -146,26 +148,25 @@ def stack(
     bars: TimeBars | None = None,
     picture: Picture = DEFAULT,
 ) -> Chart:
-    """Return a figure of ``panels`` under each other, all with ``window`` unless they have their own.
+    """Return a figure of ``panels`` below each other, sharing ``window`` by default.
 
-    The first line of ``title`` is the headline. The figure's height follows from the rows, bounded for several panels;
-    with ``bars`` above the panels, the figure is no higher than a slide. In a ``picture`` with a size the rows take the
-    height that is left.
-    Raises OutputError where a slide has no room for the rows, and OptionError where the picture has none.
+    The first line of ``title`` is the headline. The height follows from the rows, bounded for several panels. A figure
+    with ``bars`` is at most as high as a slide. In a ``picture`` with a size, rows fill the remaining height. Raises
+    OutputError if a slide has no room for the rows, and OptionError if the picture has none.
     """
     bars_in = 0.0 if bars is None else bars.height_in(picture.width_in)
     row = _first_row(panels, bars_in)
     laid_out = _laid_out(panels, window, title, bars, picture, row)
     rows = sum(panel.rows for panel in panels)
     if picture.height_in is not None:
-        for _ in range(_ROUNDS):  # the width of names depends on the height of rows
+        for _ in range(_ROUNDS):  # names depend on row height
             fixed = laid_out.fixed
             row = (picture.height_in - fixed) / rows
             least = fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:
                 raise picture.too_low("rows, axes and legend", least)
             laid_out = _laid_out(panels, window, title, bars, picture, row)
-            if laid_out.fixed == fixed:  # the next round would be this one
+            if laid_out.fixed == fixed:  # fixed point reached
                 break
         row = (picture.height_in - laid_out.fixed) / rows
     elif bars is not None or len(panels) > 1:
@@ -175,7 +176,7 @@ def stack(
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """Sizes and texts of a figure of panels, for rows of some height.
+    """Sizes and texts of a figure of panels, for a given row height.
 
     Attributes:
         figure_in: width of the figure, in inches.
@@ -183,9 +184,9 @@ class _LaidOut:
         ticks: inches of the labels beside memory over time.
         strip: inches of memory over time.
         fixed: inches of height without the rows.
-        below: inches below the rows of each panel.
-        numbered: panel with the numbers of the common time axis below it.
-        contents: what each panel shows.
+        below: inches below the rows of every panel.
+        numbered: panel above the numbers of the common time axis.
+        contents: content of every panel.
         titles, headings, legend: lines of text.
     """
 
@@ -206,7 +207,10 @@ class _LaidOut:
 def _laid_out(
     panels: Sequence[Headed], window: Window, title: str, bars: TimeBars | None, picture: Picture, row: float
 ) -> _LaidOut:
-    """Return the layout of panels with rows ``row`` inches high; raises OptionError for too narrow a picture."""
+    """Return the layout of panels with rows ``row`` inches high.
+
+    Raises OptionError for too narrow a picture.
+    """
     rows, figure_in = sum(panel.rows for panel in panels), picture.width_in
     bars_in = 0.0 if bars is None else bars.height_in(figure_in)
     strips = [panel.strip for panel in panels if panel.strip is not None]
@@ -227,7 +231,7 @@ def _laid_out(
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
     fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
     fixed += sum(_BAND + _heading_in(lines) for lines in headings)
-    # The last of those that share the time axis has its numbers below it.
+    # The last panel on the common time axis shows its numbers.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
@@ -238,7 +242,7 @@ def _laid_out(
 def _drawn(
     panels: Sequence[Headed], window: Window, sizes: _LaidOut, row: float, bars: TimeBars | None, bars_in: float
 ) -> Chart:
-    """Return the figure of panels with rows ``row`` inches high."""
+    """Draw panels with rows ``row`` inches high."""
     rows, width = sum(panel.rows for panel in panels), sizes.width
     figure = Chart(figsize=(sizes.figure_in, sizes.fixed + row * rows), facecolor="white")
     top = _EDGE + write_titles(figure, sizes.titles, _EDGE)
@@ -263,7 +267,7 @@ def _drawn(
 
 @own_settings()
 def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
-    """Return a figure of bars under a title; raises OptionError for a picture that is too low for them."""
+    """Return a figure of bars under a title; raises OptionError for too low a picture."""
     width = picture.width_in
     titles = title_lines(title, width - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + bars.height_in(width)
@@ -276,15 +280,15 @@ def bars_alone(bars: TimeBars, title: str, picture: Picture = DEFAULT) -> Chart:
 
 @dataclass(frozen=True)
 class _Places:
-    """The layout that all panels of a figure share, in inches.
+    """Layout shared by the panels of a figure, in inches.
 
     Attributes:
-        left, width: of their axes.
+        left, width: left end and width of the axes.
         row: height of a row.
         strip: height of memory over time.
         beside: right end of the labels beside memory over time.
-        crowded: whether an SVG has their boxes as an image.
-        in_seconds: whether their axes are in seconds, as their clocks differ.
+        crowded: whether an SVG contains boxes as an image.
+        in_seconds: whether axes are in seconds because clocks differ.
     """
 
     left: float
@@ -297,7 +301,7 @@ class _Places:
 
 
 def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
-    """Draw a panel ``top`` inches from the top; its time axis has numbers if it is ``numbered``."""
+    """Draw a panel ``top`` inches from the top; ``numbered`` shows its axis's numbers."""
     draw_brackets(figure.add_clear_axes(where.left, top, where.width, _BAND), shown.phases, shown.window, shown.points)
     tall = where.row * panel.rows
     axes = figure.add_clear_axes(where.left, top + _BAND, where.width, tall)
@@ -321,7 +325,7 @@ def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: flo
 
 
 def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
-    """Return the inches below a panel's rows: memory over time, and the numbers of its time axis, if any."""
+    """Return the inches below a panel's rows: memory strip and axis numbers."""
     return (_CYCLES if numbered else 0.0) + (0.0 if panel.strip is None else _ABOVE_STRIP + strip)
 
 
@@ -331,7 +335,10 @@ def _heading_in(lines: Sequence[str]) -> float:
 
 
 def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
-    """Return ``row``, bounded by the room of several panels; raises OutputError where a slide has no room."""
+    """Return ``row``, bounded by the room of several panels.
+
+    Raises OutputError if a slide has no room.
+    """
     if not slide:
         return max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
     room = (SLIDE_IN - fixed) / rows
@@ -342,7 +349,7 @@ def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
 
 
 def _tear(axes: Axes, width: float, tall: float) -> None:
-    """Draw a torn edge on the right of ``axes``, which are ``width`` by ``tall`` inches."""
+    """Draw a torn right edge on ``axes`` of ``width`` by ``tall`` inches."""
     depth, pitch = _TOOTH
     ends = np.linspace(0.0, 1.0, 2 * max(round(tall / pitch), 1) + 1)
     teeth = 1 + depth / width * (np.arange(len(ends)) % 2)

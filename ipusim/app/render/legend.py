@@ -1,7 +1,7 @@
-"""The legend under a picture: a sample and a name for what can be seen in it, in even lines that never overlap.
+"""Legend under a picture: samples and names in even lines that never overlap.
 
-matplotlib's own legend has a fixed number of columns of equal width: with names of such different lengths it
-takes more lines, and it has no samples that are filled in part.
+matplotlib's legend has columns of equal width: with names of different lengths it takes more lines. It also lacks
+partly filled samples.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ipusim.app.render.lettering import even_lines, text_width
 from ipusim.app.render.style import DASHES, LINE, REDONE, TEXT_SIZE
 from ipusim.base.looks import Look
 
-#: Inches: of a sample, between it and its name, and to the next sample.
+#: Inches: width of a sample, distance to its name, distance to the next sample.
 _SAMPLE, _SPACE, _NEXT = 0.24, 0.06, 0.18
 _SAMPLE_HEIGHT: Final = 0.12
-#: Inches of a line.
+#: Height of a line in inches.
 LEGEND_LINE: Final = 0.20
-#: Part of a sample's height that is filled where it stands for the lower strip of a row.
+#: Filled share of a sample's height, for the lower strip of a row.
 _STRIP: Final = 0.4
 
 
 class Sign(Enum):
-    """Samples that are no look: lines, a peak, stacked shares, the strip of the I/O tiles."""
+    """Samples without a look: lines, peak, stacked shares, strip of the I/O tiles."""
 
     SYNC = "sync point"
     SHARES = "heights: shares of time"
@@ -46,19 +46,19 @@ class Sign(Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry: a name, and a look or a sign as its sample."""
+    """Legend entry: name, and look or sign as sample."""
 
     text: str
     sample: Look | Sign
 
     @property
     def width_in(self) -> float:
-        """Width with its sample, in inches."""
+        """Width of sample and name in inches."""
         return _SAMPLE + _SPACE + text_width(self.text, TEXT_SIZE) / 72
 
 
 def legend_entries(contents: Sequence[Content]) -> list[Entry]:
-    """Return an entry for each look and sign that is visible in any of ``contents``."""
+    """Return an entry for each visible look and sign of ``contents``."""
     seen: set[int] = set()
     for content in contents:
         boxes = content.boxes
@@ -76,7 +76,7 @@ def legend_entries(contents: Sequence[Content]) -> list[Entry]:
 
 
 def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]:
-    """Return the entries in as few lines as are no wider than ``width_in``, about equally long."""
+    """Return the entries in the fewest lines within ``width_in``, of about equal length."""
     return even_lines(entries, lambda line: sum(entry.width_in + _NEXT for entry in line) - _NEXT, width_in)
 
 
@@ -93,7 +93,7 @@ def draw_legend(figure: Figure, lines: Sequence[Sequence[Entry]], left_in: float
 
 
 def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> None:
-    """Draw a sample whose left edge is at ``x`` and its middle at ``y``, in inches."""
+    """Draw a sample with left edge ``x`` and vertical middle ``y``, in inches."""
     width, height = figure.get_size_inches()
     foot, middle = y - _SAMPLE_HEIGHT / 2, x + _SAMPLE / 2
 

@@ -1,4 +1,4 @@
-"""Where text fits: its width before it is drawn, and labels moved apart on a line."""
+"""Text layout: widths before drawing, line breaks, and labels moved apart."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from matplotlib.path import Path
 from matplotlib.textpath import TextPath, text_to_path
 
 T = TypeVar("T")
-#: Latin letters, digits, punctuation, arrows and signs of arithmetic, each with an outline but the space.
+#: Latin letters, digits, punctuation, arrows and arithmetic signs; only the space has no outline.
 _PLAIN: Final = re.compile("[ -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027\u2190-\u22ff]*")
 
 
 @lru_cache(maxsize=65536)
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """Return the width of ``text`` in points at a font size of ``size`` points, in matplotlib's own font.
+    """Return the width of ``text`` in points at a font size of ``size`` points.
 
-    It is that of the text's outline, from outlines of letters and distances in pairs of them: to lay out and outline
-    every text took a tenth of a picture's time.
+    The width is the outline's extent, summed from cached letter outlines and pair distances. Laying out every text took
+    a tenth of a picture's time.
     """
-    letters = text.strip()  # spaces at the ends have no outline; none of the labels has any
+    letters = text.strip()  # outer spaces have no outline
     if not letters:
         return 0.0
     extents = [_outline(letters, bold)] if _stands_together(letters, bold) else list(_letters(letters, bold))
@@ -35,7 +35,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 
 
 def _letters(text: str, bold: bool) -> Iterator[tuple[float, float]]:
-    """Yield where the outline of each letter begins and ends, in the font's units."""
+    """Yield begin and end of every letter's outline, in font units."""
     begin = 0.0
     for number, letter in enumerate(text):
         begin += _distance(text[number - 1 : number + 1], bold) if number else 0
@@ -45,14 +45,14 @@ def _letters(text: str, bold: bool) -> Iterator[tuple[float, float]]:
 
 
 def _stands_together(text: str, bold: bool) -> bool:
-    """Return whether letters are where they are for more than those beside them: ligatures, accents, other scripts."""
+    """Return whether letter positions depend on more than pairs: ligatures, accents, other scripts."""
     pairs = map("".join, pairwise(text))
     return not _PLAIN.fullmatch(text) or any(np.isnan(_distance(pair, bold)) for pair in pairs)
 
 
 @lru_cache(maxsize=65536)
 def _distance(pair: str, bold: bool) -> float:
-    """Return how far behind the first of two letters the second begins; NaN where they are one sign."""
+    """Return the offset of a pair's second letter; NaN if they form a single glyph."""
     font = get_font(findfont(_properties(bold)))
     font.set_size(text_to_path.FONT_SCALE, text_to_path.DPI)
     signs, _, _ = text_to_path.get_glyphs_with_font(font, pair)
@@ -61,9 +61,9 @@ def _distance(pair: str, bold: bool) -> float:
 
 @lru_cache(maxsize=4096)
 def _outline(text: str, bold: bool) -> tuple[float, float]:
-    """Return where the outline of ``text`` begins and ends, in the font's units.
+    """Return begin and end of the outline of ``text``, in font units.
 
-    Outlines of this font end on points of theirs: asking every curve for its extent gave the same numbers.
+    Extremes of this font's outlines are end points of curves: evaluating every curve gave equal numbers.
     """
     outline = TextPath((0, 0), text, size=text_to_path.FONT_SCALE, prop=_properties(bold))
     across = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
@@ -75,16 +75,16 @@ def _properties(bold: bool) -> FontProperties:
 
 
 def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
-    """Return ``text`` broken into as few lines as are no wider than ``width`` points, and about equally long.
+    """Break ``text`` into the fewest lines within ``width`` points, of about equal length.
 
-    A number stays with its unit; a word that is wider by itself is cut short.
+    Numbers stay with their units. Words wider than a line are cut.
     """
     words = [
         cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text) if word
     ]
 
-    # Where each word begins and ends if all stand in one line: what lies between two words is theirs alone, so that
-    # words and pairs of them are measured, and no line that is tried.
+    # Begin and end of every word in a single line. Measuring words and neighbouring pairs is enough to know any line's
+    # width.
     places: list[tuple[float, float]] = []
     for number, word in enumerate(words):
         own = text_width(word, size, bold)
@@ -100,9 +100,9 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
 
 
 def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], width: float) -> list[list[T]]:
-    """Return ``items`` in as few lines as are no wider than ``width``, the widest as narrow as can be.
+    """Break ``items`` into the fewest lines within ``width``, minimising the widest.
 
-    ``width_of`` gives the width of a line. An item that is wider by itself has a line of its own.
+    ``width_of`` gives a line's width. An item wider than ``width`` fills a line alone.
     """
 
     def lines_within(most: float) -> list[list[T]]:
@@ -127,11 +127,11 @@ def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], wid
 
 
 def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: bool = False) -> str:
-    """Return ``word``, its end replaced by an ellipsis if it is wider than ``width`` points.
+    """Cut ``word`` to ``width`` points with an ellipsis.
 
-    One that ``keeps_end`` has the ellipsis in its middle, as of names which differ in their last letters.
+    With ``keeps_end`` the ellipsis is in the middle, for names with different endings.
     """
-    # By doubling, then by halves: a name may have any length, and to measure a text takes as long as it is.
+    # Doubling and bisection: names may have any length, and measuring takes linear time.
     some = 64
     while text_width(word[:some], size, bold) <= width:
         if some >= len(word):
@@ -147,18 +147,18 @@ def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: 
 
 
 def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:
-    """Move labels as little as possible so that, in their order, none overlaps another or leaves [low, high].
+    """Move labels as little as possible to remove overlaps within [low, high].
 
-    Returns the new centres, nearest to the old by least squares; None if the labels are too wide together.
+    Returns the centres nearest to ``centres`` in least squares, in unchanged order; None if labels are too wide.
     """
     room = high - low - sum(widths)
     if room < 0:
         return None
-    # Less the widths before it, each label is a point; points only have to keep their order (isotonic
-    # regression by pooling adjacent violators), and clipping that solution gives the bounded one. SciPy's
-    # is the same, but to import scipy.optimize takes 0.13 s, in most runs, and these lines take microseconds.
+    # Without the widths before it, a label is a point. Points only keep their order: isotonic regression by pooling
+    # adjacent violators. Clipping this solution gives the bounded solution. SciPy offers the same, but importing
+    # scipy.optimize takes 0.13 s, these lines microseconds.
     before = [0.0, *accumulate(widths)][: len(widths)]
-    pools: list[tuple[float, int]] = []  # mean of the points pooled, and their number
+    pools: list[tuple[float, int]] = []  # mean and number of pooled points
     for centre, width, offset in zip(centres, widths, before, strict=True):
         mean, count = centre - width / 2 - offset, 1
         while pools and pools[-1][0] > mean:

@@ -1,4 +1,4 @@
-"""Map of a system's IPU-Links: the routes of copies under each selection order, and the load of each link."""
+"""Map of a system's IPU-Links: routes of copies and link loads by selection order."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, WIDTH_IN
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
-#: IPUs of the largest device that a picture is wide enough for: those of a pod.
+#: Largest device in a picture: the IPUs of a pod.
 MOST_IPUS: Final = 64
-#: Rungs beside each other; those of a longer ladder go on in the next line.
+#: Most rungs side by side; longer ladders continue in the next line.
 _RUNGS: Final = 16
-#: Inches: between neighbouring rungs at most, between a rung's IPUs, and between lines of rungs.
+#: Inches: largest distance of rungs, distance of a rung's IPUs, distance of lines of rungs.
 _WIDEST, _ROWS, _LINES = 1.19, 1.0, 0.6
-#: Inches: radius of an IPU at most, as a share of the distance to the next rung, and length of a stub.
+#: Largest radius of an IPU in inches, radius as share of the distance to the next rung, length of a stub in inches.
 _RADIUS, _CIRCLE, _STUB = 0.17, 0.27, 0.5
-#: Inches: width of the arrow of the busiest link at most, of the thinnest arrow, between a cable and its arrows, of a
-#: head; and that width as a share of the distance to the next rung.
+#: Inches: widest arrow, thinnest arrow, gap between cable and arrows, head of an arrow. Fifth: widest arrow as share of
+#: the distance to the next rung.
 _WIDTH, _THINNEST, _GAP, _HEAD, _BROAD = 0.11, 0.012, 0.018, 0.09, 0.14
-#: Parts of a rung's length at which the numbers of its two directions stand, which those of the next rung are beside.
+#: Position of numbers along a rung, as share of its length; opposite directions are staggered.
 _STAGGERED: Final = 0.34
-#: Inches around panels, between two, of a line of a panel's title, above it, and of the legend.
+#: Inches: margin, distance of panels, line of a panel's title, space above it, legend.
 _EDGE, _BETWEEN, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
-#: Colours of a link by the copies that it carries.
+#: Colours of a link by kind of copies.
 FORWARD, BACKWARD, CROSSING = (SERIES[number][0] for number in (0, 1, 2))
 _IDLE: Final = "#c9c9c9"
 _LEGENDS: Final = (
@@ -41,10 +41,10 @@ _LEGENDS: Final = (
 
 
 class Flow(NamedTuple):
-    """Load of one direction of a cable, as shares of time in which it carries copies.
+    """Load of a cable's direction, as shares of time with copies in transit.
 
     Attributes:
-        forward, backward: copies of outputs to the next stages, and of gradients back.
+        forward, backward: copies of outputs to following stages, and of gradients back.
         beside: other copies.
     """
 
@@ -54,25 +54,25 @@ class Flow(NamedTuple):
 
     @property
     def load(self) -> float:
-        """The share of time in which any copy is on the way."""
+        """Share of time with any copy in transit."""
         return sum(self)
 
     @property
     def colours(self) -> dict[str, float]:
-        """The shares that are above 0, by the colour of their copies."""
+        """Positive shares by colour of their copies."""
         shares = zip((FORWARD, BACKWARD, CROSSING), self, strict=True)
         return {colour: share for colour, share in shares if share}
 
 
 @dataclass(frozen=True)
 class LinkMap:
-    """The links of a device under one selection order.
+    """Links of a device under a selection order.
 
     Attributes:
         title: line above the panel.
-        ipus: physical number of each logical IPU; None for an IPU without a stage.
-        physical: the physical numbers of the device, in ladder order.
-        cables: pairs of physical IPUs that a cable joins.
+        ipus: logical number of each physical IPU; None for an IPU without a stage.
+        physical: physical numbers of the device, in ladder order.
+        cables: pairs of physical IPUs joined by a cable.
         flows: load of each direction, by its two physical IPUs.
     """
 
@@ -84,17 +84,17 @@ class LinkMap:
 
     @property
     def most(self) -> float:
-        """The load of the busiest direction."""
+        """Load of the busiest direction."""
         return max((flow.load for flow in self.flows.values()), default=0.0)
 
 
 @own_settings()
 def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
-    """Return a panel for each selection order, with one scale of widths.
+    """Return a panel for every selection order, with a common scale of widths.
 
     Args:
-        maps: of one device.
-        title: of the picture; further lines are smaller.
+        maps: maps of the same device.
+        title: title of the picture; further lines are smaller.
 
     Returns:
         The picture. Pairs of physical numbers are rungs, and rungs lie side by side.
@@ -133,14 +133,14 @@ def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
 
 
 def _place(ipu: int, first: int, step: float) -> tuple[float, float]:
-    """Return the place of a physical IPU in inches, x to the right and y down."""
+    """Return the place of a physical IPU: x right, y down, in inches."""
     rung, side = divmod(ipu - first, 2)
     line, column = divmod(rung, _RUNGS)
     return column * step, line * (_ROWS + _LINES) + side * _ROWS
 
 
 def _has_stubs(link_map: LinkMap) -> bool:
-    """Whether a cable joins IPUs that are not drawn beside each other, as the ends of a torus."""
+    """Return whether a cable joins distant IPUs, as at the ends of a torus."""
     first = link_map.physical[0]
     places = {ipu: _place(ipu, first, 1.0) for ipu in link_map.physical}
     return any(_is_far(places[one], places[other]) for one, other in link_map.cables)
@@ -151,7 +151,7 @@ def _is_far(one: tuple[float, float], other: tuple[float, float], step: float = 
 
 
 class _Panel:
-    """The drawing of one order; coordinates are in inches."""
+    """Drawing of a selection order; coordinates are in inches."""
 
     def __init__(self, axes: Axes, link_map: LinkMap, step: float, most: float) -> None:
         self._axes, self._map, self._step = axes, link_map, step
@@ -161,7 +161,7 @@ class _Panel:
         self._at = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
 
     def draw(self) -> None:
-        """Draw cables, the arrows on them with their loads, and the IPUs above."""
+        """Draw cables, arrows with loads, and IPUs."""
         for one, other in self._map.cables:
             for source, target in ((one, other), (other, one)):
                 for begin, end in self._pieces(source, target):
@@ -178,7 +178,7 @@ class _Panel:
                 self._axes.text(*place, label, ha="center", va="center", fontsize=TEXT_SIZE, color=LINE, zorder=5)
 
     def _pieces(self, source: int, target: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-        """Yield the lines from one IPU towards another: one, or a stub at either end of a way out of the drawing."""
+        """Yield the lines between two IPUs: direct, or stubs at either end."""
         one, other = self._at[source], self._at[target]
         if not _is_far(one, other, self._step):
             yield one, other
@@ -192,10 +192,10 @@ class _Panel:
         self._axes.plot((one[0], other[0]), (one[1], other[1]), color=_IDLE, linewidth=1.2, zorder=1)
 
     def _arrow(self, one: tuple[float, float], other: tuple[float, float], flow: Flow) -> None:
-        """Draw the load of a direction to the right of its way, and its number beside it."""
+        """Draw the load of a direction on its right side, with its number."""
         length = abs(other[0] - one[0]) + abs(other[1] - one[1])
         along = (other[0] - one[0]) / length, (other[1] - one[1]) / length
-        aside = -along[1], along[0]  # to the right of the way, as y goes down
+        aside = -along[1], along[0]  # to the right of the way, since y points down
         begin = self._radius if one in self._at.values() else 0.0
         end = length - (self._radius if other in self._at.values() else 0.0)
 

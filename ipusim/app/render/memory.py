@@ -1,4 +1,4 @@
-"""The memory chart: the memory of each IPU over time, and a bar of its peak by holder."""
+"""Memory chart: memory of IPUs over time, and a bar of each peak by holder."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
 
-#: Inches: edges, between names and ticks, between the two columns, and of the bars and the sums behind them.
+#: Inches: margins, distance of names and ticks, distance of the two columns, width of bars, width of their sums.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
-#: Inches from the top down: lines of the verdict, seconds, brackets, between rows, cycles.
+#: Inches from the top down: line of the verdict, seconds, brackets, between rows, cycles.
 _LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
-#: All rows together take this height, each between these bounds; those lower than the last have no scale of their own.
+#: Target height of the rows together, bounds of a row's height, and least height of a row with a scale.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
-#: Part of the picture that the rows over time take, of default width.
+#: Share of a default picture's width used by memory over time.
 _OVER_TIME: Final = 0.6
-#: Inches of a bar's height at most.
+#: Greatest height of a bar in inches.
 _THICKEST_BAR: Final = 0.5
-#: Inches of memory over time at least, in a picture of a chosen size; rounds until width and height agree.
+#: Least width of memory over time in a picture of a chosen size, and rounds until width and height agree.
 _NARROWEST, _ROUNDS = 0.8, 2
-#: Pixels over time for which a layer has to last, to be seen through its hatch.
+#: Least duration of a visible layer in pixels: shorter layers disappear in their hatch.
 _FEW: Final = 6
 
 
@@ -51,10 +51,9 @@ _FEW: Final = 6
 def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the memory chart of a run in ``window``.
 
-    One row for each IPU with a stage: on the left its memory over time, on the right
-    its peak in the whole run, by holder. The bars have one scale. So have the rows over
-    time if the limit of an IPU's memory is within the chart; else each has its own, so
-    that IPUs with little memory in use remain readable. Raises OptionError for a size in which it cannot be read.
+    Every IPU with a stage has a row: memory over time on the left, its peak in the whole run by holder on the right.
+    Bars share a scale. Rows over time share a scale if the memory limit is within the chart. Otherwise every row has
+    its own scale, to keep small amounts readable. Raises OptionError for an unreadably small size.
     """
     drawn, shown = shortened(timeline, window, _OVER_TIME)
     title = with_omissions(default_title(timeline, window, of_replica=True, headline=picture.title), shown)
@@ -62,7 +61,7 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture:
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
     chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
-    for _ in range(_ROUNDS if picture.height_in else 0):  # the width of names depends on the height of rows
+    for _ in range(_ROUNDS if picture.height_in else 0):  # names depend on row height
         fixed = chart.get_size_inches()[1] - ipus * tall
         tall = ((picture.height_in or 0.0) - fixed) / ipus
         if tall < _LOWEST_ROW:
@@ -80,7 +79,7 @@ def _chart(
     picture: Picture,
     tall: float,
 ) -> Chart:
-    """Return the memory chart of a Timeline without blocks: peaks in the cycles ``peaks``, rows ``tall`` inches."""
+    """Return the memory chart of a Timeline without blocks; rows are ``tall`` inches high."""
     of_one = timeline.about(first_replica_info(timeline.info))
     names, stages = row_names(of_one), stage_names(of_one, tall * 72)
     left = _EDGE + names_width(of_one, tall * 72) / 72 + _SPACE + text_width("888 KiB", TEXT_SIZE) / 72 + _SPACE
@@ -133,7 +132,10 @@ def _chart(
 
 
 def _columns(left: float, picture: Picture) -> tuple[float, float]:
-    """Return the inches of memory over time, behind names, and of the bars; raises OptionError where these are few."""
+    """Return the widths of memory over time and of the bars, in inches.
+
+    Raises OptionError if the picture is too narrow.
+    """
     bars = _BARS * min(picture.width_in / WIDTH_IN, 1.0)
     others = left + _COLUMNS + bars + _SUMS + _EDGE
     if picture.width_in < others + _NARROWEST:
@@ -144,7 +146,10 @@ def _columns(left: float, picture: Picture) -> tuple[float, float]:
 def _rows(
     timeline: Timeline, fit: analysis.Fit, window: Window, most_steps: int, peaks: Sequence[int]
 ) -> list[IpuLayers]:
-    """Return the layers of each IPU of a replica that holds a stage, whose peaks are in the cycles ``peaks``."""
+    """Return the layers of every IPU with a stage in the first replica.
+
+    ``peaks`` are the cycles of their peaks.
+    """
     footprint = fit.footprint
     curves = analysis.memory_curves(timeline, footprint)
     return [
@@ -154,25 +159,25 @@ def _rows(
 
 
 def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
-    """Return the lines above the rows: the verdict, and an explanation of the chart."""
+    """Return the lines above the rows: verdict and explanation of the chart."""
     replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
     return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """The vertical scale of one row: where its foot is, from the top down, its height, and the bytes of that."""
+    """Vertical scale of a row: its foot from the top down, height, and bytes at full height."""
 
     foot: float
     tall: float
     top_bytes: float
 
     def at(self, level: Any) -> Any:
-        """Return the position of a number of bytes, or of an array of them."""
+        """Return the position of bytes; arrays are accepted."""
         return self.foot - self.tall * level / self.top_bytes
 
     def ticks(self) -> dict[float, str]:
-        """Return the positions of round numbers of bytes, and their words; none in a low row."""
+        """Return positions and labels of round byte numbers; empty in a low row."""
         if self.tall < _SCALED_ROW:
             return {}
         unit, name = byte_unit(self.top_bytes)
@@ -183,9 +188,9 @@ class _Scale:
 def _entries(
     rows: Sequence[IpuLayers], tops: Sequence[float], tall: float, width: float, highest: float, limit: int | None
 ) -> list[Entry]:
-    """Return the legend: marks, and the layers that are visible on any row, over time or in the bar of its peak.
+    """Return the legend: signs, and layers visible over time or in a bar.
 
-    Heights of rows stand for ``tops`` bytes, and the length of bars for ``highest``.
+    Full rows are ``tops`` bytes high, full bars ``highest`` bytes long.
     """
     scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
     wide = 2 * highest / (_BARS * DPI)
@@ -203,9 +208,10 @@ def _entries(
 
 
 def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
-    """Whether a layer is ``least`` bytes high at the peak, or for a few of the ``pixels`` that the time takes.
+    """Return whether a layer is visible at the peak, or long enough over ``pixels``.
 
-    These are the bytes of two pixels: one may lie across two and show its colour in neither; of two, it fills one.
+    ``least`` are the bytes of two pixels: two pixels of height always fill a whole one, a single pixel may straddle
+    two.
     """
     changes = np.flatnonzero(np.diff(row.heights[layer] >= least, prepend=False, append=False))
     longest = (row.edges[changes[1::2]] - row.edges[changes[::2]]).max(initial=0.0)
@@ -254,12 +260,12 @@ def _draw_limit(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
 
 
 def _line(axes: Axes, x: Any, y: Any, **how: Any) -> None:
-    """Draw a line or marks without updating the bounds of the axes, which are fixed."""
+    """Draw a line or marks without updating the fixed bounds of the axes."""
     axes.add_artist(Line2D(x, y, **how))
 
 
 def _tidy(axes: Axes, foot: float) -> None:
-    """Count inches from the top down to ``foot``, and leave a frame to the rows."""
+    """Set the y axis downwards to ``foot`` inches, without frame and ticks."""
     axes.set_ylim(foot, 0)
     axes.set_yticks([])
     axes.spines[["top", "left", "right"]].set_visible(False)
@@ -273,7 +279,7 @@ def _name_levels(axes: Axes, scales: Sequence[_Scale]) -> None:
 
 
 def _byte_axis(axes: Axes, most: float) -> None:
-    """Put bytes below the bars, up to ``most``."""
+    """Label the byte axis below the bars, up to ``most``."""
     unit, name = byte_unit(most)
     axes.set_xlim(0, most)
     ticks = [0.0, *byte_ticks(most, _BARS / TICK_IN / 2)]

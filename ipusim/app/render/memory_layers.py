@@ -1,4 +1,4 @@
-"""The layers of one IPU's memory, as heights over time and at its peak; no drawing."""
+"""Layers of an IPU's memory over time and at its peak; no drawing."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
 
 @dataclass(frozen=True)
 class IpuLayers:
-    """One IPU's layers in a window.
+    """Layers of an IPU in a window.
 
     Attributes:
         ipu: logical IPU.
-        edges: cycles, one more than there are heights; height i holds from edge i to the next.
+        edges: cycles, one more than heights; height i holds from edge i to the next.
         heights: bytes of each layer, from the bottom up, shape (steps,).
         peak: bytes of each layer at the IPU's peak.
-        peak_cycle: the cycle in which it is reached.
+        peak_cycle: cycle of the peak.
     """
 
     ipu: int
@@ -36,12 +36,12 @@ class IpuLayers:
 
     @property
     def peak_bytes(self) -> int:
-        """Bytes of all layers at the peak."""
+        """Bytes of the layers at the peak."""
         return sum(self.peak.values())
 
     @property
     def shows_peak(self) -> bool:
-        """Whether the peak lies in the window."""
+        """Whether the window contains the peak."""
         return bool(self.edges[0] <= self.peak_cycle < self.edges[-1])
 
 
@@ -55,8 +55,8 @@ def ipu_layers(
 ) -> IpuLayers:
     """Return the layers of ``curve`` in ``window``, as at most ``most_steps`` steps.
 
-    ``products`` say how much of the room for products something lies in. Where there are more steps, each shows the
-    most of live tensors, and of what lies in the FIFOs and in that room, in its time.
+    ``products`` gives the used part of the room for products over time. If steps must be merged, a merged step shows
+    the maxima of live tensors, FIFO contents and products.
     """
     sizes = dict(peak.holders)
     edges, (live, *full) = _steps(curve, products, window, most_steps)
@@ -73,7 +73,7 @@ def ipu_layers(
 
 
 def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
-    """Return the bytes of each layer of the chart, from those of each holder and of the part in use, ``inside``."""
+    """Return bytes by layer from the holders' bytes and their parts in use."""
     layers = {}
     for holder in _STACKED:
         if holder.empty is None:
@@ -87,7 +87,7 @@ def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Hold
 def _steps(
     curve: analysis.MemoryCurve, products: analysis.Steps, window: Window, most_steps: int
 ) -> tuple[Floats, list[Integers]]:
-    """Return edges, and live bytes, FIFO contents and the used part of the room for products between them."""
+    """Return edges, and live bytes, FIFO bytes and used product bytes between them."""
     changes = np.union1d(curve.time, products.time)
     starts = np.union1d([window.start], changes[(changes > window.start) & (changes < window.end)])
     levels = [
@@ -101,9 +101,12 @@ def _steps(
 
 
 def most_in_bins(time: Integers, level: Integers, edges: Integers | Floats) -> Integers:
-    """Return the maximum, between each two neighbouring ``edges``, of levels that each hold from a ``time`` on."""
-    # A bin holds the step that goes on when it begins, and those that begin in it. Every other of reduceat's
-    # stretches is a bin; the last may end behind the last step, where a further one has to be.
+    """Return the maximum of a step function between neighbouring ``edges``.
+
+    ``level`` holds from its ``time`` to the next.
+    """
+    # A bin holds the step in progress at its begin, and steps beginning inside. Every second stretch of reduceat is a
+    # bin. The last may end behind the last step: hence the appended 0.
     begins = np.searchsorted(time, edges[:-1], side="right") - 1
     ends = np.searchsorted(time, edges[1:], side="left")
     most: Integers = np.maximum.reduceat(np.append(level, 0), np.stack([begins, ends], axis=1).ravel())[::2]

@@ -1,4 +1,4 @@
-"""Memory over time in one low strip: that of a run's fullest IPU, and that of its emptiest."""
+"""Low strip with memory over time of the fullest and the emptiest IPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 from ipusim.base.units import format_bytes
 
-#: The label of a strip.
+#: Label of a strip.
 STRIP_NAME: Final = "memory"
 _THROUGHOUT: Final = Look("memory of the fullest IPU: allocated throughout", "#8da0b3", "#8da0b3")
 _LIVE: Final = Look("memory of the fullest IPU: live", "#d7e0e8", "#d7e0e8")
@@ -26,14 +26,14 @@ _LIVE: Final = Look("memory of the fullest IPU: live", "#d7e0e8", "#d7e0e8")
 
 @dataclass(frozen=True, eq=False)
 class MemoryStrip:
-    """The memory of a run's IPUs over time.
+    """Memory of a run's IPUs over time.
 
     Attributes:
-        fullest: the peak of the fullest IPU, and the memory of one IPU.
-        curves: memory of each IPU with a stage, the fullest first.
-        peak_cycle: the cycle of the fullest IPU's peak.
-        end_cycle: the end of the run.
-        top_bytes: the bytes at the top of the strip.
+        fullest: peak of the fullest IPU, and memory size of an IPU.
+        curves: memory of each IPU with a stage, fullest first.
+        peak_cycle: cycle of the fullest IPU's peak.
+        end_cycle: end of the run.
+        top_bytes: upper bound of the strip's axis in bytes.
     """
 
     fullest: analysis.FullestMemory
@@ -44,17 +44,17 @@ class MemoryStrip:
 
     @property
     def shown_limit(self) -> int | None:
-        """The memory of an IPU in bytes; None where it is not within the strip, or not limited."""
+        """Memory size of an IPU in bytes; None if unlimited or above the strip."""
         limit = self.fullest.sram_bytes
         return limit if limit is not None and limit < self.top_bytes else None
 
     def shows_peak(self, window: Window) -> bool:
-        """Return whether the memory peak of the fullest IPU lies in the window."""
+        """Return whether the window contains the fullest IPU's memory peak."""
         return window.start <= self.peak_cycle < window.end
 
     @property
     def of_which(self) -> str:
-        """Which IPU's memory that is, in a second line."""
+        """Second line of the label: the fullest IPU."""
         return f"of IPU {self.fullest.ipu}" if len(self.curves) > 1 else ""
 
 
@@ -73,7 +73,7 @@ def memory_strip(
 
 
 def strip_entries(strips: Sequence[MemoryStrip], shows_peak: bool) -> list[Entry]:
-    """Return the legend of strips, of which any ``shows_peak`` or none; nothing without any."""
+    """Return the legend of strips, with the peak's entry if ``shows_peak``."""
     if not strips:
         return []
     entries = [Entry(_THROUGHOUT.name, _THROUGHOUT), Entry(_LIVE.name, _LIVE)]
@@ -86,7 +86,7 @@ def strip_entries(strips: Sequence[MemoryStrip], shows_peak: bool) -> list[Entry
 
 
 def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, steps: int) -> None:
-    """Draw a strip over ``window`` in at most ``steps`` steps, each as high as the maximum in its time."""
+    """Draw a strip in at most ``steps`` steps; a step shows the maximum of its time."""
     end = min(window.end, strip.end_cycle)
     edges = np.unique(np.linspace(window.start, max(end, window.start + 1), steps + 1).astype(np.int64))
     fullest, *others = strip.curves

@@ -1,8 +1,7 @@
-"""Boxes that are too narrow to see, widened or merged; no drawing.
+"""Widening and merging of boxes that are too narrow to see; no drawing.
 
-Whether a box narrower than a pixel is visible would depend on its position. Here
-it is widened at the cost of the time after it; where so many such boxes are close
-together that they would move far, stacks of shares replace them.
+A box narrower than a pixel would be visible at some positions only. Each narrow box is widened at the cost of the time
+after it. Dense groups of narrow boxes, which would move far, become stacks of shares.
 """
 
 from __future__ import annotations
@@ -17,29 +16,28 @@ from ipusim.app.render.boxes import FAINT, Boxes, concatenated, share_boxes, som
 from ipusim.app.render.style import ALWAYS_SHOWN
 from ipusim.app.render.window import Window
 
-#: How far a box may move, and how wide a bin of stacks is, in widths of the narrowest box that can be seen.
+#: Largest move of a box, and width of a bin of stacks, in widths of the narrowest visible box.
 _FARTHEST: Final = 4
 _BIN: Final = 2
 
 
 def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, bool]:
-    """Return the boxes of ``spans``, each wide enough to see, and whether some are stacks of shares.
+    """Return legible boxes of ``spans``, and whether some are stacks of shares.
 
-    What an IPU does with its stage is at least ``narrowest`` cycles wide, anything else
-    half of that; in a stack, no box is lower than ``least``, in parts of a row. A look
-    whose widest box is far narrower is left out, and the box before it has its time:
-    widened, it would seem many times what it is. Passes and weight updates never are.
+    Boxes of an IPU's work with its stage are at least ``narrowest`` cycles wide, other boxes at least half. A stacked
+    box is at least ``least`` of a row high. Looks whose widest box is far narrower are left out, since widening would
+    exaggerate them; the box before takes their time. Passes and weight updates are never left out.
     """
     widths = spans.end - spans.start
     looks = np.setdiff1d(spans.look, ALWAYS_SHOWN)
     faint = [look for look in looks if widths[spans.look == look].max() < FAINT * narrowest]
-    strip = spans.ipu * 2 + (spans.bottom > 0)  # a row of a run with I/O tiles has two strips
+    strip = spans.ipu * 2 + (spans.bottom > 0)  # two strips per row with I/O tiles
     order = np.lexsort((spans.start, strip))
     parts = [some(spans, order[:0])]
     stacks: list[Boxes] = []
     for members in np.split(order, np.flatnonzero(np.diff(strip[order])) + 1):
         seen = _without(some(spans, members), faint)
-        if len(seen):  # an IPU without a stage may have nothing but its part in short copies
+        if len(seen):  # empty for an IPU without a stage and with short copies only
             alone, merged = _legible_strip(seen, window, narrowest, least)
             parts.append(alone)
             stacks += merged
@@ -47,7 +45,7 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
 
 
 def _without(strip: Boxes, looks: list[int]) -> Boxes:
-    """Return a strip without the boxes of ``looks``, whose time is added to the adjacent box before them."""
+    """Remove the boxes of ``looks``; the adjacent box before takes their time."""
     end = strip.end.copy()
     remaining = ~np.isin(strip.look, looks)
     holder = -1
@@ -60,9 +58,9 @@ def _without(strip: Boxes, looks: list[int]) -> Boxes:
 
 
 def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
-    """Return the boxes of one strip, which rise: those that have a position of their own, and stacks."""
+    """Return single boxes of one strip sorted by start, and stacks."""
     start, end = strip.start.copy(), strip.end.copy()
-    firsts: list[int] = []  # of the runs of boxes that each have moved because of the one before
+    firsts: list[int] = []  # first boxes of each chain of moved boxes
     free = -np.inf
     least_width = np.where(np.isin(strip.look, ALWAYS_SHOWN), narrowest, narrowest / 2)
     for position in range(len(strip)):
@@ -84,7 +82,7 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
         low = min(int(strip.start[first]), high - _BIN * narrowest)
         stacks.append(_stack(strip, low, high, narrowest, least))
         alone[first:stop] = False
-        # What stood in the way of boxes that are stacked now has its own end again.
+        # Boxes before a stack take back their ends.
         end[:first] = np.minimum(end[:first], low)
         if first:
             end[first - 1] = max(end[first - 1], min(strip.end[first - 1], low))
@@ -93,7 +91,7 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
 
 
 def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> None:
-    """Move boxes that end after ``last`` before it, and those that are in their way."""
+    """Move boxes that end after ``last`` before it, pushing earlier boxes back."""
     for position in reversed(range(len(start))):
         if end[position] <= last:
             return
@@ -102,7 +100,7 @@ def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> 
 
 
 def _stack(strip: Boxes, low: int, high: int, narrowest: int, least: float) -> Boxes:
-    """Return stacks of shares for the boxes between two cycles of a strip."""
+    """Return stacks of shares for the boxes of a strip between two cycles."""
     low = max(low, int(strip.start[0]))
     inside = np.flatnonzero((strip.end > low) & (strip.start < high))
     cut = replace(strip, start=np.maximum(strip.start, low), end=np.minimum(strip.end, high))

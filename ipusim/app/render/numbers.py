@@ -1,4 +1,4 @@
-"""Selection of the labels in the boxes of a trace: numbers of micro-batches, and words; nothing is drawn here."""
+"""Labels in the boxes of a trace: micro-batch numbers and words; no drawing."""
 
 from __future__ import annotations
 
@@ -17,23 +17,29 @@ from ipusim.app.render.content import Content
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
 
-#: Points of a box's width that a number leaves free: one that lies level, and one that stands upright. Numbers of
-#: neighbouring boxes are as far from each other; with half of it they ran together where a picture is shown 850 pixels
-#: wide, as 720 points.
+#: Free points of a box's width beside a level and an upright number. Numbers of neighbouring boxes have the same
+#: distance; half of it was too little in pictures shown 850 pixels (720 points) wide.
 _BESIDE: Final = {False: 4.0, True: 2.8}
-#: Points of a box's height that an upright number leaves free.
+#: Free points of a box's height above an upright number.
 _ABOVE: Final = 2.0
-#: Height of a digit in its font's size.
+#: Height of a digit as share of its font size.
 DIGIT: Final = 0.73
-#: Numbers of one look above which fewer are written: nobody reads them, and each takes as long to draw as many boxes.
+#: Most numbers of a look: more are unreadable and slow to draw.
 _MOST_NUMBERS: Final = 1_500
-#: Where not all numbers of a row can be written, those that one of these divides are, and the first and the last.
+#: Divisors of micro-batch numbers to write if room is short; the first and last are always written.
 _STRIDES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 @dataclass(frozen=True)
 class Label:
-    """The text in the middle of a box, which is an index into the content's boxes, and whether the text is vertical."""
+    """Text in the middle of a box.
+
+    Attributes:
+        box: index into the content's boxes.
+        text: the text.
+        size: font size in points.
+        upright: whether the text is vertical.
+    """
 
     box: int
     text: str
@@ -42,16 +48,15 @@ class Label:
 
 
 def several_stages_to_an_ipu(timeline: Timeline) -> bool:
-    """Return whether any IPU runs several stages, so that numbers name the stage: ``stage.micro-batch``."""
+    """Return whether any IPU runs several stages; numbers are ``stage.micro-batch`` in this case."""
     return any(len(stages) > 1 for stages in timeline.info.stages_of_ipu.values())
 
 
 def numbers(content: Content, height_points: float) -> Iterator[Label]:
-    """Yield the micro-batch of each box that holds one, with its stage too where any IPU has several.
+    """Yield micro-batch numbers for boxes, with stages if an IPU runs several.
 
-    Of the boxes of one row and look, all have their number, or a regular selection with
-    the first and the last, all of one size and level or else upright; none where not even
-    that fits. ``height_points`` is the height of a whole row's boxes.
+    Boxes of a row and look have numbers at a regular stride, plus the first and last, of equal size and orientation. If
+    even the widest stride does not fit, the row has no numbers. ``height_points`` is the height of a whole row's boxes.
     """
     boxes = content.boxes
     several = several_stages_to_an_ipu(content.timeline)
@@ -69,7 +74,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
 
 
 def words(content: Content, height_points: float) -> Iterator[Label]:
-    """Yield the words in boxes without a number, such as ``load``, where they fit."""
+    """Yield the words that fit into boxes without numbers, such as ``load``."""
     boxes = content.boxes
     widths = (boxes.end - boxes.start) * content.points
     for index, look in enumerate(timelines.LOOKS):
@@ -84,7 +89,10 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
 
 
 def _cut(content: Content) -> npt.NDArray[np.bool_]:
-    """Return for each box whether the window cuts it, which may make it too narrow for its number."""
+    """Return for every box whether the window cuts it.
+
+    Cut boxes may be too narrow for their number.
+    """
     timeline, window, boxes = content.timeline, content.window, content.boxes
     early = timeline.ipu[(timeline.start < window.start) & (timeline.end > window.start)]
     late = timeline.ipu[(timeline.start < window.end) & (timeline.end > window.end)]
@@ -95,11 +103,11 @@ def _cut(content: Content) -> npt.NDArray[np.bool_]:
 def _of_row(
     content: Content, members: Integers, cut: npt.NDArray[np.bool_], texts: list[str], height_points: float, most: int
 ) -> Iterator[Label]:
-    """Yield the labels of ``members``, the boxes of one row and look; at most ``most`` of them."""
+    """Yield at most ``most`` labels for ``members``, boxes of the same row and look."""
     boxes = content.boxes
     widths = (boxes.end - boxes.start)[members] * content.points
     heights = (boxes.top - boxes.bottom)[members] * height_points
-    # Judged by the widest digit, so that of numbers of one length all fit or none.
+    # Zeros are the widest digits: numbers of equal length fit together or not at all.
     shapes = [re.sub(r"\d", "0", text) for text in texts]
     batch = boxes.micro_batch[members]
     for stride, upright, size in product(_STRIDES, (False, True), NUMBER_SIZES):

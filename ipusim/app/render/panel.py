@@ -1,4 +1,4 @@
-"""One Timeline drawn into its axes: rows of boxes with their numbers, and lines across them."""
+"""Drawing of a Timeline into axes: rows of boxes with numbers, and lines across them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ipusim.app.render.lettering import cut, text_width
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, STAGE_SIZE, TEXT_SIZE
 
-#: Part of a row's pitch that its boxes take.
+#: Share of a row's pitch filled by boxes.
 FILLED: Final = 0.84
-#: The boxes of a pass have white edges, to tell neighbours apart, where they are at least this wide, in points.
+#: Least width of a pass with white edges, in points; edges separate neighbours.
 _NARROWEST_EDGE: Final = 4.0
-#: Hatching is left out where it would hide the colour.
+#: Least width of a hatched box, in points; narrower hatches would hide the colour.
 _NARROWEST_HATCH: Final = 2.0
-#: In rows lower than this, in points, a share can be less than a pixel high: on whole pixels it would come and go.
+#: Least height of rows snapped to whole pixels, in points; snapping could hide shares in lower rows.
 _LOWEST_SNAPPED: Final = 7.0
-#: Boxes in one path: Agg rasterises a path as a whole and has an upper limit for its size.
+#: Most boxes in a path: Agg rasterises a whole path at once and limits its size.
 _BOXES_TO_A_PATH: Final = 2_000
-#: Points: between a row and its name, and the widest names of its stages, which are cut short there.
+#: Points: distance of a row and its name, and largest width of stage names, cut beyond it.
 _BESIDE_NAME, _WIDEST_STAGES = 4.0, 90.0
-#: Points that a label keeps free of hatching and lines.
+#: Points around a label without hatching and lines.
 _BESIDE_LABEL: Final = 1.0
 _RECTANGLE: Final = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 
 
 def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
-    """Return the name of each IPU's row.
+    """Return the name of every row.
 
-    Where there are several replicas, the first row of each also names the replica. A row of several IPUs names the
-    first and the last of them.
+    With several replicas, the first row of a replica also names the replica. Rows of several IPUs name the first and
+    last IPU.
     """
     info = timeline.info
     if ipus_to_a_row > 1:
@@ -51,10 +51,12 @@ def row_names(timeline: Timeline, ipus_to_a_row: int = 1) -> list[str]:
 
 
 def stage_names(timeline: Timeline, row_points: float) -> list[str]:
-    """Return the names of the stages on each IPU's row, empty where rows ``row_points`` high have no room for them.
+    """Return the stage names of every row, empty in too low rows.
 
-    Where numbers in boxes name the stage, so do these, as in ``0 embedding, 4 head``, or ``stages 0, 4, 8`` where names
-    have no room.
+    ``row_points`` is a row's height in points.
+
+    If an IPU runs several stages, names carry stage numbers: ``0 embedding, 4 head``, or ``stages 0, 4, 8`` for lack of
+    room.
     """
     info = timeline.info
     if row_points < TEXT_SIZE + STAGE_SIZE * 1.3:
@@ -73,10 +75,10 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
                 for stage, name in zip(stages, named, strict=True)
             ]
         if len(named) > 1 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
-            named = [f"stages {', '.join(map(str, stages))}"]  # by the numbers in boxes
+            named = [f"stages {', '.join(map(str, stages))}"]  # numbers as in the boxes
         names.append(", ".join(named) or "no stage")
     short = [_cut_lines(name) for name in names]
-    if len(set(short)) < len(set(names)):  # names that differ in what they end in
+    if len(set(short)) < len(set(names)):  # names that differ at the end only
         return [_cut_lines(name, keeps_end=True) for name in names]
     return short
 
@@ -86,7 +88,7 @@ def _cut_lines(name: str, *, keeps_end: bool = False) -> str:
 
 
 def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
-    """Return a stage's name with its first and last layer; a stage without a name of its own has only the layers."""
+    """Return a stage's name with its first and last layer; unnamed stages have only the layers."""
     among = timelines.ends_text(layers)
     return name if among in ("", name) else among if name == f"stage{stage}" else f"{name}{between}{among}"
 
@@ -103,7 +105,7 @@ def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -
 
 
 def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
-    """Draw ``content`` on ``axes``, whose rows are ``row_points`` high; x coordinates are cycles."""
+    """Draw ``content`` into ``axes`` with rows ``row_points`` high; x coordinates are cycles."""
     rows = content.rows
     axes.set_xlim(content.window.start, content.window.end)
     axes.set_ylim(rows, 0)
@@ -125,10 +127,10 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
 
 
 def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
-    """Write the IPUs' names beside their rows, their stages below them, and draw a rule between replicas."""
+    """Write IPUs and stages beside the rows, and draw rules between replicas."""
     timeline = content.timeline
     info = timeline.info
-    across = content.points * content.window.cycles  # points to the axes' width
+    across = content.points * content.window.cycles  # width of the axes in points
     every = 1
     while row_points * every < TEXT_SIZE * 1.15:
         every *= 2
@@ -149,7 +151,7 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
 
 
 def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
-    """Draw the boxes of each look as few paths: those of passes with edges, where they are wide enough."""
+    """Draw the boxes of every look as few paths; wide passes have edges."""
     boxes = content.boxes
     foot = boxes.ipu + 0.5 + FILLED / 2
     bottom, top = foot - FILLED * boxes.bottom, foot - FILLED * boxes.top
@@ -159,7 +161,7 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
         for part in range(0, len(members), _BOXES_TO_A_PATH):
             some = members[part : part + _BOXES_TO_A_PATH]
             path = rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
-            # On whole pixels, as a part of one would be paler; add_patch would measure every box for the limits.
+            # Whole pixels avoid pale edges; add_patch would measure every box for the limits.
             axes.add_artist(PathPatch(path, snap=snap, **how))
 
     for index, look in enumerate(timelines.LOOKS):
@@ -173,7 +175,7 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
 
 
 def _draw_redone(axes: Axes, content: Content) -> None:
-    """Draw a line above the work of each row that is done again after the loss of an IPU."""
+    """Draw lines above work repeated after the loss of an IPU."""
     height = (1 - FILLED) / 2 * 0.8
     rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
     for begin, end in content.redone:
@@ -182,7 +184,7 @@ def _draw_redone(axes: Axes, content: Content) -> None:
 
 
 def rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
-    """Return one path of all rectangles."""
+    """Return a single path of the rectangles."""
     x = np.stack([start, end, end, start, start], axis=1)
     y = np.stack([bottom, bottom, top, top, bottom], axis=1)
     codes = np.tile(np.array(_RECTANGLE, dtype=Path.code_type), len(start))
@@ -192,7 +194,7 @@ def rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
 def _draw_lines(
     axes: Axes, content: Content, at: Floats, labels: Sequence[Label], linewidth: float, linestyle: Any = "solid"
 ) -> None:
-    """Draw vertical lines over all rows, as one path; none crosses a label: over its row the line is interrupted."""
+    """Draw vertical lines over the rows as a path, interrupted at labels."""
     if not len(at):
         return
     hidden = np.zeros((len(at), content.rows), dtype=bool)
@@ -203,8 +205,8 @@ def _draw_lines(
     first, stop = np.searchsorted(at, middle - half), np.searchsorted(at, middle + half, side="right")
     for label in np.flatnonzero(first < stop):
         hidden[first[label] : stop[label], boxes.ipu[members[label]]] = True
-    # A stretch of rows in which a line is drawn: from where it begins to be seen to where it is hidden again. Over a
-    # row in which it is hidden, it still is drawn between that row's boxes and those of its neighbours.
+    # Toggle points of a line: hidden stretches begin and end there. Gaps between a hidden row and its neighbours stay
+    # drawn.
     edge = np.diff(hidden, axis=1, prepend=False, append=False)
     line, row = np.nonzero(edge)
     begins = hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
@@ -221,13 +223,13 @@ def _draw_lines(
 
 
 def _size(label: Label) -> tuple[float, float]:
-    """Return the width and the height of a label's letters, in points."""
+    """Return width and height of a label's letters, in points."""
     length, height = text_width(label.text, label.size), DIGIT * label.size
     return (height, length) if label.upright else (length, height)
 
 
 def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequence[Label], snap: bool) -> None:
-    """Write the numbers of the micro-batches, and words, into their boxes; on a hatch, on a ground without it."""
+    """Write micro-batch numbers and words into boxes, with plain background on hatches."""
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
     height = boxes.ipu + 0.5 + FILLED / 2 * (1 - (boxes.bottom + boxes.top))

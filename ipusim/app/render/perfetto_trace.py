@@ -1,6 +1,6 @@
-"""The run as a Perfetto trace: protobuf packets, which ui.perfetto.dev and trace_processor open.
+"""Perfetto trace of a run: protobuf packets for ui.perfetto.dev and trace_processor.
 
-Messages are those of the ``perfetto`` package, whose protocol documents their fields.
+Messages come from the ``perfetto`` package, whose protocol documents their fields.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ipusim.app.render.packets import filled
 from ipusim.app.render.trace_content import ABOUT, Band, Slices, TraceContent
 from ipusim.app.render.trace_tracks import Track
 
-#: All packets are of one sequence.
+#: Sequence number of all packets.
 _SEQUENCE: Final = 1
 _UNITS: Final = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES}
-#: Arguments of slices: numbers that all have, numbers that some have, and texts.
+#: Arguments of slices: numbers of all slices, optional numbers, and texts.
 _ALWAYS: Final = ("start_cycles", "end_cycles")
 _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
 _TEXTS: Final = ("stage_name", "layers", "sends", "receives")
-#: Names that packets refer to by number, which is their position here and 1 more: 0 is no name.
+#: Interned names; packets refer to position + 1, and 0 means no name.
 _ARGUMENTS: Final = (*_ALWAYS, *_NUMBERS, *_TEXTS, *ABOUT)
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
 _CATEGORY_OF: Final = timelines.by_number(lambda row: _CATEGORIES.index(row.category) + 1)
@@ -40,7 +40,7 @@ _CATEGORY_OF: Final = timelines.by_number(lambda row: _CATEGORIES.index(row.cate
 def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]) -> None:
     """Write the trace file of a run; equal Timelines give equal bytes.
 
-    Packets of one track stand in order of time, as readers need it; else order is free.
+    Packets of one track follow the order of time, as readers require. Different tracks have no common order.
     """
     info = content.timeline.info
     write(_names((), ()))
@@ -56,7 +56,7 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
 
 
 def _uuid(track: int) -> int:
-    return track + 1  # 0 is the track of all events that name none
+    return track + 1  # 0 is the default track of events without a track
 
 
 def _bytes(trace: Trace) -> bytes:
@@ -65,7 +65,7 @@ def _bytes(trace: Trace) -> bytes:
 
 
 def _packet(trace: Trace, time_ns: int = 0) -> TracePacket:
-    """Add a packet to a trace; traces that follow each other are one."""
+    """Add a packet to a trace; concatenated traces form one trace."""
     flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
     return trace.packet.add(trusted_packet_sequence_id=_SEQUENCE, sequence_flags=flags, timestamp=time_ns)
 
@@ -78,9 +78,9 @@ def _event(trace: Trace, kind: TrackEvent.Type.ValueType, track: int, time_ns: i
 
 
 def _names(events: Sequence[str], texts: Sequence[str]) -> bytes:
-    """Return the packet with the names of those that follow, which forget all names before it.
+    """Return the packet that replaces all interned names.
 
-    So the number of names that a reader and this writer have to keep is bounded.
+    Readers and this writer therefore keep a bounded number of names.
     """
     trace = Trace()
     packet = _packet(trace)
@@ -107,7 +107,7 @@ def _descriptor(number: int, track: Track) -> bytes:
         descriptor.parent_uuid = _uuid(track.parent)
     if track.unit:
         counter = descriptor.counter
-        # Counters of one name have one scale, so that the memory of IPUs can be compared.
+        # Counters of one name share a scale, which makes the memory of IPUs comparable.
         counter.y_axis_share_key = track.name
         if track.unit in _UNITS:
             counter.unit = _UNITS[track.unit]
@@ -121,7 +121,7 @@ def _argument(event: TrackEvent, name: str, number: int) -> None:
 
 
 def _band(track: int, band: Band) -> bytes:
-    """Return begin and end of a band, and the bands inside it between them."""
+    """Return begin and end packets of a band, with its inner bands between them."""
     begin, end = Trace(), Trace()
     event = _event(begin, TrackEvent.TYPE_SLICE_BEGIN, track, band.start_ns)
     event.name = band.name
@@ -143,7 +143,7 @@ def _value(track: int, marks: Mapping[str, int]) -> bytes:
 
 
 def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> list[bytes]:
-    """Return the names that slices use, and then begin and end of each."""
+    """Return the interned names of slices, then begin and end packets of each."""
     events, event_numbers = _numbered(slices.name)
     texts, text_numbers = _numbered([*stages, *layers, *slices.sends, *slices.receives])
     sizes = [len(stages), len(layers), len(slices.name)]
@@ -155,7 +155,7 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
         "name": event_numbers,
         "category": _CATEGORY_OF[slices.kind],
         **slices.numbers,
-        "stage_name": np.append(of_stage, 0)[slices.numbers["stage"]],  # the last position is that of no stage
+        "stage_name": np.append(of_stage, 0)[slices.numbers["stage"]],  # position -1 means no stage
         "layers": np.append(of_layers, 0)[slices.numbers["stage"]],
         "sends": sends,
         "receives": receives,
@@ -164,7 +164,7 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
     flows |= {f"arrives {position}": column for position, column in enumerate(slices.arriving.T)}
     there = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": numbers["bytes"] > 0}
     there |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
-    # Slices with the same arguments and as many flows are made together.
+    # Slices with the same arguments and number of flows become one batch.
     shape = sum(
         (has.astype(np.int64) << position for position, has in enumerate(there.values())), np.zeros_like(slices.row)
     )
@@ -179,14 +179,14 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
 
 
 def _numbered(names: Sequence[str]) -> tuple[list[str], Integers]:
-    """Return the distinct names, and the number of each name from 1 up, 0 for an empty one."""
+    """Return the distinct names, and each name's number from 1 up; 0 for an empty name."""
     distinct = [name for name in dict.fromkeys(names) if name]
     numbers = {name: number for number, name in enumerate(distinct, start=1)} | {"": 0}
     return distinct, np.fromiter(map(numbers.__getitem__, names), dtype=np.int64, count=len(names))
 
 
 def _slice(marks: Mapping[str, int]) -> bytes:
-    """Return begin and end of a slice with marks for its numbers."""
+    """Return begin and end packets of a slice, with placeholders for its numbers."""
     trace = Trace()
     event = _event(trace, TrackEvent.TYPE_SLICE_BEGIN, marks["track"], marks["start_ns"])
     event.name_iid = marks["name"]

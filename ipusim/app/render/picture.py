@@ -1,4 +1,4 @@
-"""The options of every picture: its headline and its size; and the check that a sized picture can be read."""
+"""Options of every picture: title, size and theme, and errors of unreadable sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.app.render.style import WIDTH_IN
 from ipusim.base.errors import OptionError
 
 _SIZE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)x(\d{1,3}(?:\.\d{1,3})?)in")
-#: Inches of a side, at least and at most.
+#: Least and largest side in inches.
 _LEAST, _MOST = 1.0, 40.0
 _LONGEST_TITLE: Final = 1000
 #: Names of themes, the default first.
@@ -24,12 +24,12 @@ class Picture:
     """Options of a picture.
 
     Attributes:
-        title: headline in place of the run's description; the line below it still names schedule and sync mode.
+        title: headline in place of the run's description; the line below still names schedule and sync mode.
         size: width and height, such as ``6x3in``; by default 10 inches wide, and as high as the rows need.
         theme: ``light``, ``dark`` for slides on dark paper, or ``print`` in greys.
 
     Raises:
-        OptionError: for an unprintable title, another text than a size from 1 to 40 inches, and an unknown theme.
+        OptionError: for an unprintable title, a malformed size or one outside 1 to 40 inches, and an unknown theme.
 
     Example:
         >>> import ipusim
@@ -45,7 +45,10 @@ class Picture:
     theme: str = THEMES[0]
 
     def __post_init__(self) -> None:
-        """Refuse what is no title, no size and no theme; raises OptionError."""
+        """Check title, size and theme.
+
+        Raises OptionError.
+        """
         if self.theme not in THEMES:
             raise OptionError("theme", f"expected {runs.one_of(THEMES)}, got {runs.show(self.theme)}")
         title = self.title
@@ -58,21 +61,21 @@ class Picture:
 
     @property
     def width_in(self) -> float:
-        """The width in inches."""
+        """Width in inches."""
         match = _SIZE.fullmatch(self.size)
         return WIDTH_IN if match is None else float(match[1])
 
     @property
     def height_in(self) -> float | None:
-        """The height in inches; None for as much as the rows need."""
+        """Height in inches; None to fit the rows."""
         match = _SIZE.fullmatch(self.size)
         return None if match is None else float(match[2])
 
     def refusal(self, reason: str) -> OptionError:
-        """Return the error of a size in which a picture cannot be read.
+        """Return the error of an unreadably small size.
 
         Args:
-            reason: the part that has too little room, and how much it needs where that is known.
+            reason: part with too little room, and the room that it needs if known.
 
         Returns:
             The error, which names the option.
@@ -80,11 +83,11 @@ class Picture:
         return OptionError("size", f"expected a larger picture, got {self.size}: {reason}".replace("{", "{{"))
 
     def too_low(self, parts: str, least_in: float) -> OptionError:
-        """Return the error of a picture that is too low for some of its parts.
+        """Return the error of a picture too low for some of its parts.
 
         Args:
             parts: the parts in words.
-            least_in: their height in inches.
+            least_in: height of the parts in inches.
 
         Returns:
             The error, which names the option.
@@ -92,5 +95,5 @@ class Picture:
         return self.refusal(f"{parts} take at least {ceil(least_in * 10) / 10:.1f} inches of height")
 
 
-#: The picture that is drawn unless another is asked for.
+#: Default options of a picture.
 DEFAULT: Final = Picture()

@@ -1,4 +1,4 @@
-"""Measured and modelled products by shape: points that were measured, lines that the planner draws through them."""
+"""Chart of matrix products by shape: measured points and modelled lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ipusim.app.render.figures import Chart, own_settings
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE, TITLE_SIZE, WIDTH_IN
 
 _GAP: Final = 0.62
-#: Sizes that have a colour of their own.
+#: Number of sizes before colours repeat.
 _SIZES: Final = 5
 
 
 class ShapePoint(NamedTuple):
-    """One product: its shape and type, and TFLOP/s measured and modelled."""
+    """One matrix product: shape, dtype, measured and modelled TFLOP/s."""
 
     m: int
     k: int
@@ -29,7 +29,7 @@ class ShapePoint(NamedTuple):
 
 @own_settings()
 def product_chart(points: Sequence[ShapePoint], title: str) -> Chart:
-    """Return a panel for each type: TFLOP/s over n, for each m x k a line modelled, and points measured."""
+    """Return a panel for each dtype: TFLOP/s over n by m x k."""
     dtypes = sorted({point.dtype for point in points})
     figure = Chart(figsize=(WIDTH_IN, 4.4))
     panels = figure.subplots(1, len(dtypes), squeeze=False)[0]

@@ -1,6 +1,6 @@
-"""Long runs in few periods: of repeated ones the first and the last.
+"""Shortened long runs: only the first and last of repeated periods.
 
-Pictures have breaks of their time axis in place of the others, and files leave them out.
+Pictures break their time axis at the repeats, and files leave them out.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from ipusim.app.render.arrays import Integers
 from ipusim.app.render.window import Break, Window
 from ipusim.base.errors import OptionError
 
-#: Micro-batches that are drawn on either side of a break, at least.
+#: Least number of micro-batches drawn on either side of a break.
 MICRO_BATCHES: Final = 8
-#: Width of a break as a share of the picture's width.
+#: Width of a break as share of the picture.
 _ROOM: Final = 0.03
-#: Spans up to which a file has all of a run.
+#: Most spans of a run that a file contains in full.
 _MOST_SPANS: Final = 200_000
 
 
 def shortened(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
-    """Return the Timeline of a picture of a run in a window, without blocks, and its window with breaks.
+    """Return a picture's Timeline without blocks, and its window with breaks.
 
-    Up to the number of spans that a Timeline without blocks may have, nothing is left out. Of more spans, each block
-    has its first and last periods with a break between them; spans after a break are earlier in the picture than in
-    the run, as the returned window says. ``part`` is the window's share of a picture's width.
+    Nothing is left out up to the largest Timeline without blocks. In longer runs every block keeps its first and last
+    periods, with a break between them. Spans after a break are earlier in the picture than in the run; the window holds
+    the offsets. ``part`` is the window's share of a picture's width.
     """
     return without_gaps(drawn_of(timeline, window), window, part)
 
 
 def drawn_of(timeline: Timeline, window: Window) -> Timeline:
-    """Return the same run with a row for each span that a picture of ``window`` shows; all others stay in blocks."""
+    """Return the same run with rows for spans shown in ``window``; other spans stay in blocks."""
     return timeline.around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
 
 
 def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
-    """Return a Timeline with the cycles of a picture, as :func:`shortened` does, row for row; and its window."""
+    """Return a Timeline in cycles of the picture, row for row, and its window."""
     if not some.repeats:
         return some, window
     before, inside = 0, []
@@ -60,7 +60,7 @@ def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Tim
 
 
 def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
-    """Return a Timeline without its repeats, ``later`` cycles later, with ``room`` cycles for each break ``inside``."""
+    """Return a Timeline without repeats, shifted by ``later`` cycles and ``room`` for every break."""
     once, at = timeline.contiguous(), [gap.at for gap in inside]
     start = once.start + later + room * np.searchsorted(at, once.start, side="right")
     end = once.end + later + room * np.searchsorted(at, once.end, side="left")
@@ -69,20 +69,20 @@ def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -
 
 
 def with_omissions(title: str, window: Window) -> str:
-    """Return the title of a picture with a further line on the periods that its breaks leave out."""
+    """Return a picture's title with a further line on omitted periods."""
     if not window.breaks:
         return title
     return f"{title}\nLeft out where the time axis breaks: {left_out_words(window)}"
 
 
 def left_out_words(window: Window) -> str:
-    """Return a legend of the signs in the breaks of a window: ``× 4,080 stands for ...``."""
+    """Return a legend of the signs in a window's breaks: ``× 4,080 stands for ...``."""
     parts = ", ".join(f"{gap.sign} stands for {gap.words}" for gap in window.breaks)
     return f"{parts}, each as those drawn beside it"
 
 
 def gaps(timeline: Timeline) -> Iterator[Break]:
-    """Yield where a Timeline leaves out copies of its blocks, in cycles of the run with each block once."""
+    """Yield the breaks of a Timeline, in cycles with every block once."""
     once = timeline.contiguous()
     for block in timeline.repeats:
         at = int(once.start[block.last]) if block.last < len(once) else once.makespan_cycles
@@ -91,7 +91,7 @@ def gaps(timeline: Timeline) -> Iterator[Break]:
 
 
 class LeftOut(NamedTuple):
-    """Periods that a file leaves out: from which cycle of the run to which, how many of what, and of which block."""
+    """Periods left out of a file: start and end in cycles of the run, description, and block."""
 
     start: int
     end: int
@@ -100,9 +100,9 @@ class LeftOut(NamedTuple):
 
 
 def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
-    """Return the Timeline of a file: all spans in rows, or of a very long run the first and last periods of its blocks.
+    """Return the Timeline of a file: complete, or periods at the ends of long blocks.
 
-    Raises OptionError where ``full`` is set and the run has more spans than a file may have.
+    Raises OptionError if ``full`` is set and the run exceeds the largest file.
     """
     spans = timeline.spans_in_all
     if full and timeline.repeats and spans > timelines.MOST_SPANS:
@@ -116,7 +116,7 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
 
 
 def left_out(timeline: Timeline) -> Iterator[LeftOut]:
-    """Yield the periods that a Timeline has no rows of, in order of time; nested ones are part of the outer ones."""
+    """Yield the periods without rows in order of time; outer periods include nested ones."""
     passed = 0
     for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].at):
         start, passed = gap.at + passed, passed + gap.cycles
@@ -124,7 +124,7 @@ def left_out(timeline: Timeline) -> Iterator[LeftOut]:
 
 
 def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:
-    """Return cycles of a Timeline with each of its blocks once as cycles of the run."""
+    """Convert cycles of a Timeline with every block once to cycles of the run."""
     placed = cycles.copy()
     for gap in gaps(timeline):
         placed[cycles >= gap.at] += gap.cycles

@@ -1,4 +1,4 @@
-"""Signs in a chart for points of a sweep without a value."""
+"""Signs in a sweep's chart for points without a value."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import TextPath
 from matplotlib.transforms import Affine2D, ScaledTranslation
 
-#: Each sign, and what it means.
+#: Signs and their meanings.
 SIGNS: Final = {"×": "did not run", "?": "ran, has no finite value"}
-#: Points of height of a row of signs.
+#: Height of a row of signs in points.
 _ROW: Final = 8.0
 
 
 def draw_signs(panel: Axes, signs: Sequence[tuple[float, str]], colour: str, row: int = 0) -> None:
-    """Draw signs at their places along the axis, not at any value: in a ``row`` above it, counted from 0."""
+    """Draw signs above the axis, in ``row`` counted from 0."""
     figure = panel.get_figure()
     assert figure is not None
     lift = ScaledTranslation(0, (row + 0.7) * _ROW / 72, figure.dpi_scale_trans)
@@ -28,7 +28,7 @@ def draw_signs(panel: Axes, signs: Sequence[tuple[float, str]], colour: str, row
 
 
 def sign_style(sign: str, colour: str) -> dict[str, Any]:
-    """Return what draws points of a line as a sign, the character itself."""
+    """Return matplotlib's line properties for points drawn as this character."""
     outline = TextPath((0, 0), sign, prop=FontProperties(family="DejaVu Sans", size=10, weight="bold"))
     box = outline.get_extents()
     glyph = outline.transformed(Affine2D().translate(-(box.x0 + box.x1) / 2, -(box.y0 + box.y1) / 2))

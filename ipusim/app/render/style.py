@@ -1,4 +1,4 @@
-"""What all pictures have in common: the looks of spans by their position in the legend, sizes of text, lines."""
+"""Common style of pictures: span looks by legend position, text sizes, lines."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy as np
 
 from ipusim.api import timelines
 
-#: Index into LOOKS of each span kind; -1 for kinds that lie on no IPU's row.
+#: Index into LOOKS of each span kind; -1 for kinds without a row.
 LOOK_OF_KIND: Final = timelines.by_number(
     lambda row: -1 if row.look is None else timelines.LOOKS.index(row.look), np.int64
 )
 
-#: Inches that every figure is wide.
+#: Width of every figure in inches.
 WIDTH_IN: Final = 10.0
-#: Sizes of text in points. A figure that is shown 900 pixels wide has 1.25 pixels to the point.
+#: Sizes of text in points; a figure shown 900 pixels wide has 1.25 pixels per point.
 TITLE_SIZE: Final = 10.0
 TEXT_SIZE: Final = 8.0
-#: Of the stages' names below an IPU's.
+#: Size of stage names below an IPU's name.
 STAGE_SIZE: Final = 7.0
-#: Sizes that numbers in boxes may have, tried in this order; smaller ones cannot be read at that width.
+#: Sizes of numbers in boxes, in order of preference; smaller numbers are illegible.
 NUMBER_SIZES: Final = (8.0, 7.0)
 
-#: Indices into LOOKS of the boxes that bear a micro-batch's number.
+#: Indices into LOOKS of boxes with micro-batch numbers.
 NUMBERED: Final = tuple(LOOK_OF_KIND[[*timelines.PASSES]].tolist())
 
-#: Indices into LOOKS of what a picture never leaves out, however short it is: what an IPU does with its stage.
+#: Indices into LOOKS of boxes that pictures never leave out: an IPU's work with its stage.
 ALWAYS_SHOWN: Final = tuple(index for index, look in enumerate(timelines.LOOKS) if look.essential)
 
-#: Of the palette of Okabe and Ito, with a marker each: they can be told apart in grey as well.
+#: Palette of Okabe and Ito, with markers; distinguishable in grey as well.
 SERIES: Final = (
     ("#0072B2", "o"),
     ("#D55E00", "s"),
@@ -41,22 +41,22 @@ SERIES: Final = (
 )
 
 LINE: Final = "#333333"
-#: Colour of work that is done again; the hatches of lost work have it too.
+#: Colour of repeated work, and of the hatches of lost work.
 REDONE: Final = "#a33a3a"
 FAINT_TEXT: Final = "#5a5a5a"
-#: Of the lines at synchronisation points: on and off, in widths of the line.
+#: Dashes at synchronisation points: on and off, in widths of the line.
 DASHES: Final = (0.0, (4.0, 3.0))
-#: Pixels to the inch of a PNG; boxes are judged too narrow to draw in these pixels.
+#: Pixels per inch of a PNG; box widths are judged in these pixels.
 DPI: Final = 180
 
 
 def ink_on(face: str) -> str:
-    """Return black or white, whichever has the higher contrast on a ``face`` of ``#rrggbb``."""
+    """Return black or white, the stronger contrast on ``face`` (``#rrggbb``)."""
     return "#000000" if (luminance(face) + 0.05) / 0.05 >= 1.05 / (luminance(face) + 0.05) else "#ffffff"
 
 
 def luminance(face: str) -> float:
-    """Return the relative luminance of a colour ``#rrggbb``, 0 to 1, as WCAG 2.1 defines it."""
+    """Return the relative luminance of a colour ``#rrggbb``, 0 to 1 (WCAG 2.1)."""
     parts = [int(face[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,4 +1,4 @@
-"""Charts of a sweep: measures against the varied options, one panel each."""
+"""Charts of a sweep: measures against the varied options, one panel per measure."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from ipusim.app.render.tables import text_of
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 from ipusim.base.errors import OutputError
 
-#: Different numbers that make a line; of fewer there are bars.
+#: Least number of distinct values for a line; fewer become bars.
 _A_LINE: Final = 3
 #: Inches around the title.
 _EDGE: Final = 0.1
-#: Inches of a panel's height at least, and of the numbers beside panels, in a chart of a chosen size.
+#: Inches in a chart of a chosen size: least height of a panel, and width of the numbers beside panels.
 _LOWEST_PANEL, _LABELS = 0.7, 0.75
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure of all points.
+    """Measure over the points of a sweep.
 
     Attributes:
-        words: what it is, with its unit.
-        values: of each point; None where it has none.
-        level: a line across at a height, and what it is; None without one.
+        words: name of the measure, with unit.
+        values: value of each point; None if missing.
+        level: height and name of a horizontal line; None without one.
     """
 
     words: str
@@ -54,11 +54,11 @@ def sweep_chart(
     unfit: str = "does not fit",
     picture: Picture = DEFAULT,
 ) -> Chart:
-    """Return a chart of each of ``panels`` against ``axes``, the first one the largest.
+    """Return a chart of ``panels`` against ``axes``, with the first panel largest.
 
-    One number is a line, a number beside names a line for each of these, names alone are bars, and two numbers heat
-    maps. ``unfit`` is the answer for the points that do not fit. Axes that go ``together`` are one, of names. Raises
-    OutputError where no point has a value, and OptionError for a size in which the chart cannot be read.
+    A numeric axis gives a line. A second axis gives a line for each of its values. Two numeric axes give heat maps, and
+    names alone give bars. ``unfit`` is the label of points that do not fit. Axes varied ``together`` become a single
+    axis of names. Raises OutputError if no point has a value, and OptionError for an unreadably small size.
     """
     if not any(value is not None for panel in panels for value in panel.values):
         raise OutputError("expected a point with a value to draw, got none")
@@ -91,7 +91,7 @@ def sweep_chart(
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
             panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
         if number and panel.get_title("right") == drawn[0].get_title("right"):
-            panel.set_title("", loc="right")  # what hatches mean stands above the first
+            panel.set_title("", loc="right")  # the first panel already explains hatches
         if number < len(panels) - 1:
             panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
@@ -100,7 +100,7 @@ def sweep_chart(
 
 
 def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:
-    """Write the title and give panels the room below it; raises OptionError for too low a picture."""
+    """Write the title and place the panels below it; raises OptionError for too low a picture."""
     height = figure.get_size_inches()[1]
     titles = title_lines(title, picture.width_in - 2 * _EDGE)
     above, below = 2 * _EDGE + titles_height(titles), 0.53
@@ -114,6 +114,6 @@ def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:
 def _as_one(
     axes: Sequence[ChartAxis], points: Sequence[tuple[Any, ...]]
 ) -> tuple[list[ChartAxis], list[tuple[Any, ...]]]:
-    """Return axes that go side by side as one of names."""
+    """Combine axes varied together into an axis of names."""
     names = [", ".join(map(text_of, point)) for point in points]
     return [ChartAxis(", ".join(axis.name for axis in axes), tuple(names), False)], [(name,) for name in names]

@@ -1,4 +1,4 @@
-"""A panel of a sweep's chart: a measure against the varied options, as lines or as bars."""
+"""Panel of a sweep's chart: a measure against the varied options, as lines or bars."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.tables import text_of
 from ipusim.base.units import format_figure
 
-#: Ratio of an axis's largest to its smallest value from which on the axis is logarithmic.
+#: Least ratio of largest to smallest value on a logarithmic axis.
 _WIDE: Final = 16
-#: Labels of values below an axis.
+#: Most tick labels below an axis.
 _MOST_TICKS: Final = 12
-#: Points of a line that have a marker each.
+#: Most points of a line with a marker each.
 _MOST_MARKERS: Final = 40
-#: Points of width of lines, the first one's and those of later ones, which may lie on it.
+#: Widths of lines in points; earlier lines are wider, since later ones may cover them.
 _WIDTHS: Final = (3.6, 2.4, 1.4, 1.2, 1.2, 1.2, 1.2)
-#: Ratio to the largest value from which on a level is not drawn.
+#: Largest drawn level, as multiple of the axis's top.
 _FAR: Final = 4.0
-#: Part of a group's width that its bars take.
+#: Share of a group's width taken by its bars.
 _BARS: Final = 0.8
-#: Points of width that a name in a legend has at most.
+#: Largest width of a name in a legend, in points.
 _NAME: Final = 560.0
-#: Columns that a legend has at most.
+#: Most columns of a legend.
 _COLUMNS: Final = 4
-#: Part of a panel's height between bars and the legend above them.
+#: Distance between bars and legend, as share of the panel's height.
 _BELOW_LEGEND: Final = 0.04
-#: Of a legend that covers what is behind it where it has a frame.
+#: Properties of a legend; a frame hides the lines behind a legend.
 _LEGEND: Final[Mapping[str, Any]] = {
     "fontsize": TEXT_SIZE,
     "frameon": False,
@@ -49,7 +49,7 @@ _LEGEND: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ChartAxis:
-    """One varied option: its name, its values in order, and whether they are all numbers."""
+    """One varied option: name, values in order, and whether all values are numbers."""
 
     name: str
     values: tuple[Any, ...]
@@ -57,18 +57,18 @@ class ChartAxis:
 
     @property
     def distinct(self) -> list[Any]:
-        """Each value once."""
+        """Distinct values, in order."""
         return list({text_of(value): value for value in self.values}.values())
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The limit that a line approaches.
+    """Limit that a line approaches.
 
     Attributes:
-        others: values of the options beside the one along the line.
-        level: the limit, in the unit of the first panel.
-        near: the first place with 95 % of it, and what the line has there; None where that is not within the points.
+        others: values of the options other than the x axis.
+        level: limit in the unit of the first panel.
+        near: first place with 95 % of the limit, and the line's value there; None if outside of the points.
     """
 
     others: tuple[Any, ...]
@@ -78,7 +78,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a chart, with the values of one panel; None where a point has none."""
+    """Points of a chart with the values of one panel; None for a missing value."""
 
     where: Sequence[tuple[Any, ...]]
     values: Sequence[float | None]
@@ -88,19 +88,19 @@ class Points:
 
     @cached_property
     def signs(self) -> list[str]:
-        """The sign of each point, one of SIGNS; empty where it has a value."""
+        """Sign of every point, a key of SIGNS; empty for a point with a value."""
         refused, not_finite = SIGNS
         pairs = zip(self.values, self.ran, strict=True)
         return ["" if value is not None else not_finite if ran else refused for value, ran in pairs]
 
     @property
     def some_unfit(self) -> bool:
-        """Whether any point with a value does not fit."""
+        """Whether a point with a value does not fit."""
         return any(not fit and value is not None for fit, value in zip(self.fits, self.values, strict=True))
 
 
 def _series(along: int, points: Points) -> dict[tuple[str, ...], list[int]]:
-    """Return the points that differ in the axis ``along`` alone, by the values of the others."""
+    """Group point numbers by their values on every axis except ``along``."""
     series: dict[tuple[str, ...], list[int]] = {}
     for number, point in enumerate(points.where):
         others = tuple(text_of(value) for axis, value in enumerate(point) if axis != along)
@@ -114,9 +114,11 @@ def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
 
 
 def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Points, limits: Sequence[Limit]) -> None:
-    """Draw a line for each combination of the other options; the first ones, where they are many.
+    """Draw a line for every combination of the other options.
 
-    A line breaks at a point without a value; the signs of such points are above the axis, in a row for each line.
+    The number of colours limits the number of lines.
+
+    A line breaks at points without a value. Signs mark these points above the axis, with a row for each line.
     """
     series = _series(along, points)
     levels = {tuple(map(text_of, limit.others)): limit for limit in limits}
@@ -129,7 +131,7 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Point
         x = [points.where[point][along] for point in ordered]
         y = np.array([points.values[point] for point in ordered], dtype=float)
         width = _WIDTHS[number] if len(series) > 1 else 1.5
-        # A point between two breaks is nothing but its marker, which that of a later line may lie on.
+        # A point between two breaks is only a marker, and later markers may cover it: hence larger markers.
         breaks = len(numbers) < len(x)
         every, size = marker if len(x) <= _MOST_MARKERS or breaks else "", 3.5 + width if breaks else 4.5
         panel.plot(x, y, color=colour, marker=every, markersize=size, linewidth=width, label=_name(axes, along, others))
@@ -166,7 +168,10 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Point
 
 
 def place_legend(panel: Axes) -> None:
-    """Put the legend of a panel where no line crosses it, in more columns if need be; else over the lines."""
+    """Put a panel's legend where no line crosses it, adding columns if needed.
+
+    If no place is free, the legend covers lines.
+    """
     if panel.get_legend_handles_labels()[1] in ([], [""]):
         return
     for columns in range(1, _COLUMNS + 1):
@@ -187,7 +192,10 @@ def _is_crossed(legend: Legend, panel: Axes) -> bool:
 
 
 def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
-    """Draw a ceiling and the point where the line gets near it; with words if it is the only line, near ``middle``."""
+    """Draw a ceiling, and the line's first point near it.
+
+    With ``alone``, words are added.
+    """
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
     if alone:
         _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
@@ -210,7 +218,10 @@ def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone:
 
 
 def _write_above(panel: Axes, level: float, words: str, points: float, **how: Any) -> None:
-    """Write words above the right end of a horizontal line, at a distance in points."""
+    """Write words above the right end of a horizontal line.
+
+    ``points`` is the distance.
+    """
     panel.annotate(
         words,
         (1.0, level),
@@ -226,7 +237,7 @@ def _write_above(panel: Axes, level: float, words: str, points: float, **how: An
 
 
 def draw_level(panel: Axes, level: float, words: str) -> None:
-    """Draw a line across with words at its end, where the values come near it."""
+    """Draw a labelled horizontal line unless it lies far above all values."""
     top = panel.get_ylim()[1]
     if level > _FAR * top:
         return
@@ -236,7 +247,7 @@ def draw_level(panel: Axes, level: float, words: str) -> None:
 
 
 def _x_axis(panel: Axes, axis: ChartAxis) -> None:
-    """Name the axis along lines; a wide one goes by powers, with the values themselves below it."""
+    """Name the x axis; wide ranges become logarithmic, with the values as ticks."""
     values = sorted(axis.distinct)
     panel.set_xlabel(axis.name, fontsize=TEXT_SIZE)
     if values[0] > 0 and values[-1] / values[0] >= _WIDE:
@@ -251,7 +262,7 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 
 
 def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
-    """Draw groups of bars: a group for each value of the longest axis, a bar for each combination of the other axes."""
+    """Draw bars grouped by the longest axis, one for each combination of the others."""
     along = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
     slots = {text_of(value): slot for slot, value in enumerate(axes[along].distinct)}
     series = _series(along, points)

@@ -1,4 +1,4 @@
-"""Maps of a system: IPUs and the cables between them as they are wired, coloured by a number of each."""
+"""Maps of a system: IPUs and their cables, coloured by a number."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, WIDTH_IN, ink_on
 from ipusim.app.render.titles import title_lines, titles_height, write_titles
 
-#: Colour map: pale for the least loss, dark for the largest; of one hue, so that it does not depend on colour vision.
+#: Colour map: pale for low, dark for high; a single hue, legible to colour-blind readers.
 _COLOURS: Final = "Oranges"
-#: Inches: between neighbouring IPUs at most, between the two rows, of a circle's radius at most; and that radius as a
-#: share of the distance to the next IPU.
+#: Inches: largest distance of neighbouring IPUs, distance of the two rows, largest radius of a circle. Fourth: radius
+#: as share of the distance to the next IPU.
 _WIDEST, _ROWS, _RADIUS, _CIRCLE = 1.4, 1.05, 0.4, 0.36
 #: Points from the middle of a cable to its number.
 _BESIDE: Final = 5.0
-#: Inches around maps, above each for its title, and of the scale of colours.
+#: Inches: margin around maps, title above a map, colour bar.
 _EDGE, _MAP_TITLE, _SCALE = 0.12, 0.26, 0.8
 
 
 @dataclass(frozen=True)
 class SystemMap:
-    """A number of each IPU and cable.
+    """Numbers of a system's IPUs and cables.
 
     Attributes:
-        title: the configuration that the numbers belong to, such as a schedule.
+        title: configuration behind the numbers, such as a schedule.
         ipus: number of each logical IPU.
-        cables: number of each pair of IPUs that a cable joins.
+        cables: number of each cable, by its two IPUs.
     """
 
     title: str
@@ -45,14 +45,14 @@ class SystemMap:
 
 @own_settings()
 def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float, title: str, words: str) -> Chart:
-    """Return maps of one system below each other, with one scale of colours, from 1 to ``most``.
+    """Return maps of a system below each other, with a common colour scale.
 
     Args:
         maps: numbers of its IPUs and cables.
-        physical: the physical number of each logical IPU. Pairs of these are a rung, and rungs lie side by side.
-        most: the darkest number.
-        title: of the picture.
-        words: what the numbers are.
+        physical: physical number of each logical IPU; pairs form rungs, drawn side by side.
+        most: darkest number; the scale begins at 1.
+        title: title of the picture.
+        words: meaning of the numbers.
     """
     places = {ipu: (number // 2, number % 2) for ipu, number in enumerate(physical)}
     first = min(column for column, _ in places.values())
@@ -92,7 +92,10 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
 def _draw(
     panel: Axes, system_map: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float, step: float
 ) -> None:
-    """Draw cables as lines and IPUs as circles, with their numbers where these fit; coordinates are in inches."""
+    """Draw cables as lines and IPUs as circles, with numbers where space permits.
+
+    Coordinates are in inches.
+    """
 
     def colour(number: float) -> str:
         return to_hex(colormaps[_COLOURS](float((number - 1.0) / (most - 1.0))))

@@ -10,30 +10,30 @@ from typing import Any, Final
 from ipusim.api import analysis, timelines
 from ipusim.base.units import format_figure, format_seconds
 
-#: A number with its unit, as cells of tables have them.
+#: Number with unit in a table's cell.
 _NUMBER: Final = re.compile(r"-|(?:[-+]|± ?)?[\d,.]+(?:-[\d,.]+)?([ %][A-Za-zµ/%-]*)?|\d+ of \d+")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of as many cells, all text."""
+    """Table of text: title, header, and rows with a cell per header."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def has_numbers(self, column: int) -> bool:
-        """Return whether a column has numbers alone, which are written flush right; the first one has names."""
+        """Return whether a column holds only numbers, written flush right; the first holds names."""
         return column > 0 and all(_NUMBER.fullmatch(row[column]) for row in self.rows if row[column])
 
 
 def text_of(value: Any) -> str:
-    """Return a value as tables have it: text as it is, all else as JSON, which is YAML too."""
+    """Return a value as text; values other than text become JSON, which is valid YAML."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def summary_table(summary: analysis.RunTimes) -> Table:
-    """Return the main numbers of a run with their names."""
+    """Return the main figures of a run with their names."""
     idle_part, rates = summary.bubble, summary.throughput
     last = f" (execution {summary.execution} of {summary.executions})" if summary.executions > 1 else ""
     call = summary.run_use[0].cycles["host_call"] // summary.executions
@@ -72,14 +72,14 @@ def summary_table(summary: analysis.RunTimes) -> Table:
 
 
 def _replicas(summary: analysis.RunTimes) -> str:
-    """Return the number of replicas, and the time of the all-reduce of gradients in each weight update."""
+    """Return the number of replicas, and the gradients' all-reduce time per weight update."""
     cycles = summary.run_use[0].cycles["all_reduce"] // summary.executions
     reduced = f", all-reduce of gradients {_time(summary, cycles)} an update" if cycles else ""
     return f"{summary.replicas} of {len(summary.ipus) // summary.replicas} IPUs{reduced}"
 
 
 def ipu_table(summary: analysis.RunTimes) -> Table:
-    """Return how each IPU spends the makespan, in parts of it."""
+    """Return the use of each IPU's time, as shares of the makespan."""
     mode = "meets" if summary.sync.meets else "alone"
     shown = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
     used = {use.name for use in shown if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}

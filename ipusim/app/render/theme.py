@@ -1,4 +1,4 @@
-"""The themes of pictures: the colours of a chart for dark paper, and for a printer without colours."""
+"""Themes of pictures: colours for dark paper, and greys for print."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from ipusim.app.render.style import DPI, luminance
 
 #: Paper of the dark theme, as on the page of runs.
 _DARK: Final = "#181b21"
-#: Least contrast of text, and of lines, as WCAG 2.1 asks for.
+#: Least contrast of text and of lines in WCAG 2.1.
 _OF_TEXT, _OF_LINES = 4.5, 3.0
-#: Part of a text's ground on which its ink is read: lines may cross the rest.
+#: Share of a text's background that must contrast with its ink; lines may cross the remainder.
 _SEEN: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
-#: From a colour ``#rrggbb``, and whether it is that of a face, to its colour in a theme.
+#: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
 Theme = Callable[[str, bool], str]
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the contrast of two colours ``#rrggbb``, 1 to 21, as WCAG 2.1 defines it."""
+    """Return the contrast of two colours ``#rrggbb``, 1 to 21 (WCAG 2.1)."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def in_dark(colour: str, is_face: bool) -> str:
-    """Return the colour of a face, or of a line, on dark paper."""
+    """Return a colour on dark paper, for an area or a line."""
     if is_face:
-        with suppress(KeyError):  # a face that is no look's
+        with suppress(KeyError):  # a fill colour of no look
             return page_colours(colour, "dark")["fill"]
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    if max(red, green, blue) - min(red, green, blue) <= 16:  # a grey: white is paper, black is white
+    if max(red, green, blue) - min(red, green, blue) <= 16:  # grey: white becomes paper, black becomes white
         paper = [int(_DARK[at : at + 2], 16) for at in (1, 3, 5)]
         share = (red + green + blue) / 765
         return "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in paper)
@@ -70,11 +70,14 @@ _THEMES: Final[dict[str, Theme | None]] = {"light": None, "dark": in_dark, "prin
 
 
 def apply_theme(figure: Figure, name: str) -> None:
-    """Give a figure the colours of a theme; texts become black or white where their ground asks for it."""
+    """Recolour a figure for a theme.
+
+    Unreadable text becomes black or white.
+    """
     theme = _THEMES[name]
     if theme is None:
         return
-    figure.draw_without_rendering()  # gives ticks their texts
+    figure.draw_without_rendering()  # creates the tick labels
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
     grounds = [text.get_bbox_patch() for text in texts]
     for artist in (*figure.findobj(), *filter(None, grounds)):
@@ -85,13 +88,16 @@ def apply_theme(figure: Figure, name: str) -> None:
 
 
 def _themed(theme: Theme, colour: Any, is_face: bool = False) -> Any:
-    """Return matplotlib's form of a colour in a theme, as opaque as before; ``none`` stays."""
+    """Return the RGBA colour in a theme, with unchanged opacity; ``none`` stays."""
     red, green, blue, opaque = to_rgba(colour)
     return (*to_rgba(theme(to_hex((red, green, blue)), is_face))[:3], opaque) if opaque else "none"
 
 
 def _recolour(artist: Artist, theme: Theme) -> None:
-    """Recolour a patch, line or collection; hatches, which edges colour, stay on dark paper, as faces hardly change."""
+    """Recolour a patch, line or collection.
+
+    Hatches take the edge's colour. They stay on dark paper, since fills hardly change.
+    """
     if isinstance(artist, Patch):
         face, edge = artist.get_facecolor(), artist.get_edgecolor()
         artist.set_facecolor(_themed(theme, face, True))
@@ -102,7 +108,7 @@ def _recolour(artist: Artist, theme: Theme) -> None:
         artist.set_color(_themed(theme, line))
         artist.set_markerfacecolor(_themed(theme, face))
         artist.set_markeredgecolor(_themed(theme, edge))
-    elif isinstance(artist, ScalarMappable) and artist.get_array() is not None:  # a heat map, or its scale
+    elif isinstance(artist, ScalarMappable) and artist.get_array() is not None:  # a heat map or its colour bar
         artist.set_cmap("gray" if theme is in_grey else artist.get_cmap())
     elif isinstance(artist, Collection):
         faces, edges = artist.get_facecolor(), artist.get_edgecolor()
@@ -112,7 +118,7 @@ def _recolour(artist: Artist, theme: Theme) -> None:
 
 
 def _ink(figure: Figure, texts: Sequence[Text]) -> None:
-    """Give each text that cannot be read on its ground black or white ink, whichever can."""
+    """Give black or white ink to each text with too little contrast."""
     for text in texts:
         text.set_visible(False)
     figure.set_dpi(DPI)

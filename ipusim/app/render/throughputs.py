@@ -16,7 +16,7 @@ _MARGIN: Final = 1.5
 
 
 class ThroughputPoint(NamedTuple):
-    """One throughput: its model, items a second published and simulated, and whether it was fitted to."""
+    """One throughput: model, published and simulated items per second, and whether rates were fitted to it."""
 
     model: str
     published: float
@@ -26,7 +26,7 @@ class ThroughputPoint(NamedTuple):
 
 @own_settings()
 def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
-    """Return two panels: simulated over published, and the error of each, with bands of 5 and 10 %."""
+    """Return two panels: simulated against published throughput, and the relative errors with bands."""
     figure = Chart(figsize=(WIDTH_IN, 4.6))
     both = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
@@ -59,10 +59,10 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
 
 
 def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
-    """Draw the points of each model in both panels; points that rates were fitted to are hollow."""
+    """Draw the points of each model in both panels; fitted points are hollow."""
     for number, model in enumerate(dict.fromkeys(point.model for point in points)):
         turn, first = divmod(number, len(SERIES))
-        # From the second turn on each colour has another's marker.
+        # Colours repeat after one turn through the series; the marker changes.
         colour, marker = SERIES[first][0], SERIES[(first + 3 * turn) % len(SERIES)][1]
         of = [point for point in points if point.model == model]
         for axes in both:

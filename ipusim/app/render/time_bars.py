@@ -1,4 +1,4 @@
-"""The time of several runs as bars of one scale, a row a run, each divided into the parts that it is the sum of."""
+"""Bars of run times on a common scale, divided into parts."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
-#: Inches: around the bars, of their heading, of the axis above them, and below all.
+#: Inches: margin, heading, axis above the bars, space below the legend.
 _EDGE, _HEADING, _AXIS, _BELOW = 0.10, 0.20, 0.24, 0.06
-#: Inches of a row: of few runs, and of as many as a picture has room for.
+#: Inches of a row: with few runs, and with as many as fit.
 _HIGHEST, _LOWEST = 0.22, 0.13
-#: Inches that rows of few runs take together at most.
+#: Greatest inches of few rows together.
 _FEW: Final = 2.2
-#: Part of a row that its bar takes.
+#: Share of a row filled by its bar.
 _FILLED: Final = 0.76
-#: Parts of the width that names, and what is said behind bars, take at most.
+#: Greatest shares of the width for names, and for words behind bars.
 _NAMES, _WORDS = 0.30, 0.32
 #: Inches beside names and words.
 _BESIDE: Final = 0.08
 #: Points left and right of a share in its part.
 _ROOM: Final = 3.0
-#: Drawn in whole pixels, letters are a little wider than their outlines.
+#: Rendered letters are slightly wider than their outlines.
 _WIDER: Final = 1.03
-#: Inches of a torn edge's teeth, and its points.
+#: Depth of a torn edge in inches, and its number of points.
 _TOOTH, _TEETH = 0.04, 7
-#: Ticks of the axis's seconds, for :func:`second_axis`, which counts cycles.
+#: Clock of the time axis: :func:`second_axis` counts cycles.
 _TICKS_HZ: Final = 10**12
-#: Of a run whose parts are not known.
+#: Look of a run with unknown parts.
 _UNKNOWN: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
 
 
 def write_share(axes: Axes, x: float, y: float, share: float, look: Look, size: float = TEXT_SIZE) -> None:
-    """Write a share in the middle of its part of a bar; on a hatch, on a ground without it."""
+    """Write a share in its part of a bar, with plain background on hatches."""
     ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
     how: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "color": ink_on(look.face)}
     axes.text(x, y, f"{share:.0%}", bbox=ground, **how)
@@ -52,13 +52,13 @@ def write_share(axes: Axes, x: float, y: float, share: float, look: Look, size: 
 
 @dataclass(frozen=True)
 class TimeBar:
-    """The row of a run: its name, its bar, where it ran, and the words behind it.
+    """Row of a run: name, bar and words.
 
     Attributes:
-        name: the name of the run.
-        words: the text behind its bar.
-        seconds: the run's time; None for a run that is refused, which has no bar.
-        parts: the parts of the run's time, in cycles of the whole run; None where they are not known.
+        name: name of the run.
+        words: text behind its bar.
+        seconds: time of the run; None for a refused run, drawn without a bar.
+        parts: parts of the run's time, in cycles of the whole run; None if unknown.
     """
 
     name: str
@@ -68,9 +68,9 @@ class TimeBar:
 
     @cached_property
     def lengths_s(self) -> list[tuple[Look, float, float]]:
-        """Look, share and seconds of the parts of the bar, which add up to it.
+        """Look, share and seconds of the bar's parts, which add up to the bar.
 
-        A negative part has no length, and those that outweigh it are shorter in proportion.
+        Negative parts have no length; positive parts shrink in proportion.
         """
         if self.parts is None or not sum(self.parts.values()):
             return [(_UNKNOWN, 0.0, self.seconds or 0.0)] if self.seconds else []
@@ -82,12 +82,12 @@ class TimeBar:
 
 @dataclass(frozen=True)
 class TimeBars:
-    """Several bars under a heading, with an axis and a legend.
+    """Several bars under a heading, with axis and legend.
 
     Attributes:
-        heading: the name of the bars.
-        rows: the bars from the top down.
-        last_s: the end of the axis in seconds; a longer bar is cut there, as its words say.
+        heading: name of the bars.
+        rows: bars from the top down.
+        last_s: end of the axis in seconds; longer bars are cut, as their words say.
     """
 
     heading: str
@@ -96,21 +96,21 @@ class TimeBars:
 
     @staticmethod
     def most(height_in: float) -> int:
-        """Return of how many runs the bars have room in a height, their legend in two lines."""
+        """Return the number of runs that fit a height, with two lines of legend."""
         return max(int((height_in - _HEADING - _AXIS - 2 * LEGEND_LINE - _BELOW) / _LOWEST), 1)
 
     @property
     def row_in(self) -> float:
-        """The inches of a row."""
+        """Height of a row in inches."""
         return min(max(_FEW / len(self.rows), _LOWEST), _HIGHEST)
 
     def height_in(self, width_in: float) -> float:
-        """Return the height of heading, bars, axis and legend in a figure of this width, in inches."""
+        """Return the height of bars, axis and legend in inches."""
         rows = self.row_in * len(self.rows)
         return _HEADING + _AXIS + rows + LEGEND_LINE * len(self._legend(width_in)) + _BELOW
 
     def draw(self, figure: Chart, top: float) -> None:
-        """Draw it ``top`` inches from the top of ``figure``."""
+        """Draw the bars ``top`` inches below the figure's top."""
         wide, tall = figure.get_size_inches()
         names = [cut(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
         words = [cut(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
@@ -134,7 +134,7 @@ class TimeBars:
         draw_legend(figure, self._legend(wide), _EDGE, foot)
 
     def _draw_bar(self, axes: Axes, row: TimeBar, number: int, scale: float, width: float) -> None:
-        """Draw the parts of a run's time, with the share written in each part that has room for it."""
+        """Draw the parts of a run's time, with shares where they fit."""
         at, end = 0.0, self.last_s
         for look, share, seconds in row.lengths_s:
             long = min(seconds, end - at)
@@ -152,7 +152,7 @@ class TimeBars:
             axes.plot(teeth, below, transform=axes.get_yaxis_transform(), color=LINE, linewidth=0.8, clip_on=False)
 
     def _legend(self, width_in: float) -> list[list[Entry]]:
-        """Return the lines of the legend: the parts that any run has, in their order."""
+        """Return the lines of the legend: parts of any run, in order."""
         seen = {look for row in self.rows for look, *_ in row.lengths_s}
         looks = [look for look in (*(part.value for part in timelines.TimePart), _UNKNOWN) if look in seen]
         return legend_lines([Entry(look.name, look) for look in looks], width_in - 2 * _EDGE)

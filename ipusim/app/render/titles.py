@@ -13,14 +13,14 @@ from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.units import counted
 
-#: Inches: a line of the headline, one of the words below it, and the space below both.
+#: Inches: headline line, line of words, and space below the title.
 _HEADLINE, _WORDS, _BELOW = 0.19, 0.15, 0.05
-#: Lines of headline that a shorter one takes, less what breaks between words leave free.
+#: Lines in a shortened headline, less the room lost at line breaks.
 _TWO_LINES: Final = 1.7
 
 
 class TitleLine(NamedTuple):
-    """A line of a title, of its headline or of the words below that."""
+    """Line of a title: headline or words below it."""
 
     text: str
     headline: bool
@@ -29,11 +29,11 @@ class TitleLine(NamedTuple):
 def default_title(
     timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False, headline: str = ""
 ) -> str:
-    """Return the description of a run, and in a second line its schedule, size and window.
+    """Return a run's description above a line with schedule, size and window.
 
-    As in ``The tutorial's model`` and ``grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of
-    execution 0``. A run without a description has one line that begins with its name. ``of_replica`` is set for a
-    picture of one replica even if replicas differ. A ``headline`` stands in place of the description.
+    For example ``The tutorial's model`` and ``grouped in lock-step, 2 IPUs, 2 stages, 16 micro-batches, ramp-up of
+    execution 0``. Runs without a description have a single line beginning with their name. ``of_replica`` marks a
+    picture of a single replica even if replicas differ. A ``headline`` replaces the description.
     """
     info = timeline.info
     used = len(info.stages_of_ipu)
@@ -60,13 +60,16 @@ def default_title(
 
 
 def headed(timeline: Timeline, words: str, headline: str = "") -> str:
-    """Return words below a headline, by default a run's description; without either, one line with the run's name."""
+    """Return ``words`` below a headline, by default the run's description.
+
+    Without either, the single line begins with the run's name.
+    """
     headline = headline or timeline.info.title
     return f"{headline}\n{words}" if headline else f"{timeline.info.name}: {words}"
 
 
 def shorter(title: str, width_in: float) -> str:
-    """Return a title in at most two lines of headline and one of words on such a width; the rest is an ellipsis."""
+    """Shorten a title to two lines of headline and one of words, with ellipses."""
     headline, *others = title.split("\n")
     lines = [cut(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
     lines += [cut(other, TEXT_SIZE, width_in * 72) for other in others[:1]]
@@ -74,19 +77,19 @@ def shorter(title: str, width_in: float) -> str:
 
 
 def title_lines(title: str, width_in: float) -> list[TitleLine]:
-    """Return the lines of a title on a width of ``width_in``; the first line of its text is the headline."""
+    """Break a title to ``width_in``; the first line of its text is the headline."""
     headline, *others = title.split("\n")
     lines = [TitleLine(line, True) for line in wrap(headline, TITLE_SIZE, width_in * 72, bold=True)]
     return lines + [TitleLine(line, False) for text in others for line in wrap(text, TEXT_SIZE, width_in * 72)]
 
 
 def titles_height(lines: Sequence[TitleLine]) -> float:
-    """Return the inches that the lines of a title take, with the space below them."""
+    """Return the inches of a title with the space below it."""
     return sum(_HEADLINE if line.headline else _WORDS for line in lines) + _BELOW if lines else 0.0
 
 
 def write_titles(figure: Chart, lines: Sequence[TitleLine], edge_in: float) -> float:
-    """Write the lines at the top of a figure, ``edge_in`` from its edges, and return the inches that they take."""
+    """Write a title ``edge_in`` from the figure's edges, and return its height in inches."""
     top = edge_in
     for line in lines:
         how: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontweight": "bold"} if line.headline else {}

@@ -1,7 +1,7 @@
-"""The content of a trace file, before it is put in packets: tracks with slices, flows and numbers over time.
+"""Content of a trace file before encoding: tracks, slices, flows and counters.
 
-A span of all IPUs has a slice on every IPU's track. Times are whole nanoseconds; the
-exact cycles are arguments of the slices.
+A span of all IPUs has a slice on every IPU's track. Times are whole nanoseconds; exact cycles are arguments of the
+slices.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from ipusim.app.render.trace_flows import drawn_flows, sent
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
 
-#: Spans whose slices are made at a time: memory is bounded by it, however long the run.
+#: Spans in a batch of slices: bounds memory for long runs.
 _SPANS: Final = 8192
-#: Fields of a run's info that the file says of it: in the arguments of every execution, behind its cycles.
+#: Fields of a run's info that become arguments of every execution, after its cycles.
 _OF_RUN: Final = ("system", "schedule", "sync", "selection_order", "clock_hz")
 ABOUT: Final = ("cycles", *_OF_RUN)
 _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
-#: Kinds whose slices have their micro-batch behind the name.
+#: Kinds whose slices are named with their micro-batch.
 _NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
-#: Name of the tensors that a sum over replicas sends over the links.
+#: Name of the tensors that an all-reduce over replicas sends over links.
 _SUMMED: Final = "gradients of all micro-batches"
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices in order of time as columns of one length; NONE and empty texts stand for what does not apply.
+    """Slices in order of time, as columns of one length; NONE and empty texts mean not applicable.
 
     Attributes:
         row: row of the Timeline.
         track: number of the track.
-        start_ns, end_ns: from the start of the run.
-        name: for people; passes as in a printed schedule, ``F1.3→``.
+        start_ns, end_ns: nanoseconds from the start of the run.
+        name: label for readers; passes as in a printed schedule, ``F1.3→``.
         sends, receives: names of tensors.
         leaving, arriving: numbers of the flows that leave a pass and of those that arrive at it, from 1 up, shape
-            (slices, flows); 0 stands for none.
+            (slices, flows); 0 for no flow.
         kind: number of the span kind.
-        numbers: columns of the Timeline by the names that arguments have in files, times in cycles; bytes are those of
-            this track alone: a merged copy's are its links'.
+        numbers: columns of the Timeline by argument name, times in cycles; bytes belong to the slice's track, so a
+            merged copy's bytes count on links only.
     """
 
     row: Integers
@@ -65,7 +65,7 @@ class Slices:
 
 
 class Band(NamedTuple):
-    """An execution of the pipeline, or a phase of one: a slice with slices inside, which tile it."""
+    """Slice of an execution or a phase; ``parts`` tile the slice."""
 
     name: str
     category: str
@@ -76,14 +76,14 @@ class Band(NamedTuple):
 
 
 class TraceContent:
-    """The content of a run's trace file.
+    """Content of a run's trace file.
 
     Attributes:
-        timeline: the part of the run that the file has.
-        left_out: the periods of the run that the file leaves out.
+        timeline: part of the run in the file.
+        left_out: periods of the run that the file leaves out.
         counters: numbers over time.
-        tracks: the tracks of slices and counters.
-        flows: the tensors that cross IPUs, from pass to pass, or from send to pass.
+        tracks: tracks of slices and counters.
+        flows: tensors that cross IPUs, from pass to pass, or from send to pass.
     """
 
     def __init__(
@@ -93,11 +93,15 @@ class TraceContent:
         route: Route | None = None,
         waterfall: analysis.Waterfall | None = None,
     ) -> None:
-        """Take a run, and optionally its memory, its routes and the parts of its time.
+        """Prepare the content of a run.
 
-        ``memory`` has a curve of memory over time for each IPU; ``route`` returns the link directions from
-        one logical IPU to another, without which slices of links have no tensors; ``waterfall`` has the
-        parts of the run's time. Repeats of blocks that have no rows in ``timeline`` are left out.
+        Repeats of blocks without rows in ``timeline`` are left out.
+
+        Args:
+            timeline: the run.
+            memory: curve of memory over time for each IPU.
+            route: function from two logical IPUs to link directions; without it, slices of links have no tensors.
+            waterfall: parts of the run's time.
         """
         self.left_out = tuple(left_out(timeline))
         self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
@@ -112,7 +116,7 @@ class TraceContent:
         self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[tuple[int, Band]]:
-        """Yield the slices of executions, their phases and work repeated after losses, with their tracks."""
+        """Yield tracks and slices of executions, phases and work repeated after losses."""
         for begin, end in analysis.redone_work(self.timeline):
             redone = self._band("work done again", "fault", begin, end, {"cycles": end - begin})
             yield self.tracks.redone, redone
@@ -144,7 +148,7 @@ class TraceContent:
             following = execution.end
 
     def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
-        """Return the periods that are left out between two cycles."""
+        """Return the periods left out between two cycles."""
         return tuple(
             self._band(
                 f"{gap.words}, not drawn: --full-trace",
@@ -173,7 +177,7 @@ class TraceContent:
         return to_nanoseconds(cycles, self.timeline.info.clock_hz)
 
     def slices(self) -> Iterator[Slices]:
-        """Yield all slices in batches, without those of no duration, except passes, which flows refer to."""
+        """Yield all slices in batches, without empty spans except passes, which flows refer to."""
         drawn = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
         for first in range(0, len(self.timeline), _SPANS):
             yield self._slices(first + np.flatnonzero(drawn[first : first + _SPANS]))
@@ -194,7 +198,7 @@ class TraceContent:
         row, position, on = row[order], position[order], on[order]
         sends, receives = self._tensors_of(row, position)
         start, end = timeline.start[row], timeline.end[row]
-        # A merged copy's bytes are its links'; on the IPUs they would count as often as there are IPUs.
+        # A merged copy's bytes count on its links; on IPUs they would count once for each IPU.
         is_merged = (position != timelines.NONE) & (timeline.ipu[row] == timelines.ALL_IPUS)
         no_steps = np.full(len(row), timelines.NONE)
         numbers = {
@@ -221,7 +225,7 @@ class TraceContent:
         )
 
     def _off_ipu_tracks(self, rows: Integers) -> Integers:
-        """Return the tracks of sends, and of spans of links and of the host."""
+        """Return the tracks of sends, links and host spans."""
         timeline, numbers = self.timeline, self.timeline.link[rows]
         track_numbers = np.full(len(rows), timelines.NONE)
         links = timeline.kind[rows] == SpanKind.LINK
@@ -234,7 +238,7 @@ class TraceContent:
         return track_numbers
 
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
-        """Return the tensors that the slices of inter-IPU copies send, and those that they receive."""
+        """Return the tensors that inter-IPU copies send and receive."""
         copies = np.flatnonzero(self.timeline.kind[row] == SpanKind.EXCHANGE)
         where = row[copies], position[copies]
         sends, receives = np.full((2, len(row)), "", dtype=object)
@@ -242,10 +246,10 @@ class TraceContent:
         return sends.tolist(), receives.tolist()
 
     def _names(self, row: Integers) -> list[str]:
-        """Return the name of each slice: passes and host copies with their numbers, links with their tensors.
+        """Return the name of each slice.
 
-        Passes have their stage and micro-batch between letter and arrow, host copies their micro-batch behind the name,
-        sends the pass that made what they carry.
+        Passes carry stage and micro-batch between letter and arrow, host copies their micro-batch, sends the pass that
+        made their tensor. Links are named by their tensors.
         """
         timeline, kind, name_of = self.timeline, self.timeline.kind[row], self.timeline.info.name_of
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
@@ -278,13 +282,13 @@ class TraceContent:
 
 
 def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
-    """Return rows, rising, and the number of the flow at each."""
+    """Return rows in rising order, and the number of the flow at each row."""
     order = np.argsort(rows, kind="stable")
     return rows[order], order + 1
 
 
 def _flows_at(rows: Integers, numbers: Integers, selected: Integers) -> Integers:
-    """Return the numbers of the flows at each of the ``selected`` rows, shape (selected, most flows at one row)."""
+    """Return the flow numbers at ``selected`` rows, shape (selected, most flows per row)."""
     first, after = (np.searchsorted(rows, selected, side=side) for side in ("left", "right"))
     position = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
     matching: Integers = np.where(

@@ -1,4 +1,4 @@
-"""Numbers that change over a run: busy IPUs, micro-batches in flight, bytes being copied, memory of each IPU."""
+"""Counters over a run: busy IPUs, micro-batches in flight, bytes in copies, memory of IPUs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ipusim.app.render.trace_clock import to_nanoseconds
 
 @dataclass(frozen=True)
 class Counter:
-    """A number over time: ``value`` holds from each of the rising ``nanoseconds`` to the next.
+    """Number over time: ``value`` holds from its entry in ``nanoseconds`` to the next.
 
     Attributes:
-        name, unit: for people; bytes are named ``bytes``.
-        nanoseconds, value: columns of one length.
-        ipu: the logical IPU whose number it is; None for one of the whole pipeline.
+        name, unit: labels for readers; the unit of bytes is ``bytes``.
+        nanoseconds, value: columns of equal length; ``nanoseconds`` rises.
+        ipu: logical IPU of the number; None for the whole pipeline.
     """
 
     name: str
@@ -35,11 +35,10 @@ def counters(
     memory: Sequence[analysis.MemoryCurve] = (),
     waterfall: analysis.Waterfall | None = None,
 ) -> tuple[Counter, ...]:
-    """Return the counters of a run, with the memory of the IPUs in ``memory``.
+    """Return the counters of a run, including the IPUs' ``memory``.
 
-    Known parts of the run's time are constant counters from its start on.
-
-    In repeats of blocks without rows, counters keep their values from the repeats' beginning.
+    Known parts of the run's time are constant counters. In repeats without rows, counters keep the values from the
+    repeats' beginning.
     """
     run, timeline = timeline, timeline.contiguous()
     compute = timeline.rows(*timelines.COMPUTE_KINDS)
@@ -63,7 +62,10 @@ def counters(
 
 
 def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
-    """Yield a counter for each part of the run's time, in cycles; its name has the share that the verdict tells."""
+    """Yield a counter for every part of the run's time, in cycles.
+
+    Its name contains the share, as in the verdict.
+    """
     at = np.zeros(1, dtype=np.int64)
     if waterfall is None:
         return
@@ -74,7 +76,7 @@ def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
 
 
 def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:
-    """Return a counter without invisible changes: to the same value, or within one nanosecond."""
+    """Return a counter without invisible changes: equal values, or several within a nanosecond."""
     nanoseconds = to_nanoseconds(cycles, clock_hz)
     last = np.append(nanoseconds[1:] != nanoseconds[:-1], True)[: len(cycles)]
     nanoseconds, value = nanoseconds[last], value[last]
@@ -83,11 +85,11 @@ def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integ
 
 
 def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
-    """Return the start of each micro-batch's first pass, and the end of its last."""
+    """Return the start of every micro-batch's first pass, and the end of its last."""
     rows = timeline.rows(*timelines.PASSES)
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     batch = executed * timeline.info.count + timeline.micro_batch[rows]
-    # Rows are sorted by start, so a micro-batch's first row is its earliest.
+    # Rows are sorted by start: a micro-batch's first row is its earliest.
     _, earliest, position = np.unique(batch, return_index=True, return_inverse=True)
     last = np.zeros(len(earliest), dtype=np.int64)
     np.maximum.at(last, position, timeline.end[rows])
@@ -95,7 +97,7 @@ def _lives(timeline: Timeline) -> tuple[Integers, Integers]:
 
 
 def _levels(start: Integers, end: Integers, weight: Integers) -> tuple[Integers, Integers]:
-    """Return the cycles at which the sum of the weights of the open intervals changes, and to what."""
+    """Return the change points of the sum of open intervals' weights, and the sums."""
     times, position = np.unique(np.concatenate([start, end]), return_inverse=True)
     change = np.zeros(len(times), dtype=np.int64)
     np.add.at(change, position, np.concatenate([weight, -weight]))

@@ -1,4 +1,4 @@
-"""Tensors that cross IPUs: the pass that makes each, and the pass that takes it."""
+"""Tensors that cross IPUs: producing and consuming passes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ipusim.app.render.arrays import Integers
 
 @dataclass(frozen=True)
 class Flows:
-    """Tensors that cross IPUs, as row numbers of a Timeline; columns of one length.
+    """Tensors that cross IPUs, as row numbers of a Timeline; columns of equal length.
 
     Attributes:
-        source, target: the pass that makes the tensor, and the one that takes it.
-        leaves: where it leaves from: its send, or the pass where a merged copy moves it or sending takes no time.
-        forward: whether it is an activation; else it is a gradient.
+        source, target: producing and consuming pass of the tensor.
+        leaves: departure of the tensor: its send; its pass, if a merged copy moves it or sending takes no time.
+        forward: True for activations, False for gradients.
     """
 
     source: Integers
@@ -27,14 +27,14 @@ class Flows:
     forward: npt.NDArray[np.bool_]
 
     def some(self, chosen: npt.NDArray[np.bool_]) -> Flows:
-        """Return those that are chosen."""
+        """Return the flows selected by a mask."""
         return Flows(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
 
 def flows(timeline: Timeline) -> Flows:
-    """Return every crossing tensor: activations from stage to stage, gradients back, of each micro-batch.
+    """Return every crossing tensor: activations to the next stage, gradients back.
 
-    The last forward and the first backward are the same stage's, on one IPU: nothing crosses between them.
+    Nothing crosses between the last forward and the first backward pass, both on the same IPU.
     """
     activations = _neighbours(timeline, timeline.rows(SpanKind.FORWARD), 1)
     gradients = _neighbours(timeline, timeline.rows(SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT), -1)
@@ -50,17 +50,20 @@ def flows(timeline: Timeline) -> Flows:
 
 
 def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
-    """Return every crossing tensor of a Timeline, whose blocks happen once, and those that go from row to drawn row."""
-    # With each block once every tensor goes from pass to pass, if not to one that is drawn.
+    """Return every crossing tensor, and those between drawn rows.
+
+    Blocks count once.
+    """
+    # With every block once, each tensor has a consuming pass, perhaps outside the drawn rows.
     later, *_ = timeline.blocks.added(timeline.columns)
     crossing = flows(timeline.contiguous())
     return crossing, crossing.some(later[crossing.source] == later[crossing.target])
 
 
 def sent(timeline: Timeline) -> tuple[Integers, Integers]:
-    """Return the rows of a Timeline's sends, and the rows of the passes whose tensors they carry.
+    """Return the rows of sends, and of the passes that produced their tensors.
 
-    The latter is the nearest pass in the chain of causes, as a store may lie between pass and send.
+    A store may come between pass and send: the producer is the nearest pass in the chain of causes.
     """
     sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
     makers = timeline.cause[sends]
@@ -70,18 +73,18 @@ def sent(timeline: Timeline) -> tuple[Integers, Integers]:
 
 
 def _neighbours(timeline: Timeline, rows: Integers, stride: int) -> tuple[Integers, Integers]:
-    """Return the passes among ``rows`` whose micro-batch goes on, ``stride`` positions further, and where it goes."""
+    """Return passes whose micro-batch continues ``stride`` positions further, and the following passes."""
     if not len(rows):
         return rows, rows
     stages = len(timeline.info.stages)
     positions = np.asarray(timeline.info.position_of)
-    # One number for (replica, execution, micro-batch, stage).
+    # Combined key of replica, execution, micro-batch and stage.
     executed = timeline.replica[rows] * timeline.info.executions + timeline.execution[rows]
     stage = timeline.stage[rows]
     key = (executed * timeline.info.count + timeline.micro_batch[rows]) * stages + stage
     order = np.argsort(key, kind="stable")
     neighbours = []
-    # Neighbours differ by one in number too, except where stages run at the same time.
+    # Neighbouring positions also have neighbouring numbers, except with parallel stages.
     for jump in sorted({int(b - a) for a in range(stages) for b in np.flatnonzero(positions == positions[a] + stride)}):
         source = np.flatnonzero((stage + jump >= 0) & (stage + jump < stages))
         source = source[positions[stage[source] + jump] == positions[stage[source]] + stride]

@@ -1,4 +1,4 @@
-"""The tensors that an inter-IPU copy moves, by sending IPU, receiving IPU and link."""
+"""Tensors of inter-IPU copies, by sending IPU, receiving IPU and link."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from ipusim.api import Timeline, timelines
 from ipusim.app.render.arrays import Integers
 from ipusim.app.render.trace_flows import Flows
 
-#: The names of the link directions from one logical IPU to another.
+#: Function from two logical IPUs to the link directions between them.
 Route = Callable[[int, int], Sequence[str]]
 
-#: The letters of passes, by the number of their kind; they are named as in a printed schedule, ``F1.3``.
+#: Letters of passes by kind number, as in a printed schedule: ``F1.3``.
 LETTERS: Final = timelines.by_number(lambda row: "" if row.of_pass is None else row.of_pass.letter, object)
 
 
 class Tensors:
-    """The tensors that cross IPUs, by the time-step after which they cross.
+    """Tensors that cross IPUs, by the preceding time-step.
 
-    A tensor is named after the pass that made it: ``activations F1.3``, ``gradients B2.0``.
+    Tensors are named after their pass: ``activations F1.3``, ``gradients B2.0``.
     """
 
     def __init__(self, timeline: Timeline, flows: Flows, route: Route | None, further: Integers) -> None:
-        """Take a run's flows; ``route`` returns the links between two IPUs, where links are to have their tensors.
+        """Index a run's flows.
 
-        ``further`` is added to the micro-batch of each row in the names of tensors.
+        ``route`` returns the links between two IPUs; without it, links have no tensors. ``further`` shifts micro-batch
+        numbers in tensor names, by row.
         """
         self._further = further
         self._timeline, self._flows = timeline, flows
@@ -45,25 +46,25 @@ class Tensors:
         )
 
     def sent(self, rows: Integers, ipu: Integers) -> list[str]:
-        """Return the tensors that each of these IPUs sends after the time-step of its row; columns of one length."""
+        """Return the tensors that IPUs send after their rows' time-steps; columns of equal length."""
         return self._named(self._sent, rows, ipu)
 
     def received(self, rows: Integers, ipu: Integers) -> list[str]:
-        """Return the tensors that each of these IPUs receives after the time-step of its row; columns of one length."""
+        """Return the tensors that IPUs receive after their rows' time-steps; columns of equal length."""
         return self._named(self._received, rows, ipu)
 
     def carried(self, rows: Integers) -> list[str]:
-        """Return the tensors that a link direction carries in each of these spans of links."""
+        """Return the tensors on links during the spans ``rows``."""
         timeline = self._timeline
         link = timeline.link[rows]
         if timeline.info.has_time_steps:
             return self._named(self._carried, rows, link)
-        # A tensor leaves all links of its route when it arrives, which is within the busy span of each of them.
+        # A tensor leaves every link of its route on arrival, within the links' busy spans.
         begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
         return self._names_between(self._carried, begins, ends, self._further[rows])
 
     def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
-        """Return one number for time-step and position, rising, and the flow of each."""
+        """Return sorted keys of time-step and position, and their flows."""
         row = self._flows.source[flow]
         return _sorted(self._key(self._timeline.execution[row], self._timeline.time_step[row], position), flow)
 
@@ -71,7 +72,7 @@ class Tensors:
         return (execution * self._steps + time_step) * self._width + position
 
     def _on_links(self, route: Route) -> tuple[Integers, Integers]:
-        """Return the flows that each link direction carries: number of the flow, number of the link."""
+        """Return the flows on link directions: numbers of flows and links."""
         info = self._timeline.info
         numbers = {name: number for number, name in enumerate(info.links)}
         source, target = (self._timeline.ipu[rows] for rows in (self._flows.source, self._flows.target))
@@ -94,7 +95,7 @@ class Tensors:
     def _names_between(
         self, index: tuple[Integers, Integers], begins: Integers, ends: Integers, further: Integers
     ) -> list[str]:
-        """Return the tensors whose number in ``index`` is one of those from each begin up to its end."""
+        """Return the tensors with keys in the half-open ranges from ``begins`` to ``ends``."""
         keys, flow = index
         first, after = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
         stops = np.cumsum(after - first)
@@ -121,6 +122,6 @@ class Tensors:
 
 
 def _sorted(keys: Integers, flow: Integers) -> tuple[Integers, Integers]:
-    """Return ``keys``, rising, and the flow of each."""
+    """Return ``keys`` in rising order, and their flows."""
     order = np.argsort(keys, kind="stable")
     return keys[order], flow[order]

@@ -1,9 +1,8 @@
-"""The tracks of a trace file: their names, how they are nested, and their order from the top down.
+"""Tracks of a trace file: names, nesting and order from the top down.
 
-What everyone looks at stands directly below the run, which viewers unfold: the
-phases, the IPUs, and what is counted over all of them. The IPU-Links that carry
-traffic and the host are groups. IPUs stand in the order of ``TimelineInfo.ipu_rows``,
-links in that of the physical IPUs that they join, by which they are named.
+The most important tracks are direct children of the run, which viewers unfold: phases, IPUs, and counters over all
+IPUs. IPU-Links with traffic and the host form groups. IPUs follow the order of ``TimelineInfo.ipu_rows``. Links follow
+the order of the physical IPUs in their names.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from ipusim.app.render.arrays import Integers
 
 @dataclass(frozen=True)
 class Track:
-    """One track: a group, a row of slices, or a number over time.
+    """One track: a group, a row of slices, or a counter.
 
     Attributes:
-        name: for people.
-        parent: number of the track that this one lies under; None for that of the whole run.
-        unit: of a number over time; empty for others.
-        group: whether it only holds others.
-        description: what viewers say of it when it is asked for; empty for nothing.
+        name: label for readers.
+        parent: number of the parent track; None for the whole run's track.
+        unit: unit of a counter; empty for other tracks.
+        group: whether the track only holds other tracks.
+        description: text that viewers show on request; empty for no text.
     """
 
     name: str
@@ -40,17 +39,16 @@ class Track:
 
 @dataclass
 class Tracks:
-    """All tracks of a trace file, and the index in ``all`` of the track of each item of a Timeline.
+    """Tracks of a trace file, and track numbers by item of a Timeline.
 
     Attributes:
-        all: the tracks, from the top down.
-        phases: the track of executions and their phases.
-        redone: the track of work that is done again after the loss of an IPU; NONE without a loss.
-        ipu, io_tiles: the tracks of each logical IPU; NONE for an IPU without such a track.
-        send: the track of each send beside an IPU, in the Timeline's order; an IPU has as many of these tracks as its
-            sends overlap at most.
-        link, feed: the tracks of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
-        counter: the track of each number over time, by its name and its logical IPU (None: of all).
+        all: tracks from the top down.
+        phases: track of executions and phases.
+        redone: track of work repeated after the loss of an IPU; NONE without a loss.
+        ipu, io_tiles: tracks of each logical IPU; NONE for an IPU without the track.
+        send: track of each send, in the Timeline's order; an IPU has a track for every simultaneous send.
+        link, feed: tracks of each link direction, and of each replica's infeed and outfeed, in a Timeline's order.
+        counter: track of each counter by name and logical IPU; None means all IPUs.
     """
 
     all: list[Track] = field(default_factory=list)
@@ -64,17 +62,17 @@ class Tracks:
     counter: dict[tuple[str, int | None], int] = field(default_factory=dict)
 
     def add(self, name: str, parent: int | None = 0, unit: str = "", group: bool = False, description: str = "") -> int:
-        """Add a track below all others and return its number."""
+        """Add a track at the bottom and return its number."""
         self.all.append(Track(name, parent, unit, group, description))
         return len(self.all) - 1
 
     def group_of(self, number: int) -> int:
-        """Return the number of the innermost group that holds a track, at any depth; a group holds itself."""
+        """Return the innermost group of a track, at any depth; a group holds itself."""
         track = self.all[number]
         return number if track.group or track.parent is None else self.group_of(track.parent)
 
     def path(self, number: int) -> str:
-        """Return the name of a track, with those of the tracks between it and its group: ``IPU 0: I/O tiles``."""
+        """Return a track's name with its ancestors up to the group: ``IPU 0: I/O tiles``."""
         track = self.all[number]
         if track.parent is None or self.all[track.parent].group:
             return track.name
@@ -82,7 +80,7 @@ class Tracks:
 
 
 def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) -> Tracks:
-    """Return the tracks of a run whose numbers over time are ``counters``: name, unit, and logical IPU or None."""
+    """Return the tracks of a run with ``counters``: name, unit, and logical IPU or None."""
     info = timeline.info
     result = Tracks()
     result.add(f"{info.name}: {info.order_and_sync} on {info.system}", parent=None, group=True)
@@ -132,11 +130,10 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
 
 
 def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
-    """Return the lane of each interval, counted from 0 in its group; intervals of a lane do not overlap.
+    """Return the lane of each interval, counted from 0 in its group.
 
-    In a trace file slices of one track must not, so that they lie side by side.
-
-    Columns are of one length, ``start`` rising. A group has as many lanes as intervals overlap at most.
+    Intervals of a lane do not overlap, since slices of one track in a trace file must not. The number of lanes is the
+    largest number of simultaneous intervals. Columns have one length; ``start`` rises.
     """
     lane_of = np.empty(len(start), dtype=np.int64)
     free: dict[int, list[int]] = {}
@@ -146,16 +143,16 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
         waiting, ready = busy.setdefault(of, []), free.setdefault(of, [])
         while waiting and waiting[0][0] <= begins:
             heappush(ready, heappop(waiting)[1])
-        lane = heappop(ready) if ready else len(waiting)  # where none is free, all that there are so far are busy
+        lane = heappop(ready) if ready else len(waiting)  # every existing lane is busy: open another
         lane_of[number] = lane
         heappush(waiting, (ends, lane))
     return lane_of
 
 
 def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
-    """Return the physical IPU of each logical one; nothing where numbers agree, or where no link takes any time.
+    """Return the physical IPU of every logical IPU.
 
-    Only links lie between certain physical IPUs, and are named by them.
+    Only links are named by physical IPUs: the tuple is empty if numbers agree, or if no link takes time.
     """
     ipus = timeline.info.ipus
     numbered = ipus == tuple(timeline.info.ipu_rows) and not timeline.info.ipus_at_end
@@ -163,25 +160,25 @@ def physical_ipus(timeline: Timeline) -> tuple[int, ...]:
 
 
 def _physical(info: timelines.TimelineInfo, ipu: int) -> str:
-    """Return the physical IPU of a logical one, and that in whose place it is at the end of a run."""
+    """Return a logical IPU's physical IPU at a run's begin and end."""
     begin, end = info.ipus[ipu], (info.ipus_at_end or info.ipus)[ipu]
     return f"on physical IPU {begin}" if begin == end else f"on physical IPU {begin}, at the end of the run on {end}"
 
 
 def _carried(timeline: Timeline) -> Integers:
-    """Return the rows in which a link carries something for any time."""
+    """Return the rows of link transfers that take time."""
     rows = timeline.rows(SpanKind.LINK)
     carried: Integers = rows[timeline.end[rows] > timeline.start[rows]]
     return carried
 
 
 def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:
-    """Return an IPU's name with its replica and its stages."""
+    """Return an IPU's name with its replica and stages."""
     stages = info.stages_of_ipu.get(ipu, ())
     name = f"IPU {ipu}"
     if info.replicas > 1:
         name = f"replica {ipu // info.shards}, {name}"
-    # A stage without a name of its own is called by its number.
+    # Unnamed stages appear by number.
     own = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
     stage_names = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
     return f"{name}, stage{'s' if len(stages) > 1 else ''} {stage_names}" if stages else f"{name}, no stage"

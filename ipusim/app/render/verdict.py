@@ -1,4 +1,4 @@
-"""The verdict on a run in a few lines: speed, utilisation, bottleneck, and the comparison with one IPU."""
+"""Verdict on a run in a few lines: speed, utilisation, bottleneck, and comparison with one IPU."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ipusim.base.units import (
     numbered,
 )
 
-#: Least share of the time for a part to be named.
+#: Least share of time for a part to be named.
 _LEAST_SHARE: Final = 0.0005
-#: Disturbed cables that a sentence names.
+#: Most disturbed cables named in a sentence.
 _MOST_CABLES: Final = 3
 
 
 def verdict_table(summary: Summary) -> Table:
-    """Return the main results of a run, one in each row."""
+    """Return the main results of a run, a row per result."""
     verdict, rates = summary.verdict, summary.throughput
     alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
     replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
@@ -62,19 +62,22 @@ def _ipus(summary: Summary) -> str:
 
 
 def bubble_words(bubble: analysis.Bubble) -> str:
-    """Return the bubble of an execution: the share of the IPUs' time in the pipeline that is no arithmetic."""
+    """Return the bubble of an execution in words: share of IPU time without arithmetic."""
     return f"{bubble.idle_fraction:.1%} of the IPUs' time in the pipeline"
 
 
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
-    """Return the selection order in use and the time that another one saves."""
+    """Return the current selection order, and the time saved by a faster order."""
     what = "weight update" if summary.training else "execution"
     estimated = ", estimated by copies and sums of gradients alone" if faster.is_estimate else ""
     return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {what}{estimated}"
 
 
 def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
-    """Return useful compute and the other parts of a run's time, the largest first, and why one is negative."""
+    """Return useful compute and other parts of a run's time, largest first.
+
+    Remarks explain negative parts.
+    """
     if waterfall is None:
         return "not told of a run this long, which does not repeat itself: ipusim explain does"
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
@@ -83,7 +86,7 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
     return " ".join([f"{words}.", *remarks]) if remarks else words
 
 
-#: What IPUs are idle for, as the end of a sentence.
+#: Causes of idle time as the end of a sentence.
 _LONGER_FOR: Final = {
     timelines.Idle.COPIES: "copies and sync",
     timelines.Idle.HOST: "the host",
@@ -95,11 +98,11 @@ _LONGER_FOR: Final = {
 
 
 def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> str:
-    """Return a sentence on the cost of disturbances: slow-down S, waiting IPUs, cables, and time to recovery.
+    """Return a sentence on the cost of disturbances: slow-down, waiting IPUs, cables, recovery.
 
     Args:
-        cost: of the disturbances of a run.
-        seconds: from cycles of the run to their seconds.
+        cost: cost of the run's disturbances.
+        seconds: conversion of cycles to seconds.
     """
     parts = [
         f"S is {cost.slowdown:.3f}: the run takes {format_seconds(seconds(cost.cycles))}, without them "
@@ -124,7 +127,7 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
 
 
 def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> Iterator[str]:
-    """Yield the waits for copies over disturbed cables, and the cables that nothing goes over."""
+    """Yield waits for copies over disturbed cables, and unused disturbed cables."""
     used, unused = ([cable for cable in cost.cables if cable.used is used] for used in (True, False))
     if used:
         ways = enumerated(map(_way, used), _MOST_CABLES)
@@ -156,7 +159,7 @@ def _between(cable: analysis.DisturbedCable) -> str:
 
 
 def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
-    """Return the parts of the time of a run that take any, in the order in which they come in; they add up to it."""
+    """Return the nonzero parts of a run's time, in order; they add up to it."""
     rows = tuple(
         (part.words, f"{cycles:,}", f"{waterfall.share(part):.1%}", part.meaning)
         for part, cycles in waterfall.cycles.items()
@@ -169,7 +172,7 @@ def waterfall_table(waterfall: analysis.Waterfall, clock_hz: int) -> Table:
 
 
 def _slowest(summary: Summary) -> list[tuple[str, str]]:
-    """Return the line of the slowest stage, where there are several."""
+    """Return the line on the slowest stage; empty for a single stage."""
     verdict = summary.verdict
     if len(summary.stages) < 2:
         return []
@@ -182,7 +185,7 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _beside_slow(summary: Summary) -> str:
-    """Return the IPUs that disturbances slow down, which the cycles of stages leave out; empty without any."""
+    """Return the IPUs slowed down by disturbances, absent from stage cycles; empty without any."""
     slow = () if summary.disturbances is None else summary.disturbances.slow_ipus
     if not slow:
         return ""
@@ -190,17 +193,17 @@ def _beside_slow(summary: Summary) -> str:
 
 
 def used_ipus(times: analysis.RunTimes) -> int:
-    """Return the number of IPUs with a stage, on all hosts."""
+    """Return the number of IPUs with a stage, over every host."""
     return (len(times.ipus) - len(times.idle_ipus)) * times.hosts
 
 
 def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float], *, disturbed: bool) -> str:
-    """Return the speed-up over one IPU, with the time and the memory that this takes.
+    """Return the speed-up over one IPU, with the single IPU's time and memory.
 
     Args:
-        verdict: of the run.
-        seconds: from cycles of the run to their seconds.
-        disturbed: whether the run has disturbances, which the run on one IPU has not.
+        verdict: verdict on the run.
+        seconds: conversion of cycles to seconds.
+        disturbed: whether the run has disturbances; the single IPU runs undisturbed.
     """
     if verdict.speed_up is None or verdict.single_ipu_cycles is None:
         return f"not known: {verdict.single_ipu_refusal}"
@@ -213,7 +216,7 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
-    """Return the time on one IPU for the samples of a weight update, and the memory that the IPU lacks."""
+    """Return one IPU's time for a weight update's samples, and its missing memory."""
     lack = f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
     return f"one IPU takes {format_seconds(seconds)} for as many samples{lack}"
 

@@ -1,4 +1,4 @@
-"""The window of a run that a picture shows, in cycles."""
+"""Window of a run that a picture shows, in cycles."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from ipusim.api import SpanKind, Timeline, analysis
 from ipusim.base.errors import OutputError
 
-#: Part of a phase's length that its window shows on either side of it.
+#: Margin on either side of a phase's window, as share of the phase.
 _CONTEXT: Final = 0.04
 
 
 @dataclass(frozen=True)
 class Break:
-    """A break of a picture's time axis, where repeated periods are left out.
+    """Break of a picture's time axis, where repeated periods are left out.
 
     Attributes:
-        at: cycle of the picture in which it begins.
-        room: its width in cycles of the picture.
-        cycles: cycles of the run that are left out.
-        copies: periods that are left out.
+        at: cycle of the picture at the break's start.
+        room: width in cycles of the picture.
+        cycles: cycles of the run left out.
+        copies: periods left out.
         micro_batches, executions: length of a period; one of them is 0.
     """
 
@@ -33,12 +33,12 @@ class Break:
 
     @property
     def sign(self) -> str:
-        """The label in the break: ``× 4,080``."""
+        """Label in the break: ``× 4,080``."""
         return f"× {self.copies:,}"
 
     @property
     def words(self) -> str:
-        """The periods that are left out: ``4,080 more periods of 8 micro-batches``."""
+        """Periods left out: ``4,080 more periods of 8 micro-batches``."""
         number, what, ending = self.micro_batches, "micro-batch", "es"
         if self.executions:
             number, what, ending = self.executions, "execution", "s"
@@ -48,9 +48,9 @@ class Break:
 
 @dataclass(frozen=True)
 class Window:
-    """The cycles from ``start`` to a later ``end``; ``name`` is empty for the whole run.
+    """Cycles from ``start`` to a later ``end``; ``name`` is empty for the whole run.
 
-    With ``breaks`` they are cycles of the picture, in which everything after a break is earlier than in the run.
+    With ``breaks``, cycles are those of the picture: after a break they are smaller than the run's.
     """
 
     start: int
@@ -65,7 +65,7 @@ class Window:
 
     @property
     def stretches(self) -> tuple[tuple[int, int, int], ...]:
-        """The intervals between breaks: start, end, and the difference of the run's cycles to the picture's."""
+        """Intervals between breaks: start, end, and offset from the picture's cycles to the run's."""
         begin, ahead, intervals = self.start, 0, []
         for gap in self.breaks:
             intervals.append((begin, gap.at, ahead))
@@ -73,7 +73,7 @@ class Window:
         return (*intervals, (begin, self.end, ahead))
 
     def shows(self, cycle: int) -> int:
-        """Return the cycle of the picture that shows ``cycle`` of the run; the window's end for one left out."""
+        """Return the picture's cycle for ``cycle`` of the run; the window's end if left out."""
         for begin, end, ahead in self.stretches:
             if begin <= cycle - ahead < end:
                 return cycle - ahead
@@ -81,7 +81,7 @@ class Window:
 
 
 def run_end(timeline: Timeline) -> int:
-    """Return the cycle in which the last IPU ends; host time after that does not count."""
+    """Return the end cycle of the last execution; later host time does not count."""
     executions = analysis.executions_of(timeline)
     return executions[-1].end if executions else 0
 
@@ -89,7 +89,7 @@ def run_end(timeline: Timeline) -> int:
 def window(timeline: Timeline, start: int | None = None, end: int | None = None) -> Window:
     """Return the window from ``start`` to ``end``, by default the whole run.
 
-    Raises OutputError for a window that is empty or lies outside the run.
+    Raises OutputError for an empty window or one outside the run.
     """
     last = max(run_end(timeline), 1)
     low, high = start if start is not None else 0, end if end is not None else last
@@ -99,11 +99,10 @@ def window(timeline: Timeline, start: int | None = None, end: int | None = None)
 
 
 def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
-    """Return the window of a phase of one execution, with a little of its neighbours on either side.
+    """Return the window of a phase of one execution, with a small margin.
 
-    ``phase`` is a phase's name such as ``ramp-up``; ``weight-update`` is taken for
-    ``weight update``. Raises OutputError for a phase that the execution has not,
-    TimelineError for an execution that the Timeline has not.
+    ``phase`` is a phase's name such as ``ramp-up``; ``weight-update`` also means ``weight update``. Raises OutputError
+    for a phase that the execution lacks, and TimelineError for an unknown execution.
     """
     requested = phase.lower().replace("-", " ")
     phases = analysis.execution_phases(timeline, execution)
@@ -120,7 +119,10 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
 
 
 def execution_window(timeline: Timeline, execution: int = 0) -> Window:
-    """Return the window of one execution, its weight update included; raises TimelineError if it is not there."""
+    """Return the window of one execution with its weight update.
+
+    Raises TimelineError for an unknown execution.
+    """
     chosen = analysis.find_execution(timeline, execution)
     executions = timeline.info.executions
     name = f"execution {execution} of {executions}" if executions > 1 else ""
@@ -130,7 +132,8 @@ def execution_window(timeline: Timeline, execution: int = 0) -> Window:
 def loss_window(timeline: Timeline) -> Window | None:
     """Return the window of the first loss of an IPU; None without a loss.
 
-    It begins with the execution before the lost work, and ends with the execution that completes it again.
+    The window begins with the execution before the lost work, and ends with the execution that completes the repeated
+    work.
     """
     rows = timeline.rows(SpanKind.LOST_WORK, SpanKind.DETECTION, SpanKind.RESTART)
     if not len(rows):
@@ -150,12 +153,12 @@ def part_window(
     phase: str | None = None,
     execution: int | None = None,
 ) -> Window:
-    """Return the window of a phase, of the given cycles, or of one execution with its weight update.
+    """Return the window of a phase, of given cycles, or of one execution.
 
-    By default it is that of the first execution, or of a run that loses an IPU the one around the first loss.
+    The default is the first execution, or the first loss in a run that loses an IPU.
 
-    Raises OutputError for a window outside the run, for a phase that the execution has not, and for both cycles
-    and a phase; TimelineError for an execution that the run has not.
+    Raises OutputError for a window outside the run, for a phase that the execution lacks, and for both cycles and a
+    phase; TimelineError for an unknown execution.
     """
     if phase is not None and (start is not None or end is not None):
         raise OutputError("expected either a phase or cycles from start to end, got both")

@@ -1,1 +1,1 @@
-"""A measured step of a training, held against the simulation of its plan."""
+"""Replay: a measured training step compared with the simulation of its plan."""

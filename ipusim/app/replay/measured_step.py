@@ -1,4 +1,4 @@
-"""One measured step of a training: its passes in cycles, on ranks' clocks that agree, and as a Timeline."""
+"""Measured training step: passes in cycles on aligned rank clocks, and as a Timeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.app.profiles.spans import Span
 from ipusim.app.profiles.stages import Stages
 from ipusim.base.errors import FileError
 
-#: Kinds of spans of passes.
+#: Span kinds of passes.
 KINDS: Final = dict(
     zip(
         PASSES[:-1],
@@ -26,17 +26,17 @@ KINDS: Final = dict(
         strict=True,
     )
 )
-#: Passes that make the tensor for the backward pass of the stage before.
+#: Passes that produce the tensor for the previous stage's backward pass.
 _BACK: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
-#: Microseconds by which profilers round.
+#: Microseconds of rounding by profilers.
 _ROUNDED: Final = 2
-#: One in so many parts of the shortest pass is a send in its span at most.
+#: Divisor of the shortest pass: largest share of a send within a pass's span.
 _SEND: Final = 20
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
 
 
 class Key(NamedTuple):
-    """A pass: the kind of its span, stage and micro-batch."""
+    """Pass: span kind, stage and micro-batch."""
 
     kind: SpanKind
     stage: int
@@ -44,16 +44,16 @@ class Key(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """A pass that ran.
+    """Executed pass.
 
     Attributes:
         key: the pass.
-        ipu: its IPU.
-        begin, end: in cycles.
-        until: end of the pass before on its IPU; 0 for the first.
-        source: the pass of another IPU that makes its tensor; None for no other.
-        sender: the IPU of that.
-        made: its end.
+        ipu: IPU of the pass.
+        begin, end: begin and end in cycles.
+        until: end of the previous pass on the IPU; 0 for the first.
+        source: pass on another IPU that produces the input tensor; None without one.
+        sender: IPU of ``source``.
+        made: end of ``source``.
     """
 
     key: Key
@@ -68,11 +68,11 @@ class Ran(NamedTuple):
 
 @dataclass
 class Step:
-    """The passes and updates between two weight updates, in cycles from the first pass on.
+    """Passes and updates between two weight updates, in cycles from the first pass.
 
     Attributes:
-        passes: begin and end of each pass, of each IPU in the order in which they ran.
-        updates: begin and end of the weight update of each IPU that has one.
+        passes: begin and end of the passes, by IPU in order of execution.
+        updates: begin and end of weight updates, by IPU.
     """
 
     passes: dict[int, dict[Key, tuple[int, int]]]
@@ -85,7 +85,7 @@ class Step:
         return max(*ends, *(end for _, end in self.updates.values()))
 
     def ran(self) -> list[Ran]:
-        """Return all passes in the order of their begins, each with the pass before it and the sender of its tensor."""
+        """Return the passes in order of begin, with predecessors and senders."""
         made = {key: (ipu, end) for ipu, own in self.passes.items() for key, (_, end) in own.items()}
         found = []
         for ipu, own in self.passes.items():
@@ -101,10 +101,10 @@ class Step:
 
 
 def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]:
-    """Return the whole steps that were measured, in cycles of a clock, and by how many each IPU's clock is shifted.
+    """Return the complete measured steps, in cycles, and the shift of every IPU's clock.
 
     Raises FileError for measurements without begins or with several ranks of a stage, overlapped passes, updates within
-    passes, and tensors that are taken before they are made.
+    passes, and tensors used before their production.
     """
     names = {name: number for number, name in enumerate(stages.stages)}
     ranks: dict[int, set[int]] = defaultdict(set)
@@ -136,7 +136,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
 def _step(
     spans: Sequence[Span], ipu_of: Mapping[int, int], names: Mapping[str, int], begun: Fraction, clock_hz: int
 ) -> Step:
-    """Return the step of spans in the order of their begins."""
+    """Return the step of spans sorted by begin."""
 
     def cycles(us: Fraction) -> int:
         return round((us - begun) * clock_hz / 1_000_000)
@@ -187,10 +187,12 @@ def _within(span: Span, pair: Span) -> bool:
 
 
 def _shifts(steps: Sequence[Step]) -> dict[int, int]:
-    """Return by how many cycles the clock of each IPU is shifted, so that passes begin when their tensors are made.
+    """Return the clock shift of every IPU in cycles.
 
-    None is, unless tensors that a rank waited for usually come too early, and by more than what the sends in the spans
-    of both ranks explain, or than a small part of the shortest pass, as sends may be in the spans of one rank alone.
+    Shifts make passes begin after their tensors are produced.
+
+    Shifts are 0 unless awaited tensors usually arrive too early. The violation must exceed what sends within both
+    ranks' spans explain, and a small share of the shortest pass, since sends may be in one rank's spans only.
     """
     early: dict[tuple[int, int], list[int]] = defaultdict(list)
     every = [ran for step in steps for ran in step.ran()]
@@ -211,10 +213,11 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
-    """Return a step on clocks that agree, from its first pass on, in which passes end where their tensors are taken.
+    """Align a step's clocks, beginning at its first pass.
 
-    What a span has behind that is the send, and no pass. Raises FileError for a tensor that is taken before its pass
-    begins.
+    Passes end at the first use of their tensors.
+
+    The cut remainder of a span is a send. Raises FileError for a tensor used before its pass begins.
     """
     first = min(shifts[ipu] + begin for ipu, own in step.passes.items() for begin, _ in own.values())
 
@@ -241,12 +244,12 @@ def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
 def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelines.TimelineInfo) -> Timeline:
     """Return a step as a Timeline.
 
-    A rank that does not run waits for the tensor of its next pass until that has come, and from then on for its host.
+    An idle rank waits for its next pass's tensor until arrival, and then for its host.
 
     Args:
         step: the step.
-        copies: cycles that a tensor is on its way at most, by the stages that make and take it.
-        info: the objects of the columns.
+        copies: greatest transfer cycles of a tensor, by producing and consuming stage.
+        info: info of the Timeline.
     """
     rows: list[Row] = []
     row_of: dict[Key, int] = {}

@@ -1,4 +1,4 @@
-"""A measured step of a training beside the simulation of its plan, with the parts of the difference."""
+"""Comparison of a measured step with its simulation, by parts of the difference."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from ipusim.app.study.result import Result
 from ipusim.base.errors import FileError, printable
 from ipusim.base.units import enumerated, format_seconds
 
-#: The Order that was measured, as torch writes Orders.
+#: File of the measured Order, in torch's format.
 ORDER: Final = "order.csv"
-#: Files of the folder of either run.
+#: Files of the folders of both runs.
 RUN_FILES: Final = (*RESULT_FILES, ORDER)
-#: Keys of a scenario's stages by the kinds of passes.
+#: Keys of a scenario's stages by kind of pass.
 _WORDS: Final = {kind: word for word, kind in KINDS.items()}
-#: A name that a stage of a scenario may have.
+#: Valid name of a scenario's stage.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
-#: Parts of the difference, in the order in which they come in, with their meanings.
+#: Parts of the difference in order, with their meanings.
 PARTS: Final = {
     "copies": "tensors on their way between ranks, each as long as the median of its way",
     "waits": "a rank has all that its next pass needs, a copy later, and does not begin it",
@@ -51,16 +51,16 @@ BUBBLE: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Replay(Result):
-    """A measured step beside its simulation.
+    """Measured step with its simulation.
 
     Attributes:
         stages: the measurements.
-        measured: the step as it was measured.
-        simulated: the same Order with the medians of all steps, in which copies take no time.
+        measured: the step as measured.
+        simulated: simulation of the same Order with medians over the steps and copies without time.
         parts: cycles of each part of the difference between the two.
-        step, steps: number of the step among those measured whole, whose number is ``steps``.
-        order: the passes of each rank in their order, as torch writes Orders.
-        shifts: cycles by which the clock of each rank was shifted, so that tensors are made before they are taken.
+        step, steps: number of the step, and number of complete measured steps.
+        order: passes of each rank in order, in torch's format.
+        shifts: shift of each rank's clock in cycles, to produce tensors before their use.
     """
 
     stages: Stages
@@ -80,12 +80,12 @@ class Replay(Result):
         yield from self.tables()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the cycles of each part of the difference."""
+        """Return the cycles of every part of the difference."""
         return [{"part": part, "cycles": self.parts[part], "meaning": PARTS[part]} for part in PARTS]
 
     @cached_property
     def explanation(self) -> Explanation:
-        """Idle time by cause and the critical path of the measured step."""
+        """Idle time by cause and critical path of the measured step."""
         unknown = "a measured step is no simulation: explain that of its plan"
         return explain(self.measured.timeline, unknown, said=self.measured.summary.waterfall)
 
@@ -98,7 +98,7 @@ class Replay(Result):
         return self._both(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
 
     def words(self) -> Iterator[str]:
-        """Yield the times of both, the largest part of the difference, and the definition of the bubble."""
+        """Yield the two times, the largest part of the difference, and the bubble's definition."""
         measured, simulated = self._seconds
         largest = max(PARTS, key=lambda part: abs(self.parts[part]))
         yield (
@@ -120,7 +120,7 @@ class Replay(Result):
         yield BUBBLE
 
     def tables(self) -> Iterator[Table]:
-        """Yield both runs, the parts of the difference, variation by stage, idle time by cause and critical path."""
+        """Yield tables of the runs, difference, variation by stage, idle causes and critical path."""
         times, bubbles = self._seconds, self._both(lambda run: run.summary.bubble.idle_fraction)
         hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
         rows = (
@@ -137,7 +137,7 @@ class Replay(Result):
         yield from self.explanation.tables()
 
     def data(self) -> dict[str, Any]:
-        """Return everything as plain data for JSON."""
+        """Return the result as plain data for JSON."""
         return {
             "step": self.step,
             "steps": self.steps,
@@ -152,9 +152,9 @@ class Replay(Result):
         }
 
     def run_files(self, name: str, folder: Path) -> dict[str, bytes]:
-        """Return the files of the measured or the simulated run, by ``name``, in a folder.
+        """Return the files of the run ``name``, ``measured`` or ``simulated``, in a folder.
 
-        A measured run has no scenario: no simulation gives it.
+        A measured run has no scenario, since no simulation reproduces it.
         """
         run = self.measured if name == "measured" else self.simulated
         request = replace(run.job.request, folder=folder)
@@ -164,7 +164,7 @@ class Replay(Result):
         return files | {ORDER: self.order.encode()}
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return both steps below each other, and the charts of the explanation of the measured one."""
+        """Return the steps below each other, and the measured step's explanation charts."""
         return {"replay": self._drawn, **self.explanation.charts()}
 
     def _drawn(self) -> Chart:
@@ -177,7 +177,7 @@ class Replay(Result):
 
 
 def order_text(step: Step) -> str:
-    """Return the passes of each rank in their order, as torch writes Orders."""
+    """Return the passes of every rank in order, in torch's format."""
     rows = (
         ",".join(f"{key.stage}{_LETTERS[key.kind]}{key.micro_batch}" for key in own) for own in step.passes.values()
     )
@@ -185,17 +185,17 @@ def order_text(step: Step) -> str:
 
 
 def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
-    """Return the measured step of the median time beside its simulation, with the parts of the difference.
+    """Return the median measured step with its simulation and the parts of the difference.
 
-    Each part is what the simulation takes more as it comes in, one upon the other.
+    Parts accumulate: each is the time added to the simulation by one more effect.
 
     Args:
         stages: measurements with begins.
-        folder: of the file with the measured Order, which is written there.
+        folder: folder of the file with the measured Order, written here.
         files: the measured files.
 
-    Raises FileError for measurements that are no steps of one pipeline, and RequestError or PlanError for an Order that
-    no pipeline has.
+    Raises FileError for measurements that are no steps of one pipeline, and RequestError or PlanError for an invalid
+    Order.
     """
     try:
         steps, shifts = steps_of(stages, int(hardware.GC200.clock_hz))
@@ -221,7 +221,7 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
 
 
 def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the options of the measured Order with the medians of all steps, whose copies take no time."""
+    """Return the options of the measured Order with medians and free copies."""
     passes, updates = _medians(steps)
     listed: list[dict[str, Any]] = [
         {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
@@ -229,7 +229,7 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
     for (kind, stage), cycles in passes.items():
         listed[stage][_WORDS[kind]] = cycles
     for ipu, cycles in updates.items():
-        listed[stages.mapping.index(ipu)]["update"] = cycles  # of all stages of the IPU
+        listed[stages.mapping.index(ipu)]["update"] = cycles  # update of every stage of the IPU
     micro_batches = 1 + max(ran.key.micro_batch for ran in steps[0].ran())
     pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
     training = any(kind != SpanKind.FORWARD for kind, _ in passes)
@@ -237,7 +237,7 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
-    """Return the Job with copies, and with waits, jitter and stragglers of a step too, one upon the other."""
+    """Return Jobs that add copies, waits, jitter and stragglers in turn."""
     waits, late = _waits(step, copies)
     (usual, updates), (here, updates_here) = _medians(steps), _medians([step])
     lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
@@ -257,7 +257,7 @@ def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int
 
 
 def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], dict[int, int]]:
-    """Return median cycles of the passes of a kind in each stage, and of the weight update of each IPU."""
+    """Return median cycles of passes by kind and stage, and of updates."""
     passes, updates = defaultdict[tuple[SpanKind, int], list[int]](list), defaultdict[int, list[int]](list)
     for step in steps:
         for ran in step.ran():
@@ -271,9 +271,9 @@ def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], di
 
 
 def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
-    """Return the median cycles of a tensor on its way, by the stages that make and take it.
+    """Return the median transfer cycles of a tensor, by producing and consuming stage.
 
-    Only tensors count that a rank waited for. Other tensors arrive before their passes can begin.
+    Only awaited tensors count; other tensors arrive before their passes can begin.
     """
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     for ran in (ran for step in steps for ran in step.ran()):
@@ -284,7 +284,7 @@ def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
 
 
 def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
-    """Return by how many cycles each pass begins later than it could, and the weight update of each IPU."""
+    """Return the avoidable delay of every pass in cycles, and of every weight update."""
     waits, last = dict[Key, int](), dict[int, int]()
     for ran in step.ran():
         come = ran.made + copies[ran.source.stage, ran.key.stage] if ran.source else 0

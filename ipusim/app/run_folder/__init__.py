@@ -1,1 +1,1 @@
-"""A folder of results: written whole or not at all, and read back."""
+"""Folders of results: atomic writing, and reading."""

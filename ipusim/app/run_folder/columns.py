@@ -1,4 +1,4 @@
-"""A run as columns, with names where a Timeline has numbers: what DataFrames and exported tables are made of."""
+"""Runs as named columns, the content of DataFrames and exported tables."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ipusim.app.render.arrays import Integers
 from ipusim.app.render.shortened import left_out
 from ipusim.base.errors import OutputError
 
-#: The host's queues, by the number that spans of the host have as their link.
+#: Tracks by number.
 _TRACKS: Final = tuple(timelines.Track)
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column of a table.
+    """Column of a table.
 
     Attributes:
-        values: whole numbers, or floating-point numbers of 64 bits; where there are ``names``, which of them.
-        names: what the numbers stand for, each once; None where they stand for themselves.
-        partial: whether some rows have none, whose number is negative.
+        values: integers, or 64 bit floats; indices into ``names`` if present.
+        names: distinct names behind the values; None for plain numbers.
+        partial: whether negative values mark missing entries.
     """
 
     values: npt.NDArray[Any]
@@ -34,24 +34,24 @@ class Column:
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
-        """A mask of the rows without a value."""
+        """Mask of rows without a value."""
         return self.values < 0 if self.partial else np.zeros(len(self.values), dtype=np.bool_)
 
 
-#: A table: columns of one length, by name.
+#: Table: columns of equal length, by name.
 Columns = dict[str, Column]
 
 
 def span_columns(timeline: Timeline, start: int | None = None, end: int | None = None) -> Columns:
-    """Return a row for each span, in the order of the Timeline; a span's ``cause`` is the row that released it.
+    """Return a row for every span, in the order of the Timeline.
 
-    With ``start`` or ``end``, of those that lie between these cycles alone. Raises OutputError for a run of more spans
+    ``start`` and ``end`` restrict the table to spans between these cycles. Raises OutputError for a run of more spans
     than a table may have rows.
 
-    Columns: kind; track, which is where it lies, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``; ipu, the
-    logical one, missing for spans of several IPUs or of none; replica; stage, its name; micro_batch; time_step;
-    execution; start_cycle, end_cycle and cycles; start_s and end_s in seconds; link, the name of a link direction;
-    bytes; cause. What does not apply is missing.
+    Columns: kind; track, such as ``IPU 0``, ``all IPUs`` or ``link 0→1 rung``; ipu, the logical IPU, missing for spans
+    of several IPUs or of none; replica; stage, its name; micro_batch; time_step; execution; start_cycle, end_cycle and
+    cycles; start_s and end_s in seconds; link, the name of a link direction; bytes; cause, the row that released the
+    span. Entries that do not apply are missing.
     """
     if start is not None or end is not None:
         timeline = _between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
@@ -83,10 +83,10 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
 
 
 def ipu_columns(times: analysis.RunTimes) -> Columns:
-    """Return a row for each logical IPU: its physical IPU, the names of its stages, and its cycles by activity.
+    """Return a row for every logical IPU: physical IPU, stage names, and cycles by activity.
 
-    Cycles are of one execution's pipeline without its weight update, as those of ``summary.json``'s
-    ``pipeline_use``; utilisation is the part of that makespan in which it computes.
+    Cycles are those of an execution's pipeline without weight update, as in ``pipeline_use`` of ``summary.json``.
+    Utilisation is compute cycles over makespan.
     """
     uses = times.pipeline_use
     stages = [", ".join(times.stages[stage] for stage in use.stages) for use in uses]
@@ -101,11 +101,11 @@ def ipu_columns(times: analysis.RunTimes) -> Columns:
 
 
 def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Columns:
-    """Return the memory of IPUs over a whole run: a row for each change, which holds until the next of its IPU.
+    """Return the memory of IPUs over a run: a row for every change.
 
-    Columns: ipu, the logical one; cycle and s, from when; allocated_bytes, which are resident_bytes, the FIFOs' buffers
-    included, and live_bytes, of the pass that runs; fifo_bytes, what lies in those buffers. Of rows of one cycle the
-    last holds on; those before it are of passes that take no time.
+    Columns: ipu, the logical IPU; cycle and s, start of validity, until the IPU's next row; allocated_bytes, the sum of
+    resident_bytes (with FIFO buffers) and live_bytes of the running pass; fifo_bytes, content of the FIFO buffers. Of
+    several rows in a cycle the last holds on; earlier rows belong to passes without duration.
     """
     entries = sum(curve.entries_in_all for curve in curves)
     if entries > 2 * timelines.MOST_SPANS:
@@ -130,14 +130,20 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
 
 
 def in_rows(timeline: Timeline) -> Timeline:
-    """Return a run with a row for each span; raises OutputError for more of them than a table may have rows."""
+    """Return a run with a row for every span.
+
+    Raises OutputError if spans exceed a table's rows.
+    """
     if timeline.repeats and timeline.spans_in_all > timelines.MOST_SPANS:
         raise _too_many(timeline)
     return timeline.expanded()
 
 
 def _between(timeline: Timeline, start: int, end: int) -> Timeline:
-    """Return the spans between two cycles; raises OutputError for more than a table may have rows."""
+    """Return the spans between two cycles.
+
+    Raises OutputError if spans exceed a table's rows.
+    """
     some = timeline.around(start, end, timelines.MOST_SPANS, 1)
     if any(gap.start < end and gap.end > start for gap in left_out(some)):
         raise _too_many(timeline)
@@ -156,14 +162,14 @@ def _whole(values: Sequence[int]) -> Column:
 
 
 def _named(codes: Integers, names: Sequence[str]) -> Column:
-    """Return a column of names for codes; two codes may have the same name, a negative code has none."""
+    """Return a column of names for codes; duplicate names merge, negative codes are missing."""
     different = tuple(dict.fromkeys(names))
     position = np.array([*(different.index(name) for name in names), timelines.NONE])
     return Column(position[np.maximum(codes, timelines.NONE)], different, partial=True)
 
 
 def _tracks(timeline: Timeline, track: Integers) -> Column:
-    """Return the name of the track of each span."""
+    """Return the name of every span's track."""
     columns = (
         track,
         timeline.ipu - timelines.ALL_IPUS,

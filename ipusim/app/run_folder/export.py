@@ -1,4 +1,4 @@
-"""A run folder as tables for other programs: spans, memory over time and IPUs, as CSV or Parquet."""
+"""Export of run folders as CSV or Parquet: spans, memory over time, IPUs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from ipusim.base.files import has_run_file
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The file that tells a run folder from others.
+#: File that identifies a run folder.
 TIMELINE: Final = "timeline.npz"
-#: The endings of tables.
+#: File endings of tables.
 TABLES: Final = (".csv", ".parquet")
 
 
 def run_file(run: Path, name: str) -> Path:
-    """Return a file of a run folder, or ``run`` itself if that is a file; raises FileError for another place."""
+    """Return a file of a run folder, or ``run`` if already a file.
+
+    Raises FileError for any other path.
+    """
     if not run.exists() or (run.is_dir() and not has_run_file(run / name)):
         got = "a folder without" if run.is_dir() else "no such file"
         raise FileError(f"{run}: expected a run folder, with {name}, or that file itself, got {got}")
@@ -44,22 +47,22 @@ def table_names(out: Path) -> tuple[str, ...]:
     return (out.name, *(f"{begin}{name}{out.suffix}" for name in ("memory", "ipus")))
 
 
-#: Every file that a run folder has of its tables.
+#: Names of table files in a run folder.
 TABLE_FILES: Final = tuple(name for ending in TABLES for name in table_names(Path(f"spans{ending}")))
 
 
 def exported(run: Path, out: Path, start: int | None = None, end: int | None = None) -> dict[str, bytes]:
-    """Return the tables of a run folder, or of the Timeline of one, as files by name; ``out`` is that of spans.
+    """Return the tables of a run folder or Timeline file, by name.
 
-    With ``start`` or ``end``, that of spans has those between these cycles alone. That of memory is there where the run
-    has written what its stages hold. Raises MissingPackageError where the package of the form is not installed,
-    FileError for what is no run folder, TimelineError and FileError for a damaged one, OutputError for cycles outside
-    of the run and for more spans than a table may have rows, and OSError for what cannot be read.
+    ``out`` names the table of spans; ``start`` and ``end`` restrict it to spans between these cycles. The memory table
+    exists if the run knows its stages' memory. Raises MissingPackageError for a missing Parquet package, FileError for
+    a path without a run, TimelineError and FileError for damaged files, OutputError for cycles outside the run and for
+    too many spans, and OSError for unreadable files.
     """
     path = run_file(run, TIMELINE)
     timeline = Timeline.load(path)
     if start is not None or end is not None:
-        window(timeline, start, end)  # refuses an empty one
+        window(timeline, start, end)  # refuses an empty window
     curves = read_memory(path.parent, len(timeline.info.ipus))
     tables = (
         span_columns(timeline, start, end),
@@ -71,12 +74,12 @@ def exported(run: Path, out: Path, start: int | None = None, end: int | None = N
 
 
 def csv_bytes(columns: Columns) -> bytes:
-    """Return columns as CSV: names as they are, floating-point numbers to the last bit, what is missing as nothing."""
+    """Return columns as CSV: plain names, exact floats, empty cells for missing values."""
     return csv_table.csv_bytes(chain([columns], zip(*map(_cells, columns.values()), strict=True)))
 
 
 def parquet_bytes(columns: Columns) -> bytes:
-    """Return columns as Parquet: names as dictionaries, what is missing as null; raises MissingPackageError."""
+    """Return columns as Parquet, with dictionary-encoded names and nulls; raises MissingPackageError."""
     pyarrow, parquet = parquet_package()
     table = pyarrow.table({name: _array(pyarrow, column) for name, column in columns.items()})
     file = io.BytesIO()
@@ -85,7 +88,7 @@ def parquet_bytes(columns: Columns) -> bytes:
 
 
 def _cells(column: Column) -> list[object]:
-    """Return the cells of a CSV file's rows; floating-point numbers are written so that they read back the same."""
+    """Return the CSV cells of a column; floats read back exactly."""
     values = column.values.tolist()
     if column.names is not None:
         return [column.names[value] if value >= 0 else "" for value in values]
@@ -95,6 +98,6 @@ def _cells(column: Column) -> list[object]:
 def _array(pyarrow: Any, column: Column) -> pa.Array:
     if column.names is None:
         return pyarrow.array(column.values, mask=column.missing)
-    # Codes of 32 bits, which other readers of Parquet take too.
+    # 32 bit codes, supported by other Parquet readers too.
     codes = pyarrow.array(column.values.astype("int32"), mask=column.missing)
     return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))

@@ -1,4 +1,4 @@
-"""A folder of results: open to one run at a time, and written whole or not at all."""
+"""Results folder with a lock for a single writer and atomic updates."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from ipusim.app.scenario.write import SCENARIO_FILE
 from ipusim.base.errors import FileError, OutputError
 from ipusim.base.files import check_target, kind_of, naming, open_run_file, read_run_file
 
-#: Hidden folder inside a folder of results, on its file system therefore, and what lies in it: the lock of
-#: the writer's lock, the list of files (as sha256sum has it), new files until all are there, old ones until all are.
+#: Hidden folder inside a results folder, hence on the same file system. Its parts: writer's lock, list of files in
+#: sha256sum format, new files until complete, old files until replaced.
 _OWN: Final = ".ipusim"
 _LOCK, _LIST, _NEW, _OLD = "lock", "files.sha256", "new", "old"
-#: The type that each must have: the folder may be another program's, and a link may lead anywhere.
+#: Required types of the parts: the folder may belong to another program, and links may lead anywhere.
 _PARTS: Final[dict[str, Callable[[int], bool]]] = {
     _LOCK: stat.S_ISREG,
     _LIST: stat.S_ISREG,
     _NEW: stat.S_ISDIR,
     _OLD: stat.S_ISDIR,
 }
-#: A line of the list, and most bytes of it: a run writes two dozen files, of which each has one.
+#: Line of the list, and greatest bytes of the list: a run writes two dozen files, a line each.
 _LINE: Final = re.compile(r"[0-9a-f]{64}  \S.*")
 _MOST_LIST_BYTES: Final = 1 << 20
-#: Most bytes of a file that is looked at to see whether an earlier run wrote it.
+#: Largest file checked for having been written by an earlier run.
 _MOST_BYTES: Final = 1 << 30
 _CHUNK_BYTES: Final = 1 << 20
-#: What file systems that know no locks answer.
+#: Errors of file systems without locks.
 _NO_LOCKS: Final = (errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 class ResultsFolder:
-    """A folder of results with a lock: no other run writes into it from ``__enter__`` to ``__exit__``.
+    """Results folder, locked against other runs from ``__enter__`` to ``__exit__``.
 
-    Both that and whether it takes files shows on entering, before results are computed. Without
-    results nothing stays that was not there. Every method raises OutputError naming what cannot be written.
+    Conflicts and unusable places show on entering, before results are computed. Without results, no new file or folder
+    stays. Every method raises OutputError with the path that cannot be written.
 
-    Anybody may have made the folder: its parts are opened from descriptors on, and none of them through a link.
-    A forked child of the process that entered it writes nothing and removes nothing.
+    The folder may come from anybody: parts are opened relative to descriptors, never through links. A forked child of
+    the entering process writes and removes nothing.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class ResultsFolder:
         reads: Collection[Path] = (),
         may_be_link: bool = True,
     ) -> None:
-        """Take a folder.
+        """Prepare a folder, without touching it.
 
         Args:
-            folder: its path.
-            names: all files that may be written: what a new set leaves out is removed.
-            outdated: files of other commands that are removed too, and never written.
-            reads: what the command reads, and must neither write over nor remove.
-            may_be_link: whether the folder itself may be a link, as one may that a person names.
+            folder: path of the folder.
+            names: files that may be written; files missing from a new set are removed.
+            outdated: files of other commands that become outdated and are removed.
+            reads: inputs of the command, never overwritten or removed.
+            may_be_link: whether the folder itself may be a link, as for a path given by a person.
         """
         self._shown = folder
         self._folder = folder.absolute()
@@ -77,12 +77,12 @@ class ResultsFolder:
         self._may_be_link = may_be_link
         self._made: list[Path] = []
         self._exit = ExitStack()
-        #: Descriptors of the folder, of the hidden one in it, and of the two in that.
+        #: Descriptors of the folder, of the hidden folder in it, and of the two inside.
         self._at: dict[str, int] = {}
         self._process = 0
 
     def __enter__(self) -> Self:
-        """Make the folder, refuse it where another run writes into it, and clear up after one that was killed."""
+        """Create and lock the folder, and clear up after a killed run."""
         with ExitStack() as stack, naming(self._shown):
             if self._folder.exists() and not self._folder.is_dir():
                 raise OutputError(f"{self._shown}: expected a folder for the results, got a file; name another")
@@ -109,11 +109,11 @@ class ResultsFolder:
 
     @property
     def is_mine(self) -> bool:
-        """Whether this process entered it: a forked child of that has it too, and must leave it alone."""
+        """Whether this process entered the folder; forked children must leave it alone."""
         return self._process == os.getpid()
 
     def check_mine(self) -> None:
-        """Refuse another process than the one that entered it; raises OutputError."""
+        """Refuse any process except the entering one; raises OutputError."""
         if not self.is_mine:
             raise OutputError(
                 f"{self._shown}: expected the process that a run began in to write its results, got a forked child of "
@@ -121,9 +121,9 @@ class ResultsFolder:
             )
 
     def read_aside(self, name: str, most_bytes: int) -> bytes:
-        """Return the content of a file in the hidden folder, which stays from run to run; empty where there is none.
+        """Return the content of a file in the hidden folder; empty if missing.
 
-        Raises OutputError for what is no file of at most so many bytes.
+        Such files stay from run to run. Raises OutputError for anything except a file of at most ``most_bytes``.
         """
         self._check_part(_OWN, name, stat.S_ISREG)
         try:
@@ -136,7 +136,7 @@ class ResultsFolder:
     def write_aside(self, name: str, content: bytes) -> BinaryIO:
         """Replace a file in the hidden folder, and return it open at its end.
 
-        It stays, and the folder with it, until :meth:`remove_aside`.
+        The file and its folder stay until :meth:`remove_aside`.
         """
         self.check_mine()
         with naming(self._shown):
@@ -153,10 +153,10 @@ class ResultsFolder:
             os.unlink(name, dir_fd=self._at[_OWN])
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Put ``files`` (name to content) in place of those of the same names, when all of them lie on disk.
+        """Replace files by name once every new file is on disk.
 
-        Of the names that may be written but are not now, a file goes if it is listed as an earlier
-        run's and is still what that wrote; strangers' files stay. On a failure all is as it was.
+        Files that may be written but are missing from ``files`` are removed if an earlier run wrote them and they are
+        unchanged; foreign files stay. On failure the folder is unchanged.
         """
         self.check_mine()
         with naming(self._shown):
@@ -167,14 +167,14 @@ class ResultsFolder:
             before = self._listed()
             now = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
             stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, before)]
-            self._list(before | now)  # both, should this be killed before the end
+            self._list(before | now)  # both, in case the process is killed
             self._exchange(files.keys(), stale)
             others = {line for line in before if line.partition("  ")[2] not in self._names | files.keys()}
             self._list(others | now)
             self._made = []
 
     def _open_parts(self, stack: ExitStack) -> None:
-        """Make the folder and the hidden one in it where they are not there, and open them."""
+        """Create and open the folder and its hidden folder."""
         if not self._may_be_link and self._folder.is_symlink():
             raise OutputError(f"{self._shown}: expected a folder, got {kind_of(stat.S_IFLNK)}; name another")
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ class ResultsFolder:
         stack.callback(os.close, self._at[name])
 
     def _check_part(self, within: str, name: str, is_right: Callable[[int], bool]) -> None:
-        """Refuse a part of the folder that exists and is of another kind; raises OutputError."""
+        """Refuse an existing part of the wrong type; raises OutputError."""
         with suppress(FileNotFoundError):
             mode = os.lstat(name, dir_fd=self._at[within]).st_mode
             if not is_right(mode):
@@ -213,7 +213,7 @@ class ResultsFolder:
                 raise
 
     def _clear(self) -> None:
-        """Remove the folders of new and of old files, and the files in them."""
+        """Remove the folders of new and old files with their files."""
         for name in (_NEW, _OLD):
             with suppress(FileNotFoundError), ExitStack() as stack:
                 self._open_folder(stack, name, self._at[_OWN])
@@ -231,21 +231,21 @@ class ResultsFolder:
                 os.unlink(_LOCK, dir_fd=self._at[_OWN])
 
     def _remove_made(self) -> None:
-        """Remove the folders that were made for results that did not come, innermost first."""
+        """Remove the folders created for missing results, innermost first."""
         with suppress(OSError):
             for path in self._made:
                 path.rmdir()
 
     def _check_places(self, names: Collection[str]) -> None:
-        """Refuse to write over folders, what is read, and what no run is known to have written there.
+        """Refuse to overwrite folders, inputs and foreign files.
 
-        The scenario of the run that has written the folder may be read: to run it again writes it again.
+        The folder's own scenario may be an input: a repeated run writes the scenario again.
         """
         listed = self._listed()
         for name in sorted(names):
             path, file, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
             if name in self._outdated and not is_own:
-                continue  # which stays as it is
+                continue  # stays unchanged
             check_target(path)
             if not (is_own and name == SCENARIO_FILE):
                 refuse_read(path, self._reads)
@@ -256,7 +256,7 @@ class ResultsFolder:
                 )
 
     def _create(self, name: str) -> BinaryIO:
-        """Return a new file that waits to be moved."""
+        """Return a new file in the folder of new files."""
         return open(name, "xb", opener=partial(os.open, mode=0o666, dir_fd=self._at[_NEW]))
 
     def _listed(self) -> set[str]:
@@ -268,7 +268,7 @@ class ResultsFolder:
         self.write_aside(_LIST, text.encode()).close()
 
     def _is_own(self, name: str, listed: Collection[str]) -> bool:
-        """Return whether a file is as an earlier run has written it."""
+        """Return whether a file is unchanged since an earlier run wrote it."""
         if not any(line.endswith(f"  {name}") for line in listed):
             return False
         digest = hashlib.sha256()
@@ -283,7 +283,10 @@ class ResultsFolder:
         return _listing(digest, name) in listed
 
     def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
-        """Move old files away and new ones in, then stale ones away; on a failure or an interrupt all goes back."""
+        """Move old files away, new files in, and stale files away.
+
+        On failure or interrupt every move is undone.
+        """
         with ExitStack() as back:
             for name in (*names, *stale):
                 with suppress(FileNotFoundError):

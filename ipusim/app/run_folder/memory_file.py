@@ -1,4 +1,4 @@
-"""The memory of each IPU over time, as a file of a run folder."""
+"""Run folder's file with the memory of IPUs over time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ipusim.app.render.arrays import Integers
 from ipusim.base.errors import FileError
 from ipusim.base.files import array_names, has_run_file, open_run_file, read_arrays
 
-#: What it is called there.
+#: File name.
 MEMORY_FILE: Final = "memory.npz"
-#: Of all curves one after the other: a number for each curve, then a number for each of their entries.
+#: Columns with an entry for each curve, and columns with an entry for each change of the concatenated curves.
 _OF_CURVES: Final = ("ipu", "resident_bytes", "entries")
 _OF_ENTRIES: Final = ("time", "live_bytes", "fifo_bytes")
-#: Of the blocks of entries that happen several times: the number of the curve, and the block.
+#: Column of repeated blocks of entries: number of the curve, and block.
 _BLOCKS: Final = "blocks"
-#: Most bytes of them, unpacked: a pass or an update makes two entries of three numbers, and most spans are none.
+#: Greatest size in bytes, unpacked: a pass or update makes two entries of three numbers, and most spans make none.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 2 * 3 * 8
 
 
@@ -41,9 +41,13 @@ def memory_file(curves: Sequence[analysis.MemoryCurve]) -> bytes:
 
 
 def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
-    """Return the memory curves in ``folder`` of a run on ``ipus`` IPUs; none where the run has written none.
+    """Return the memory curves in ``folder``; empty if the run wrote none.
 
-    Raises FileError for a file that does not hold them, OSError for one that cannot be read.
+    Args:
+        folder: the run folder.
+        ipus: number of IPUs in the run.
+
+    Raises FileError for malformed curves, OSError for an unreadable file.
     """
     path = folder / MEMORY_FILE
     if not has_run_file(path):
@@ -75,7 +79,7 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
 
 
 def _repeats(blocks: Integers, entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:
-    """Yield the repeated blocks of each memory curve; raises FileError for an array that is no blocks."""
+    """Yield the repeated blocks of every memory curve; raises FileError for malformed blocks."""
     if blocks.dtype != np.int64 or blocks.ndim != 2 or not np.isin(blocks[:, 0], np.arange(len(entries))).all():
         raise FileError("blocks that are of no curve")
     for number, size in enumerate(entries):

@@ -1,4 +1,4 @@
-"""A run to look at: a stored one of a run folder, or one of a scenario, which is simulated for time alone."""
+"""Runs to analyse: stored runs, or scenarios simulated for time alone."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, resolve
 from ipusim.base.units import enumerated
 
-#: A function of a Python file, as options name it.
+#: Python function as named in options: file and function.
 _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
-#: Files that a message names at most.
+#: Most files named in a message.
 _NAMED: Final = 4
-#: What to do about a scenario that names Python, or files elsewhere.
+#: Hint for scenarios that name Python or files elsewhere.
 _TRUSTED: Final = "the option trust of explain runs and reads what it names"
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A run.
+    """Run to analyse.
 
     Attributes:
-        folder: where it lies, or would.
-        job: what ran; where that is not known, why, as the end of a sentence.
-        stored: what happened, of a run that lies in the folder.
-        waterfall: the parts of its time, as such a run has written them.
-        source: the scenario, of a run that has to be simulated.
-        shares: which part of a stage's backward pass computes activations again, as such a run has written it.
-        older: a sentence on a folder of an older version, whose scenario is not known; empty for others.
+        folder: folder of the run, existing or planned.
+        job: Job of the run, or the reason for its absence as the end of a sentence.
+        stored: Timeline of a stored run.
+        waterfall: parts of a stored run's time.
+        source: scenario to simulate.
+        shares: recomputed share of every stage's backward pass in a stored run.
+        older: sentence on an older folder without a known scenario; otherwise empty.
     """
 
     folder: Path
@@ -53,7 +53,7 @@ class Opened:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The Timeline of the run; a scenario runs when this is first read, and what it refuses has its place."""
+        """Timeline of the run; the first access simulates a scenario, with places in its errors."""
         if self.source is None or isinstance(self.job, str):
             assert self.stored is not None
             return self.stored
@@ -62,11 +62,11 @@ class Opened:
 
 
 def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
-    """Return the stored run in the folder ``path``, or the run of the scenario at ``path`` with ``overrides``.
+    """Return a folder's stored run, or a scenario's run with ``overrides``.
 
-    ``trust`` is that of :func:`job_behind`, for a folder. Raises FileError for a folder that is no run's, and for
-    ``overrides`` of one, which has run; TimelineError for a damaged Timeline; and as
-    :func:`~ipusim.app.scenario.load.load_job` does.
+    ``trust`` is passed to :func:`job_behind` for folders. Raises FileError for a folder without a run and for
+    ``overrides`` of a folder, TimelineError for a damaged Timeline, and as :func:`~ipusim.app.scenario.load.load_job`
+    does.
     """
     if not path.is_dir():
         source = apply_overrides(read_source(path), (*overrides, WITHOUT_ARITHMETIC))
@@ -80,10 +80,12 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
-    """Return the Job of the results in ``folder``, for time alone, or the reason why it is not known.
+    """Return the Job of a results folder, or the reason for its absence.
 
-    Whoever names a folder of results has named no program: without ``trust``, no Python runs that the folder's
-    scenario names, and no file is read that lies elsewhere.
+    The Job simulates time alone.
+
+    Naming a results folder names no program. Without ``trust``, Python named in its scenario does not run, and files
+    outside the folder are not read.
 
     Raises as :func:`~ipusim.app.scenario.load.load_job` does.
     """
@@ -101,8 +103,8 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
 
 
 def _lies_in(folder: Path, name: str) -> bool:
-    """Tell whether a file that a folder's scenario names lies in that folder, wherever links lead."""
+    """Return whether a file of the scenario is inside the folder after resolving links."""
     try:
         return resolve(folder / name).is_relative_to(resolve(folder))
-    except (OSError, ValueError):  # links in a circle, a name that no file can have
+    except (OSError, ValueError):  # circular links, invalid file names
         return False

@@ -1,4 +1,4 @@
-"""The pictures of a run as contents of files; to import this is to import matplotlib."""
+"""Picture files of a run; importing this module imports matplotlib."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ipusim.app.study.result import picture_bytes
 
 
 def trace_chart(timeline: Timeline, shown: Window, options: Picture = DEFAULT) -> Chart:
-    """Return the execution trace of a window; raises OptionError for a size in which it cannot be read."""
+    """Return the execution trace of a window; raises OptionError for an unreadably small size."""
     title = default_title(timeline, shown, headline=options.title)
     return execution_trace(timeline, shown.start, shown.end, title=title, picture=options)
 
 
 def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) -> list[Maker]:
-    """Return the functions that draw the pictures of a run in a window, and of its memory if known, slowest first."""
+    """Return functions that draw a run's pictures, slowest first; memory only if known."""
 
     def traces() -> dict[str, bytes]:
         figure = trace_chart(timeline, shown)
@@ -35,16 +35,16 @@ def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) 
 
 
 def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None, busy: int = 0) -> dict[str, bytes]:
-    """Return the pictures of a run in a window, of its memory too where it is known, by the names of their files.
+    """Return a run's picture files by name, memory included if known.
 
-    They are drawn side by side where there are cores for that beside those that are ``busy``.
+    Pictures are drawn in parallel on spare cores, not counting ``busy`` cores.
     """
     return side_by_side(picture_makers(*run, fit), busy)
 
 
 def picture(timeline: Timeline, shown: Window, suffix: str, options: Picture = DEFAULT) -> bytes:
-    """Return the execution trace of a window as ``.png``, ``.svg`` or ``.pdf``, whatever its case.
+    """Return the execution trace of a window as ``.png``, ``.svg`` or ``.pdf``, ignoring case.
 
-    Raises OptionError for a size in which it cannot be read.
+    Raises OptionError for an unreadably small size.
     """
     return picture_bytes(trace_chart(timeline, shown, options), suffix.lower())

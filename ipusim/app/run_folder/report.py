@@ -1,4 +1,4 @@
-"""A result as the files of a run folder."""
+"""Results as the files of a run folder."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ipusim.base.compression import Gzip
 from ipusim.base.csv_table import csv_bytes
 from ipusim.base.files import archive_of
 
-#: Every file of an explanation of a run.
+#: Files of an explanation.
 EXPLANATION_FILES: Final = (EXPLANATION, "idle_causes.png", "critical_path.png")
-#: Every file that a run may write.
+#: Files that a run may write.
 RESULT_FILES: Final = (
     SCENARIO_FILE,
     "summary.json",
@@ -41,31 +41,31 @@ RESULT_FILES: Final = (
     "trace.svg",
     "memory.png",
 )
-#: What other commands make of a run, and a new run makes out of date.
+#: Files of other commands, outdated by a new run.
 OUTDATED_FILES: Final = ("report.html", "play.html", *EXPLANATION_FILES, *TABLE_FILES)
-#: What a run writes only where its job does arithmetic.
+#: Files of runs with arithmetic only.
 _LEARNT: Final = ("losses.csv", "outputs.npz", "weights.npz")
-#: Rows of a Timeline that are sent to another process at most, 50 MB; of more, a fork of this one draws its own.
+#: Most Timeline rows sent to another process, 50 MB; for more, a fork of this process draws.
 _MOST_SENT: Final = 500_000
-#: Passes of a training that is simulated a second time at most, for files of time: of each come a few rows.
+#: Most passes of a training simulated twice for its time files; a pass makes a few rows.
 _MOST_PASSES: Final = 100_000
-#: What files of a run are made of that are the same without its arithmetic.
+#: Inputs of a run's files that do not depend on arithmetic.
 _Timed = tuple[Timeline, Window, analysis.Waterfall | None]
-#: Makes such files.
+#: Background process that makes these files.
 Drawing = Ahead[_Timed]
 
 
 def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the files that a run of ``job`` may write, and of others that it makes out of date."""
+    """Return names of the files of ``job``, and of the files it makes outdated."""
     if job.workload is not None:
         return RESULT_FILES, OUTDATED_FILES
     return tuple(name for name in RESULT_FILES if name not in _LEARNT), (*OUTDATED_FILES, *_LEARNT)
 
 
 def losses_csv(learning: analysis.Learning) -> bytes:
-    """Return the losses as CSV: step, execution, micro_batch, replica where there are several, loss.
+    """Return the losses as CSV: step, execution, micro_batch, replica if several, loss.
 
-    Of an accumulated outfeed: how many micro-batches are summed up, and the sum of their losses.
+    With an accumulated outfeed, columns are the number of summed micro-batches and their loss sum.
     """
     several = any(loss.replica for loss in learning.losses)
     replica = ("replica",) if several else ()
@@ -86,10 +86,10 @@ def picture_window(
     phase: str | None = None,
     execution: int | None = None,
 ) -> Window:
-    """Return the window of the picture of a run, as :func:`~ipusim.app.render.window.part_window` does.
+    """Return the window of a run's picture, as :func:`~ipusim.app.render.window.part_window` does.
 
-    Raises OutputError for a window outside the run and a phase that the execution has not, and
-    OptionError for an execution that the run has not, and for both cycles and a phase.
+    Raises OutputError for a window outside the run and a phase that the execution lacks, and OptionError for an unknown
+    execution and for both cycles and a phase.
     """
     check_picture(timeline.info.executions, start, end, phase, execution)
     return part_window(timeline, start, end, phase, execution)
@@ -98,10 +98,10 @@ def picture_window(
 def trace_file(result: Run, *, full: bool = False) -> bytes:
     """Return the trace file of a run.
 
-    Of very many spans it leaves out what repeats itself, but for the first and the last periods, unless it is to be
-    ``full``. Raises OptionError for a full one of more spans than a file may have.
+    Very long runs leave out repeats except the first and last periods, unless ``full``. Raises OptionError if a full
+    trace exceeds the largest file.
     """
-    # In another process than the run's, as a rule: the protocol takes longer to import than a trace to write.
+    # Usually in another process: importing the protocol takes longer than writing a trace.
     from ipusim.app.render.perfetto_trace import write_perfetto_trace  # noqa: PLC0415
 
     timeline, system = in_periods(result.timeline, full=full), result.job.system
@@ -117,9 +117,9 @@ def trace_file(result: Run, *, full: bool = False) -> bytes:
 
 
 def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.MemoryCurve]:
-    """Return the memory curve of each IPU of all replicas; none where the stages do not say what they hold.
+    """Return the memory curve of every IPU of every replica; empty if memory is unknown.
 
-    It is of the whole run, or of the rows of a ``timeline`` that has as much of it as a file.
+    The default ``timeline`` is the whole run; a file's Timeline limits the curves to its rows.
     """
     timeline = result.timeline if timeline is None else timeline.rows_alone()
     return [
@@ -138,15 +138,19 @@ def run_files(
     full_trace: bool = False,
     drawing: Drawing | None = None,
 ) -> dict[str, bytes]:
-    """Return the content of every file of ``folder``, by name; the picture shows the cycles of ``shown``.
+    """Return the content of every file of ``folder`` by name.
 
-    ``scenario.yaml`` asks for the run again; it exists only where a scenario can, which a program of Python functions
-    is not. ``comments`` are lines at its head. A ``full_trace`` has every span of a run that repeats itself, however
-    many there are. What ``drawing`` makes, a process that was begun before the run, is not made again.
+    ``losses.csv`` and ``weights.npz`` exist only with arithmetic, ``outputs.npz`` if the outfeed carries other values
+    than losses, ``memory.npz`` and ``memory.png`` if memory is known.
 
-    ``losses.csv`` and ``weights.npz`` exist only for a run with arithmetic;
-    ``outputs.npz`` where the outfeed carries more than losses, or no losses. ``memory.npz`` and
-    ``memory.png`` exist where the stages say what they hold.
+    Args:
+        result: the run.
+        shown: window of the pictures.
+        folder: the run folder.
+        comments: lines at the head of ``scenario.yaml``, which reproduces the run. It is missing for programs of Python
+            functions, which no scenario can express.
+        full_trace: whether the trace keeps every span of a repetitive run.
+        drawing: process begun before the run; its files are not made again.
     """
 
     of_results = partial(_files_of_results, result, folder, comments)
@@ -156,7 +160,7 @@ def run_files(
 
 
 def _files_of_results(result: Run, folder: Path, comments: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of :func:`run_files` that say what was asked for and what came out."""
+    """Return the files of :func:`run_files` with the request and its results."""
     learning, files = result.learning, {}
     scenario = scenario_text(result.job.request, folder, (*versions(), *comments))
     if scenario is not None:
@@ -172,7 +176,7 @@ def _files_of_results(result: Run, folder: Path, comments: Sequence[str]) -> dic
 
 
 def _files_of_time(result: Run, *, full_trace: bool) -> dict[str, bytes]:
-    """Return the files of :func:`run_files` that are the same without arithmetic, but the pictures."""
+    """Return the files of :func:`run_files` that do not depend on arithmetic, except pictures."""
     saved = io.BytesIO()
     result.timeline.save(saved)
     files = {"timeline.npz": saved.getvalue()}
@@ -182,16 +186,16 @@ def _files_of_time(result: Run, *, full_trace: bool) -> dict[str, bytes]:
 
 
 def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace: bool = False) -> Drawing:
-    """Return a process that makes the files of a Job that are the same without its arithmetic, while that is done.
+    """Return a process that makes files in parallel with a Job's arithmetic.
 
-    It imports matplotlib and, as arithmetic takes no time of the machine, simulates the Job without it. It returns the
-    files of that where the run that it is sent is the same, and else the pictures of that one alone, as of a Job
-    without arithmetic, which is not simulated twice, and of one of very many spans.
+    The process imports matplotlib and simulates the Job without arithmetic. If the received run is the same, it returns
+    the finished files. Otherwise it draws only the pictures of the received run. Jobs without arithmetic and very long
+    runs are not simulated twice; their pictures are drawn from the received run too.
 
     Args:
-        job: what is run.
-        window: returns what pictures of a Timeline show.
-        full_trace: as :func:`run_files` takes it.
+        job: Job of the run.
+        window: function from a Timeline to the window of its pictures.
+        full_trace: as in :func:`run_files`.
     """
 
     def prepare() -> Callable[[_Timed], dict[str, bytes]]:
@@ -218,12 +222,12 @@ def _timed(result: Run, shown: Window) -> _Timed:
 
 
 def _is_made_ahead(job: Job) -> bool:
-    """Whether a Job is simulated without its arithmetic beside it."""
+    """Return whether a Job is also simulated without arithmetic in parallel."""
     return job.workload is not None and len(job.plan.kind) * job.executions <= _MOST_PASSES
 
 
 def _made(result: Run, shown: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker) -> dict[str, bytes]:
-    """Return all files of a run; a process ``drawing`` that was begun before it, or forked ones, make some of them."""
+    """Return the files of a run, made by ``drawing``, forked processes and this process."""
     timeline, made = result.timeline, {}
     left = [of_results, of_time]
     if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_timed(result, shown)):
@@ -241,7 +245,7 @@ def _made(result: Run, shown: Window, drawing: Drawing | None, of_results: Maker
 
 
 def picture_name(start: int | None, end: int | None, phase: str | None, execution: int | None) -> str:
-    """Return the name of a picture by what it shows, such as ``trace-ramp-up.png``; no run writes one of that name."""
+    """Return a picture's name by its window, such as ``trace-ramp-up.png``; distinct from a run's files."""
     if start is not None or end is not None:
         shown = f"cycles-{start or 0}-{'end' if end is None else end}"
     elif phase is not None:

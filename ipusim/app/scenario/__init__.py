@@ -1,4 +1,4 @@
-"""From the text of a YAML scenario to a Request, with the place of every value."""
+"""YAML scenarios to Requests, with the position of every value."""
 
 from ipusim.app.scenario.load import load_job, load_request
 from ipusim.app.scenario.problems import ScenarioError, ScenarioMemoryError

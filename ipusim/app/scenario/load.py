@@ -1,4 +1,4 @@
-"""A scenario file as a Request, and as the Job that it asks for."""
+"""Loading of scenario files as Requests and Jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def load_request(path: Path | str, overrides: Iterable[str] = ()) -> Request:
 def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
     """Read a scenario file with overrides and assemble its Job.
 
-    Raises ScenarioError with every problem found, ScenarioMemoryError for a program that does not fit its IPUs,
-    and PlanError for a Plan of a schedule of one's own that breaks a rule.
+    Raises ScenarioError with every problem found, ScenarioMemoryError for a program that does not fit its IPUs, and
+    PlanError for a Plan of a user's schedule that breaks a rule.
     """
     return job_of(apply_overrides(read_source(Path(path)), overrides))
 
@@ -35,10 +35,10 @@ def load_job(path: Path | str, overrides: Iterable[str] = ()) -> Job:
 def placed_request(
     path: Path | str, overrides: Iterable[str] = (), changes: Mapping[str, Any] | None = None
 ) -> AbstractContextManager[Request]:
-    """Return a block of what :func:`load_request` returns; its problems that the block raises have positions.
+    """Return a context with the Request of :func:`load_request`; errors in its block get positions.
 
-    ``changes`` are values of Python by dotted names. Raises ScenarioError or ScenarioMemoryError in place of the
-    RequestError or RequestMemoryError of the block.
+    ``changes`` are Python values by dotted names. Raises ScenarioError or ScenarioMemoryError in place of the block's
+    RequestError or RequestMemoryError.
     """
     return _request_of(apply_changes(apply_overrides(read_source(Path(path)), overrides), changes or {}))
 
@@ -51,9 +51,9 @@ def job_of(source: Source) -> Job:
 
 @contextmanager
 def _request_of(source: Source) -> Iterator[Request]:
-    """Yield the Request of ``source``; its problems, also those raised by the block, have positions in the file."""
+    """Yield the Request of ``source``; its problems get positions in the file, also inside the block."""
     path = source.path
-    # A run is called as its file where its scenario has no name; unprintable bytes of that are written as %XX.
+    # The file names a run without a name in its scenario; unprintable bytes become %XX.
     name = "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
     with placed(source):
         yield Request.from_dict(source.data, name=name, description=source.description, folder=path.parent)
@@ -61,7 +61,7 @@ def _request_of(source: Source) -> Iterator[Request]:
 
 @contextmanager
 def placed(source: Source) -> Iterator[None]:
-    """Raise the problems of ``source`` that the block raises with their positions in its file."""
+    """Add positions in the file of ``source`` to problems raised in the block."""
     try:
         yield
     except RequestError as error:

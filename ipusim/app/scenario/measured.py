@@ -1,4 +1,4 @@
-"""A CSV file of measured stages as the text of a scenario: what it does not say, every stage's plan begins with."""
+"""CSV files of measured stages as scenarios with default machine, schedule and count."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from ipusim.api import hardware, runs
 from ipusim.base.csv_table import first_titles
 from ipusim.base.errors import FileError, printable
 
-#: How a name of such a file ends.
+#: File ending of measured stages.
 SUFFIX: Final = ".csv"
-#: Micro-batches for each stage: a multiple of what any schedule of the house asks of a count, two for each stage.
+#: Micro-batches per stage: a multiple of two, which every schedule of the house accepts.
 _COUNT: Final = 4
 
 
 def measured_text(path: Path) -> str:
-    """Return the scenario of the stages of a CSV file: a stage an IPU, on ``free``, Grouped, four micro-batches each.
+    """Return the scenario of a CSV file's stages.
 
-    It holds the stages themselves, so that it needs no file beside it. One stage is no pipeline: its schedule is
-    single. Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
+    Defaults: one stage per IPU on ``free``, Grouped, four micro-batches per stage.
+
+    The stages are part of the scenario, which needs no further file. A single stage uses the schedule single. Raises
+    FileError that names every wrong line and column; OSError for an unreadable file.
     """
     if {"Instances", "Range"} <= {*first_titles(path)}:
         raise FileError(
@@ -27,7 +29,7 @@ def measured_text(path: Path) -> str:
         )
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
-    # A number without a unit counts cycles, which a user who meant milliseconds has to see.
+    # Numbers without unit are cycles: visible to users who meant milliseconds.
     cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
     unit = ", in cycles of the tile clock as no unit is said" if cycles else ""
     head = (
@@ -39,9 +41,9 @@ def measured_text(path: Path) -> str:
 
 
 def plan_of(stages: int, written: Any, count: int | None = None) -> dict[str, Any]:
-    """Return the options that so many measured stages begin with, at another count where one is known.
+    """Return the default options of measured stages, at another ``count`` if given.
 
-    ``written`` stands for the stages: themselves, or the file that has them.
+    ``written`` represents the stages: inline, or as their file.
     """
     pipeline = {"schedule": "grouped" if stages > 1 else "single"}
     counts = {"gradient_accumulation_count": count or _COUNT * stages}

@@ -1,4 +1,4 @@
-"""Values of a scenario replaced on the command line: ``--set path=value``."""
+"""Overrides of a scenario's values on the command line: ``--set path=value``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def on_command_line(name: str) -> runs.Place:
 def apply_overrides(
     source: Source, overrides: Iterable[str], position_of: Callable[[str], runs.Place] = on_command_line
 ) -> Source:
-    """Return ``source`` with the options set by each ``path=value``, in the order of the overrides.
+    """Return ``source`` with the options set by each ``path=value``, in order.
 
     A path is keys and list indices joined by dots, such as ``pipeline.gradient_accumulation_count=32``; items with a
     name (layers, stages) may be indexed by it. The value is YAML; missing mappings on a path are created.
-    ``position_of`` returns the position of the override of a path, for messages. Raises ScenarioError with every
-    override that cannot be read or whose path does not exist.
+    ``position_of`` returns the position of an override for messages. Raises ScenarioError with every override that
+    cannot be read or whose path does not exist.
     """
     data: dict[str, Any] = deepcopy(source.data)
     values, keys = dict(source.values), dict(source.keys)
@@ -47,7 +47,7 @@ def apply_overrides(
                 del marks[old]
         values.update(located.values)
         keys.update(located.keys)
-        for depth in range(1, len(path) + 1):  # mappings created on the path have the override's position too
+        for depth in range(1, len(path) + 1):  # mappings created on the path also get the override's position
             values.setdefault(path[:depth], position)
             keys.setdefault(path[:depth], position)
         values[path] = keys[path] = position
@@ -57,7 +57,7 @@ def apply_overrides(
 
 
 def apply_changes(source: Source, changes: Mapping[str, Any]) -> Source:
-    """Return ``source`` with values of Python for options by their dotted names; None unsets an option.
+    """Return ``source`` with Python values for options by dotted name; None unsets an option.
 
     Raises ScenarioError as :func:`apply_overrides` does, with ``changes`` as position.
     """
@@ -69,12 +69,12 @@ def apply_changes(source: Source, changes: Mapping[str, Any]) -> Source:
 
 
 def _nowhere(text: str) -> RequestError:
-    """Return the error of an override whose path does not exist."""
+    """Return the error of an override with an unknown path."""
     return RequestError([Problem((), text)])
 
 
 def _put(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
-    """Set the option of ``data`` at the path ``names`` to the YAML ``text``; return the path with numeric indices."""
+    """Set the option at ``names`` to the YAML ``text``; return the path with numeric indices."""
     here: Any = data
     path: KeyPath = ()
     for depth, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""Errors of a scenario: all of its problems, each with its position in the file."""
+"""Errors of a scenario with the positions of its problems in the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from ipusim.base.errors import MOST_LINES, IpusimError, OutOfMemoryError
 
 
 class ScenarioError(IpusimError, ValueError):
-    """Every problem found in a scenario, in the order of the file; ``str(error)`` is one line for each."""
+    """Every problem of a scenario, in the order of the file.
+
+    ``str(error)`` has a line per problem.
+    """
 
     def __init__(self, problems: Iterable[runs.PlacedProblem]) -> None:
         """Sort the problems by position and drop duplicates."""
@@ -18,11 +21,14 @@ class ScenarioError(IpusimError, ValueError):
 
     @property
     def problems(self) -> tuple[runs.PlacedProblem, ...]:
-        """The problems, in the order of the file."""
+        """Problems, in the order of the file."""
         return self.args[0]  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        """Return a line for each problem; of very many the first ones, and the number and position of the rest."""
+        """Return a line per problem, shortened beyond the limit.
+
+        The last line has the number and first position of the remaining problems.
+        """
         shown, rest = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
         if len(rest) <= 1:
             return "\n".join(map(str, self.problems))
@@ -30,20 +36,22 @@ class ScenarioError(IpusimError, ValueError):
 
 
 class ScenarioMemoryError(ScenarioError, OutOfMemoryError):
-    """A scenario whose program does not fit its IPUs' memory; the problem is at the option that makes it too large.
+    """Scenario whose program does not fit its IPUs' memory.
+
+    The problem's position is the option that makes the program too large.
 
     Attributes:
-        job: the Job that does not fit.
-        remedy: the part of the problem's text that says what to do.
+        job: Job that does not fit.
+        remedy: part of the problem's text with the advice.
     """
 
     def __init__(self, problems: Iterable[runs.PlacedProblem], job: Job, remedy: str) -> None:
-        """Keep the problems, the Job and the remedy."""
+        """Store the problems, the Job and the remedy."""
         super().__init__(problems)
         self.job = job
         self.remedy = remedy
 
     def advised(self, advice: str) -> ScenarioMemoryError:
-        """Return the same error with other words on what to do."""
+        """Return the same error with other advice."""
         problems = [replace(problem, text=problem.text.replace(self.remedy, advice)) for problem in self.problems]
         return ScenarioMemoryError(problems, self.job, advice)

@@ -1,4 +1,4 @@
-"""A scenario file as plain data, with the positions of all keys and values and the description at its head."""
+"""Scenario files as plain data, with positions of keys and values, and the description."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ipusim.base.near_names import did_you_mean
 
 @dataclass(frozen=True)
 class Source:
-    """A scenario as plain data, with the positions of its keys and values.
+    """Scenario as plain data, with positions of keys and values.
 
     Attributes:
         path: the file; names of other files in the scenario are relative to its folder.
-        text: the content of the file, or the scenario made from a file of measured stages.
+        text: content of the file, or the scenario made from a file of measured stages.
         data: mappings, lists, texts, numbers, booleans and None.
-        values: position of each value by its path; the empty path is the whole scenario.
-        keys: position of each mapping key by the path of its value.
-        description: the comment lines at the head of the file, up to the first empty one, joined by spaces.
+        values: position of every value by path; the empty path is the whole scenario.
+        keys: position of every mapping key by path.
+        description: comment lines at the head of the file, up to the first empty one, joined by spaces.
     """
 
     path: Path
@@ -37,23 +37,23 @@ class Source:
     description: str = ""
 
     def position(self, path: KeyPath) -> runs.Place:
-        """Return the position of the value at ``path``, or of the nearest enclosing value in the file."""
+        """Return the position of the value at ``path``, or of the nearest enclosing value."""
         while path not in self.values:
             path = path[:-1]
         return self.values[path]
 
     def key_position(self, path: KeyPath) -> runs.Place:
-        """Return the position of the key at ``path``, or of the value where there is no key (list items)."""
+        """Return the position of a key, or of the value for list items."""
         return self.keys.get(path) or self.position(path)
 
 
 def description_of(text: str) -> str:
-    """Return the description of a scenario: the words of the comment at its head."""
+    """Return the description of a scenario: the text of its leading comment."""
     lines = []
     for line in text.removeprefix("\ufeff").splitlines():
         if not line.startswith("#") or not line.strip("# "):
             break
-        if not line.startswith("# yaml-language-server:"):  # which says to an editor where the schema is
+        if not line.startswith("# yaml-language-server:"):  # schema location for editors
             lines.append(line.lstrip("# ").rstrip())
     return " ".join(lines)
 
@@ -72,9 +72,9 @@ def parse_source(text: str, path: Path) -> Source:
 
 
 def read_source(path: Path) -> Source:
-    """Read a scenario file, or a file of measured stages as the scenario made from it.
+    """Read a scenario file, or a file of measured stages as scenario.
 
-    Raises ScenarioError when it cannot be read, is not YAML, or is no table of stages.
+    Raises ScenarioError for unreadable files, malformed YAML, and malformed tables of stages.
     """
     refuse = partial(_refused, runs.Place(str(path)))
     if path.suffix == ".py":
@@ -103,7 +103,7 @@ def read_source(path: Path) -> Source:
 
 
 def _read_measured(path: Path) -> Source:
-    """Return the scenario made from a file of measured stages; all of its values have that file as position."""
+    """Return the scenario of a file of measured stages; positions are the file itself."""
     here = runs.Place(str(path))
     try:
         text = measured_text(path)
@@ -114,7 +114,7 @@ def _read_measured(path: Path) -> Source:
         ) from None
     except FileNotFoundError:
         raise _refused(here, f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}") from None
-    except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+    except (OSError, ValueError) as error:  # ValueError for a null byte in the name
         reason = error.strerror if isinstance(error, OSError) else error
         raise _refused(here, f"expected a file that can be read, got: {reason}") from None
     source = parse_source(text, path)
@@ -126,9 +126,9 @@ def _refused(position: runs.Place, text: str) -> ScenarioError:
 
 
 def _near(path: Path, suffix: str) -> str:
-    """Return a hint at a file in the same folder with a name like that of ``path``.
+    """Return a hint at a file in the same folder with a similar name.
 
-    Names are compared without their suffix, as any two short names with a common one would be alike.
+    Suffixes are not compared: short names with a common suffix would always be similar.
     """
     near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{suffix}")))
     return near.removesuffix("?") + f"{suffix}?" if near else ""

@@ -1,4 +1,4 @@
-"""A Request as the text of a scenario that asks for the same."""
+"""Requests as texts of equivalent scenarios."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ipusim.api import Request, runs, schedules
 from ipusim.app.scenario.source import description_of
 from ipusim.base.files import MAX_SCENARIO_BYTES
 
-#: What it is called in a run folder.
+#: File name in a run folder.
 SCENARIO_FILE: Final = "scenario.yaml"
-#: A name that a scenario can give itself; a file may have others.
+#: Valid name in a scenario; file names may be others.
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-#: Characters of a line of the description, and most digits of a number.
+#: Characters of a description's line, and most digits of a number.
 _LINE: Final = 110
 _DIGITS: Final = 60
 
 
 def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> str | None:
-    """Return the scenario that, as a file in ``folder``, asks for what ``request`` does; None where no scenario can.
+    """Return the scenario in ``folder`` that reproduces ``request``; None if there is none.
 
-    None can of stages that are Python functions of a program, of a schedule that a program has registered, of a number
-    that has no decimals, and of more than a scenario may hold. ``head`` are lines of comment behind the description. A
-    name that no scenario could give itself is left out, so that the file's own names the run.
+    There is none for stages that are Python functions of a program, for a schedule registered by a program, for a
+    number without finite decimals, and beyond a scenario's greatest size. ``head`` holds comment lines behind the
+    description. An invalid name is left out; the file's name then names the run.
     """
     schedule = request.options.pipeline.schedule
     if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
@@ -45,7 +45,7 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
 
 
 def _description(text: str) -> str:
-    """Return the description as lines of comment that are read back as the same words."""
+    """Return the description as comment lines that read back as the same words."""
     words = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     lines = textwrap.wrap(words, _LINE, break_long_words=False, break_on_hyphens=False)
     comment = "".join(f"# {line}\n" for line in lines)
@@ -53,7 +53,7 @@ def _description(text: str) -> str:
 
 
 def _written(value: Any) -> Any:
-    """Return options as YAML can have them; raises ArithmeticError for a fraction that has no decimals."""
+    """Return options as YAML data; raises ArithmeticError for fractions without finite decimals."""
     if isinstance(value, dict):
         first = [key for key in ("name", "type") if key in value]  # as people write them
         return {key: _written(value[key]) for key in dict.fromkeys([*first, *value])}
@@ -63,7 +63,7 @@ def _written(value: Any) -> Any:
 
 
 def _decimal(number: Fraction) -> int | float | str:
-    """Return a fraction as a number that is read as the same, or else as all its decimals."""
+    """Return a fraction as a number if read back exactly, otherwise as decimals."""
     if number.denominator == 1:
         return int(number)
     near = float(number)

@@ -1,1 +1,1 @@
-"""Requests with changes that studies try: runs for time alone, and the times of full pipelines."""
+"""Changed requests for studies: runs for time alone, and times of full pipelines."""

@@ -1,4 +1,4 @@
-"""The best of several outcomes: one rule for comparisons and sweeps."""
+"""Ranking of outcomes, shared by comparisons and sweeps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ def best_first(
     fits: Callable[[T], analysis.Fits | None],
     peak_bytes: Callable[[T], int | None],
 ) -> list[T]:
-    """Return the outcomes that fit their memory, or have no known memory, by rank.
+    """Return the outcomes that fit, or have unknown memory, by rank.
 
-    The least cost comes first. Equal costs rank by the fullest IPU's bytes if all are known, else by their order.
+    The least cost ranks first. Ties rank by the fullest IPU's bytes if known for every tied outcome, otherwise by
+    order.
 
     Args:
         outcomes: outcomes in the order of the request.
-        cost: returns the cost of an outcome; less is better.
-        fits: returns the answer to whether an outcome fits; None for a refusal, which has no rank.
-        peak_bytes: returns the bytes of an outcome's fullest IPU; None for unknown memory.
+        cost: function from an outcome to its cost; less is better.
+        fits: function from an outcome to its fit; None for a refusal, which has no rank.
+        peak_bytes: function from an outcome to its fullest IPU's bytes; None for unknown memory.
 
     Example:
         >>> best_first([3, 1, 2], float, lambda _: analysis.Fits.YES, lambda _: None)

@@ -1,4 +1,4 @@
-"""The figures of a run as rows, and as columns."""
+"""Figures of a run as rows and columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ipusim.api import analysis
 
-#: The figures that files have as columns, but for those of learning: the makespan first, beside its cycles.
+#: Figures with a column in files, except learning; makespan first, beside its cycles.
 _COLUMNS: Final = sorted(
     (each for each in analysis.FIGURES if each.measure and not each.path.startswith("learning.")),
     key=lambda each: each.name != "makespan",
@@ -15,12 +15,12 @@ _COLUMNS: Final = sorted(
 
 
 def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return figures by their columns in files; None for a missing figure."""
+    """Return figures by column in files; None for a missing figure."""
     return {each.column: figures.get(each.name) for each in _COLUMNS}
 
 
 def figure_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return name, value and unit of each figure that the data of ``summary.json`` have."""
+    """Return name, value and unit of the figures in ``summary.json``."""
     return [
         {"figure": name, "value": value, "unit": analysis.figure(name).unit}
         for name, value in analysis.known_figures(summary).items()

@@ -1,7 +1,8 @@
-"""The time of a weight update, and of a full pipeline at any gradient accumulation count.
+"""Time of a weight update, and of a full pipeline at any count.
 
-Once a pipeline is full, its time grows linearly with the gradient accumulation count: by a time-step for each further
-micro-batch, point-to-point by a constant for every few. Three small counts with equal differences show it.
+The time of a full pipeline grows linearly with the gradient accumulation count: in lock-step by a time-step per
+micro-batch, in point-to-point by a constant per period of a few micro-batches. Three small counts with equal
+differences prove the growth.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from typing import Final
 from ipusim.api import Job, analysis, runs
 from ipusim.base.errors import CountError, IpusimError
 
-#: The first count, in multiples of the schedule's own, and how often it is doubled at most.
+#: First count as multiple of the schedule's step, and most doublings of this count.
 _FIRST: Final = 2
 _MOST_DOUBLINGS: Final = 6
-#: Periods of a full pipeline that are tried, in multiples of the schedule's own.
+#: Candidate periods of a full pipeline, as multiples of the schedule's step.
 _PERIODS: Final = 1, 2, 3, 4
 
 
 class NeverFullError(IpusimError):
-    """A pipeline whose time does not grow by the same for each further micro-batch."""
+    """Pipeline whose time does not grow linearly with the micro-batches."""
 
 
 @dataclass(frozen=True)
 class Full:
-    """The time of a full pipeline as a linear function of its micro-batches.
+    """Time of a full pipeline as a linear function of its micro-batches.
 
     Attributes:
-        count: micro-batches from which on the pipeline is full.
-        apart: the period of the full pipeline, in micro-batches.
+        count: least number of micro-batches of a full pipeline.
+        apart: period of the full pipeline, in micro-batches.
         cycles: cycles at ``count`` micro-batches.
-        slope: cycles of each further micro-batch.
+        slope: cycles per further micro-batch.
     """
 
     count: int
@@ -44,7 +45,7 @@ class Full:
 
     @property
     def fixed(self) -> Fraction:
-        """Cycles that do not depend on the count: ramps, weight update, all-reduce."""
+        """Cycles independent of the count: ramps, weight update, all-reduce."""
         return self.cycles - self.count * self.slope
 
     def share(self, count: int) -> Fraction:
@@ -52,7 +53,7 @@ class Full:
         return count * self.slope / (count * self.slope + self.fixed)
 
     def least_count(self, share: Fraction, multiple: int) -> int:
-        """Return the least multiple of ``multiple`` whose throughput is ``share`` of its limit for large counts."""
+        """Return the least multiple of ``multiple`` with ``share`` of the limiting throughput."""
         if not self.slope:
             return multiple
         least = self.fixed * share / ((1 - share) * self.slope)
@@ -60,11 +61,17 @@ class Full:
 
 
 def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: int = 1) -> Full:
-    """Return the linear growth of a time once the pipeline is full, by three small counts with equal differences.
+    """Return the linear growth of a full pipeline's time.
 
-    ``cycles_at`` returns the cycles at a count, a multiple of ``multiple`` that is at least ``least``: below that the
-    pipeline is not full, though its time may grow evenly, as zero bubble's does without passes for weights. Counts at
-    which it raises CountError are skipped. Raises CountError where all are, NeverFullError without equal differences.
+    Three counts with equal differences prove linear growth.
+
+    Args:
+        cycles_at: function from a count to cycles; counts with a CountError are skipped.
+        multiple: divisor of every count.
+        least: least count of a full pipeline. Below it, time may grow evenly too, as zero bubble's time without passes
+            for weights.
+
+    Raises CountError if every count is refused, NeverFullError without equal differences.
     """
     refused: CountError | None = None
     taken = False
@@ -89,14 +96,14 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 
 
 def update_cycles(job: Job, priced: runs.Priced = lambda of: (of.costs, of.system)) -> Fraction:
-    """Return the mean cycles of a weight update over a session run, with the host's part.
+    """Return the mean cycles of a weight update, with the host's part.
 
-    A session run that repeats itself is simulated in part. The first weight updates may take longer, until the buffers
-    of the feeds are full; results may leave behind the last one alone.
+    Repetitive session runs are simulated in part. The first weight updates may take longer, until the feeds' buffers
+    are full; results may arrive after the last update.
 
     Args:
-        job: the program, of any steps.
-        priced: returns the costs and the System of the Job, or of one like it with other counts.
+        job: the program, with any number of steps.
+        priced: function to the costs and the System of the Job, or of a similar Job with other counts.
     """
     updates = job.program.repeat_count
     return Fraction(analysis.throughput_of(runs.timeline_of(job, updates, priced=priced)).run_cycles, updates)

@@ -1,4 +1,4 @@
-"""The result of a study for every face: sentences and tables, rows, plain data and charts."""
+"""Results of studies for command, notebook and files: sentences, tables, rows, data and charts."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from ipusim.base.errors import MissingPackageError, OptionError, install_command
 if TYPE_CHECKING:
     from ipusim.app.render.figures import Chart
 
-#: Rows of a result: values by the names of their columns.
+#: Rows of a result: values by column name.
 Rows = Sequence[Mapping[str, Any]]
 
 
 class Preformatted(str):
-    """Lines that are printed as they are, such as a grid."""
+    """Lines printed unchanged, such as a grid."""
 
 
 class Result:
-    """The findings of a study, as every face of the application prints them.
+    """Findings of a study, printed in the same way by command, notebook and files.
 
     Attributes:
-        names: every file that a folder of results may have, the main one first.
+        names: possible files of a results folder, main file first.
     """
 
     names: ClassVar[tuple[str, ...]] = ()
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield sentences and tables, in the order in which people read them; an empty text is a blank line."""
+        """Yield sentences and tables in reading order; an empty text is a blank line."""
         raise NotImplementedError
 
     def data(self) -> Any:
-        """Return everything as plain data for JSON, in a fixed order; by default the rows."""
+        """Return plain data for JSON, in a fixed order; by default the rows."""
         return self.rows()
 
     def rows(self) -> Rows:
@@ -45,29 +45,29 @@ class Result:
         raise NotImplementedError
 
     def charts(self) -> Mapping[str, Callable[[], Chart]]:
-        """Return a function that draws each chart, by file names without ending, the main chart first."""
+        """Return functions that draw the charts, by file name without ending, main chart first."""
         return {}
 
     def text(self, form: str) -> bytes:
-        """Return everything as ``.json``, the rows as ``.csv`` or ``.parquet``, or sentences and tables as ``.md``."""
+        """Return data as ``.json``, rows as ``.csv`` or ``.parquet``, or text as ``.md``."""
         return _TEXTS[form](self)
 
     def files(self, names: Sequence[str] | None = None) -> dict[str, bytes]:
-        """Return the content of the files ``names``, by default of all; files of missing charts are left out.
+        """Return the content of the files ``names``, by default every file; missing charts have no files.
 
         Raises:
-            MissingPackageError: for Parquet without the package for it.
+            MissingPackageError: for Parquet without its package.
         """
         return self.folder_files() if names is None or {*names} == {*self.names} else self.single_files(names)
 
     def folder_files(self) -> dict[str, bytes]:
-        """Return the content of every file of a folder of results; files of missing charts are left out."""
+        """Return the content of a results folder; missing charts have no files."""
         return self.single_files(self.names)
 
     def single_files(self, names: Sequence[str]) -> dict[str, bytes]:
-        """Return the content of files by their endings: all data, the rows, all text, or the chart of the name.
+        """Return the content of files by ending: data, rows, text, or the chart of this name.
 
-        A picture with another name than those of the folder has the main chart.
+        Pictures with other names show the main chart.
         """
         charts = self.charts()
         drawn: dict[str, Chart] = {}
@@ -92,17 +92,17 @@ def picture_bytes(chart: Chart, form: str) -> bytes:
 
 
 def json_bytes(data: object) -> bytes:
-    """Return data as JSON that people can read and tools can compare."""
+    """Return data as indented JSON."""
     return (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def columns_of(rows: Rows) -> dict[str, list[Any]]:
-    """Return rows by column; None where a row has no such column."""
+    """Return rows by column; None for a missing value."""
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def rows_csv(rows: Rows) -> bytes:
-    """Return rows as CSV, the names of the columns first; a missing value is empty."""
+    """Return rows as CSV with a header; missing values are empty."""
     columns = columns_of(rows)
     cells = (
         [("" if value is None else text_of(value)) for value in row] for row in zip(*columns.values(), strict=True)
@@ -111,10 +111,10 @@ def rows_csv(rows: Rows) -> bytes:
 
 
 def rows_parquet(rows: Rows) -> bytes:
-    """Return rows as Parquet: numbers as numbers, values of several kinds and lists as text.
+    """Return rows as Parquet: numbers as numbers, mixed types and lists as text.
 
     Raises:
-        MissingPackageError: without the package for it.
+        MissingPackageError: without the package for Parquet.
     """
     arrow, parquet = parquet_package()
     columns = {name: _array(arrow, values) for name, values in columns_of(rows).items()}
@@ -124,7 +124,7 @@ def rows_parquet(rows: Rows) -> bytes:
 
 
 def parquet_package() -> tuple[Any, Any]:
-    """Return pyarrow and its module of Parquet; raises MissingPackageError without the package."""
+    """Return pyarrow and its Parquet module; raises MissingPackageError without the package."""
     try:
         import pyarrow  # noqa: PLC0415 - an extra, and slow to import
         from pyarrow import parquet  # noqa: PLC0415
@@ -162,7 +162,7 @@ def table_markdown(table: Table) -> str:
     return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 
 
-#: Texts by their endings, and the endings of pictures.
+#: Functions to text by file ending, and the endings of pictures.
 _TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
     ".json": lambda result: json_bytes(result.data()),
     ".csv": lambda result: rows_csv(result.rows()),
@@ -173,11 +173,11 @@ _PICTURES: Final = (".png", ".svg", ".pdf")
 
 
 def place_of(out: Path, result: type[Result]) -> tuple[Path, tuple[str, ...]]:
-    """Return the folder of results, and the names of its files: all files of a study, or the single file ``out``.
+    """Return the folder and file names of results: a whole study, or the single file ``out``.
 
     Raises:
-        OptionError: for a picture of a study that draws none.
-        MissingPackageError: for Parquet without the package for it.
+        OptionError: for a picture of a study without charts.
+        MissingPackageError: for Parquet without its package.
 
     Example:
         >>> place_of(Path("results/points.csv"), Result)

@@ -1,6 +1,7 @@
-"""A request with changes, laid out for time alone: a Job with its run, or the refusal.
+"""Trials: changed requests laid out for time alone, or their refusals.
 
-Time does not depend on data, so a trial computes nothing. A program too large for its memory is laid out and run too.
+Time does not depend on data, hence trials do no arithmetic. Programs too large for their memory are laid out and run
+too.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ from typing import Any, Final
 from ipusim.api import Job, Request, Timeline, analysis, assemble, hardware, runs, timelines
 from ipusim.base.errors import IpusimError
 
-#: The changes of a request that leave its arithmetic out.
+#: Changes that remove a request's arithmetic.
 _ALONE: Final = {"numerics": "off", "evaluate": None, "expect": None}
-#: The same of a scenario file, whose problems have their places, and its programs laid out that do not fit.
+#: Overrides of a scenario file with the same effect, and for laying out programs that do not fit; problems keep their
+#: places in the file.
 WITHOUT_ARITHMETIC: Final = "numerics=off"
 WITH_MISFITS: Final = "memory=report"
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """The outcome of a request with changes.
+    """Outcome of a request with changes.
 
     Attributes:
-        job: the program laid out; None if it is refused.
-        refusal: reason of the refusal, with a line for each problem; empty if there is a Job.
-        priced: returns other costs and another System of the Job; None for its own.
+        job: laid out program; None if refused.
+        refusal: reasons of the refusal, a line per problem; empty with a Job.
+        priced: function to other costs and another System of the Job; None for the Job's.
     """
 
     job: Job | None
@@ -37,18 +39,18 @@ class Trial:
 
     @property
     def accepted_job(self) -> Job:
-        """The Job of a request that is not refused."""
+        """Job of an accepted request."""
         assert self.job is not None
         return self.job
 
     @property
     def fits(self) -> analysis.Fits | None:
-        """The answer to whether the program fits its memory; None if it is refused."""
+        """Whether the program fits its memory; None if refused."""
         return None if self.job is None else self.job.memory.fits
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The Timeline of the whole run; raises RequestError for a run that is too long."""
+        """Timeline of the whole run; raises RequestError for too long a run."""
         job = self.accepted_job
         if self.priced is None:
             return runs.timeline_of(job, job.executions)
@@ -56,12 +58,12 @@ class Trial:
 
     @cached_property
     def throughput(self) -> analysis.Throughput:
-        """The rates of the whole run."""
+        """Rates of the whole run."""
         return analysis.throughput_of(self.timeline)
 
     @cached_property
     def waterfall(self) -> analysis.Waterfall:
-        """The parts of the time of the whole run."""
+        """Parts of the whole run's time."""
         return runs.waterfall_of(self.accepted_job, self.timeline)
 
     @cached_property
@@ -73,7 +75,7 @@ class Trial:
 
     @cached_property
     def cycles(self) -> int | None:
-        """Cycles of the first execution with its weight update; None if the request is refused."""
+        """Cycles of the first execution with its weight update; None if refused."""
         if self.job is None:
             return None
         two = runs.timeline_of(self.job, min(self.job.program.repeat_count, 2))
@@ -81,18 +83,18 @@ class Trial:
 
     @property
     def period(self) -> Fraction:
-        """Mean cycles from one weight update to the next, over the whole run with its host."""
+        """Mean cycles between weight updates, over the whole run with its host."""
         return Fraction(self.throughput.run_cycles, self.accepted_job.executions)
 
     @property
     def samples(self) -> int:
-        """Samples behind a weight update."""
+        """Samples per weight update."""
         program = self.accepted_job.program
         return program.micro_batch_size * program.shape.count * self.accepted_job.system.learners
 
 
 def tried(request: Request, changes: Mapping[str, Any] | None = None) -> Trial:
-    """Return the Trial of a request with changes of options; the first read of a time runs the program.
+    """Return the Trial of a request with changed options; reading a time runs the program.
 
     Args:
         request: the request to change.
@@ -103,20 +105,20 @@ def tried(request: Request, changes: Mapping[str, Any] | None = None) -> Trial:
     """
     try:
         return Trial(assemble(time_alone(request, changes, misfits=True)))
-    except IpusimError as error:  # a rule's, or that of a schedule of one's own
+    except IpusimError as error:  # a rule of ipusim or of a user's schedule
         return Trial(None, str(error))
 
 
 def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, misfits: bool = False) -> Request:
-    """Return a request that takes the same time and computes nothing.
+    """Return a request with the same time and no arithmetic.
 
     Args:
-        request: the request; functions of a program stay as they are.
+        request: the request; functions of a program stay unchanged.
         changes: values of options by their dotted names; None unsets an option.
-        misfits: whether a program that does not fit is laid out, where memory is limited.
+        misfits: whether to lay out programs that exceed a limited memory.
 
     Returns:
-        The request with the changes.
+        The changed request.
 
     Raises:
         RequestError: for unknown names and invalid values.
@@ -128,16 +130,16 @@ def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, mi
 
 
 def changed(request: Request, changes: Mapping[str, Any]) -> Request:
-    """Return ``request`` with other values for options by their dotted names; None takes one out.
+    """Return ``request`` with changed options by dotted name; None removes an option.
 
-    Raises RequestError for what is no option.
+    Raises RequestError for an unknown option.
     """
     values = {name: value for name, value in changes.items() if value is not None}
     return request.replace(values, without=changes.keys() - values.keys())
 
 
 def is_limited(request: Request, changes: Mapping[str, Any] | None = None) -> bool:
-    """Tell whether the memory of a request with changes is limited, also if misfits are reported only."""
+    """Return whether a changed request has limited memory, even if misfits are only reported."""
     changes, options = changes or {}, request.options
     memory = changes.get("memory", options.memory)
     machine = hardware.MACHINES.get(changes.get("system.name", options.system.name))

@@ -1,10 +1,9 @@
-"""The throughput that no accumulation count passes, the count that comes near it, and what of the ideal it is.
+"""Limit of throughput over accumulation counts, and counts near the limit.
 
-A pipeline takes a + b G cycles for G micro-batches behind each weight update once it is full: as long as the ramps and
-the update take, and a time-step more for each further micro-batch, or several for each period of them. So a throughput
-grows towards that of b alone, and stays below it. Both are read off the simulated points themselves, of which three
-must lie on one line, exactly, at counts whose growth says something; where they do not, counts above the largest are
-simulated until three do.
+A full pipeline takes a + b G cycles for G micro-batches per weight update: a for ramps and update, b per micro-batch,
+in lock-step a time-step. Throughput therefore approaches the limit given by b from below. Both constants come from
+simulated points. Three points must lie exactly on a line, at counts of a full pipeline. Otherwise larger counts are
+simulated until three points do.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.cache import sharing
 from ipusim.base.units import format_figure
 
-#: The option whose ceiling is told.
+#: Option with a ceiling.
 COUNT: Final = "pipeline.gradient_accumulation_count"
-#: The share of the ceiling that is near it, and one that is often enough.
+#: Share of the ceiling called near, and share that is often sufficient.
 NEAR: Final = Fraction(95, 100)
 ENOUGH: Final = Fraction(90, 100)
-#: How many of the counts of a full pipeline it may take until the pipeline does the same again.
+#: Candidate periods, as multiples of the full pipeline's count step.
 _PERIODS: Final = 1, 2, 3, 4
-#: Counts that are tried beside the one where the line has the share, which a pipeline that is not full yet may miss.
+#: Most counts tried beside the estimate, which a pipeline that is not yet full may miss.
 _MOST_TRIED: Final = 64
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The limit of a sweep of counts.
+    """Limit of throughput in a sweep of counts.
 
     Attributes:
-        others: the values of the other options, by their paths.
-        samples_per_s: the throughput that no count passes.
-        enough_count, near_count: the least counts with ENOUGH and with NEAR of it that the schedule can lay out.
-        near_samples_per_s: the throughput of the latter; None where it is beyond the simulated counts, by the line
-            carried on.
-        balance: arithmetic of all IPUs over that of the busiest on each of them: what the stages' balance allows.
-        rest: what copies, syncs, the host and the order of the passes leave of that.
+        others: values of the other options by path.
+        samples_per_s: upper bound of the throughput at any count.
+        enough_count, near_count: least counts with shares ENOUGH and NEAR of the limit that the schedule can lay out.
+        near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
+            extrapolates the line.
+        balance: mean arithmetic of the IPUs over that of the busiest IPU: the share allowed by the stages' balance.
+        rest: share of the balanced rate left by copies, syncs, host and order of passes.
     """
 
     others: Mapping[str, Any]
@@ -59,11 +58,11 @@ class Ceiling:
 
     @property
     def of_ideal(self) -> float:
-        """The ceiling as a share of what IPUs would do that compute all the time."""
+        """Ceiling as a share of the ideal, with every IPU computing all the time."""
         return self.balance * self.rest
 
     def words(self, under: str = "") -> str:
-        """Return the lesson as a sentence; ``under`` are the values of the other options in words."""
+        """Return the ceiling as a sentence; ``under`` names the values of the other options."""
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{under}: ' if under else ''}{float(ENOUGH):.0%} of the ceiling of "
@@ -77,9 +76,9 @@ class Ceiling:
 
 @sharing
 def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
-    """Return the ceiling for each combination of the other options; none of sweeps that do not cross counts.
+    """Return the ceilings by combination of the other options; empty unless counts are crossed.
 
-    One whose time does not grow by as much for each further count is left out.
+    Combinations without linear growth are left out.
     """
     axis_of_count = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
     if axis_of_count is None or (sweep.together and len(sweep.axes) > 1):
@@ -126,12 +125,12 @@ def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) ->
 
 
 def _period(outcome: Outcome) -> Fraction:
-    """Return the mean cycles from one weight update to the next."""
+    """Return the mean cycles between weight updates."""
     return Fraction(outcome.run_cycles, outcome.executions)
 
 
 def _line(counts: list[int], full: runs.FullCounts, at: Callable[[int], Outcome]) -> tuple[int, int] | None:
-    """Return two counts on the line of a full pipeline; None where there is none to be found."""
+    """Return two counts on the line of a full pipeline; None without a line."""
     most = max(counts[-1], full.least)
     last = [count for count in counts[-3:] if count >= full.least]
     tried = [last] if len(last) == 3 and all((most - count) % full.apart == 0 for count in last) else []
@@ -149,9 +148,9 @@ def _line(counts: list[int], full: runs.FullCounts, at: Callable[[int], Outcome]
 def _least(
     share: Fraction, limit: Fraction, full: Full, step: int, known: Iterable[int], at: Callable[[int], Outcome]
 ) -> int:
-    """Return the least count from which on all ``known`` ones have that share of ``limit``.
+    """Return the least count from which every ``known`` count has this share of ``limit``.
 
-    One above them is that of a ``full`` pipeline.
+    Larger counts follow the line of the ``full`` pipeline.
     """
 
     def is_near(count: int) -> bool:
@@ -168,6 +167,6 @@ def _least(
         if count <= step or not is_near(count - step):
             break
         count -= step
-    # A throughput may fall from one count to the next, as where pairs of micro-batches go together.
+    # Throughput may fall between counts, as in schedules with pairs of micro-batches.
     later = [other for other in known if other >= count and not is_near(other)]
     return max(later) + step if later else count

@@ -1,6 +1,6 @@
-"""Who runs the points of a sweep: processes of this machine through joblib, or a Dask cluster's workers.
+"""Worker pool of a sweep: local processes through joblib, or workers of a Dask cluster.
 
-A worker keeps what the points of the sweep that it works for have in common, and lets go of it with the next sweep.
+A worker caches the common parts of its sweep's points, until it works for another sweep.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from ipusim.base.errors import MissingPackageError, OptionError, OutputError, in
 from ipusim.base.near_names import did_you_mean
 from ipusim.base.workers import side_by_side
 
-#: Where points run.
+#: Kinds of worker pools.
 BACKENDS: Final = ("local", "dask")
-#: Seconds in which a cluster must answer.
+#: Seconds before a silent cluster counts as unavailable.
 _PATIENCE_S: Final = 10
-#: In a worker process: the sweep that it works for, and what the points of that have in common.
+#: Cache of a worker process by sweep; holds the current sweep only.
 _AT_HAND: dict[str, Cache] = {}
-#: Python runs one thread of a worker at a time in any case, and a user's files are no work for several.
+#: Threads of a worker take turns: Python runs one at a time, and users' code may not be thread-safe.
 _ONE_AT_A_TIME: Final = Lock()
 
 
 @dataclass(frozen=True)
 class Crew:
-    """Who runs points.
+    """Worker pool for points.
 
     Attributes:
-        workers: processes of this machine; 1 is this process itself, None one for each core.
+        workers: number of local processes; 1 means this process, None the number of cores.
         backend: one of BACKENDS.
-        address: of a Dask cluster's scheduler, such as ``tcp://10.0.0.1:8786``.
+        address: address of a Dask cluster's scheduler, such as ``tcp://10.0.0.1:8786``.
     """
 
     workers: int | None = None
@@ -51,7 +51,10 @@ class Crew:
     address: str | None = None
 
     def check(self) -> None:
-        """Raise OptionError for what makes no crew, MissingPackageError for a cluster without the package for it."""
+        """Check the options of the pool.
+
+        Raises OptionError for invalid options, MissingPackageError for a cluster without its package.
+        """
         if self.backend not in BACKENDS:
             near = did_you_mean(self.backend, BACKENDS)
             raise OptionError("backend", f"expected {' or '.join(BACKENDS)}, got {self.backend!r}{near}")
@@ -76,10 +79,10 @@ class Crew:
     def run(
         self, request: Request, points: Mapping[int, Mapping[str, Any]]
     ) -> Generator[tuple[int, Outcome], None, None]:
-        """Yield the number and the outcome of each point, in the order in which they end.
+        """Yield number and outcome of points, in the order in which they end.
 
-        ``points`` are the changes of ``request`` by their number. Raises OutputError for a cluster that does not
-        answer, and for a worker that is ended from outside.
+        ``points`` are the changes of ``request`` by number. Raises OutputError for a silent cluster, and for a worker
+        ended from outside.
         """
         if not points:
             return
@@ -104,9 +107,9 @@ class Crew:
     def _on_cluster(
         self, errand: _Errand, points: Mapping[int, Mapping[str, Any]]
     ) -> Generator[tuple[int, Outcome], None, None]:
-        """Yield as :meth:`run` does, from the workers of a Dask cluster.
+        """Yield like :meth:`run`, from the workers of a Dask cluster.
 
-        Raises OutputError for one that does not answer, and for one that ends before its points do.
+        Raises OutputError for a silent cluster, and for a cluster that ends early.
         """
         from distributed import Client, as_completed  # noqa: PLC0415 - an extra
 
@@ -122,14 +125,16 @@ class Crew:
                 for future in as_completed(sent, loop=client.loop):
                     yield future.result()
             except (OSError, CancelledError, RuntimeError) as error:
-                # What a point meets is told in its outcome: these are of the cluster.
+                # Errors of points are in their outcomes: these are errors of the cluster.
                 text = f"{self.address}: the Dask cluster ended before the sweep did: {type(error).__name__}"
                 raise OutputError(text) from error
 
     def _ask_cluster(self) -> None:
-        """Connect to the cluster once: a Client that fails to tries to close itself later, with a traceback.
+        """Connect to the cluster once before creating a Client.
 
-        Raises OutputError for one that does not answer as a scheduler does.
+        A Client that fails to connect prints a traceback on closing later.
+
+        Raises OutputError unless a scheduler answers.
         """
         from distributed.comm import connect  # noqa: PLC0415 - an extra
 
@@ -140,19 +145,19 @@ class Crew:
             asyncio.run(ask())
         except (OSError, TimeoutError, ValueError) as error:
             raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
-        except Exception:  # whatever its reader makes of the bytes of another server
+        except Exception:  # parse errors of another server's bytes
             raise OutputError(f"{self.address}: no Dask cluster answers, but another server") from None
 
 
 @dataclass(frozen=True)
 class _Errand:
-    """The common parts of all points of a sweep, as plain data for any process.
+    """Common parts of a sweep's points, as plain data for any process.
 
     Attributes:
-        sweep: tells sweeps apart.
-        data: the options.
-        name, description, folder: of the request.
-        schedules: that were registered here beside the house's own.
+        sweep: unique identifier of the sweep.
+        data: options of the request.
+        name, description, folder: name, description and folder of the request.
+        schedules: schedules registered here in addition to the house's.
     """
 
     sweep: str
@@ -164,7 +169,7 @@ class _Errand:
 
     @classmethod
     def of(cls, request: Request) -> _Errand:
-        """Take down a request."""
+        """Return the errand of a request."""
         own = tuple(
             schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
         )
@@ -172,7 +177,7 @@ class _Errand:
         return cls(uuid4().hex, data, request.name, request.description, folder, own)
 
     def request(self) -> Request:
-        """Return the request again."""
+        """Rebuild the request."""
         return Request.from_dict(self.data, name=self.name, description=self.description, folder=Path(self.folder))
 
 

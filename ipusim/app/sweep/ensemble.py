@@ -1,4 +1,4 @@
-"""The distribution of a scenario's time under jitter: several runs with different seeds."""
+"""Distribution of a scenario's time under jitter, from several runs with different seeds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ipusim.app.sweep.vary import MOST_POINTS, Axis
 from ipusim.base.errors import OptionError
 from ipusim.base.units import format_seconds
 
-#: Percentiles that a table has, and those between which nine of ten runs are.
+#: Percentiles of a table, and the percentiles around nine of ten runs.
 _PERCENTILES: Final = (0, 5, 25, 50, 75, 95, 100)
 _MOST_RUNS: Final = (5, 95)
 
 
 def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
-    """Return an axis for the seed of each jitter of a request, from its own seed upwards.
+    """Return an axis of seeds for every jitter, from its seed upwards.
 
-    Raises OptionError for a request without jitter, and for too many runs or none.
+    Raises OptionError for a request without jitter, and for an invalid number of runs.
     """
     if not 1 <= number <= MOST_POINTS:
         raise OptionError("seeds", f"expected from 1 to {MOST_POINTS:,} runs, got {number:,}")
@@ -45,11 +45,11 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Ensemble(Result):
-    """Runs that differ in their draws alone.
+    """Runs that differ only in random draws.
 
     Attributes:
         sweep: the runs.
-        calm: what comes of a run without disturbances.
+        calm: outcome without disturbances.
     """
 
     sweep: Sweep
@@ -57,17 +57,17 @@ class Ensemble(Result):
 
     @cached_property
     def ran(self) -> list[Outcome]:
-        """The outcomes of the runs that ran."""
+        """Outcomes of the successful runs."""
         return [outcome for _, outcome in self.sweep.finished if outcome.ran]
 
     @cached_property
     def times_s(self) -> list[float]:
-        """Seconds of a weight update, of each run that ran."""
+        """Seconds per weight update of the successful runs."""
         return [outcome.weight_update_period_s or 0.0 for outcome in self.ran]
 
     @cached_property
     def slowdowns(self) -> list[float]:
-        """S of each run that ran: its time over that of the run without disturbances."""
+        """Slow-down S of the successful runs: time over undisturbed time."""
         calm = max(self.calm.run_cycles, 1)
         return [outcome.run_cycles / calm for outcome in self.ran]
 
@@ -91,7 +91,7 @@ class Ensemble(Result):
         return SweepResult(self.sweep).rows()
 
     def words(self) -> Iterator[str]:
-        """Yield how the time is distributed, and what the jitter costs."""
+        """Yield the distribution of the time, and the cost of the jitter."""
         low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
         middle, slow = self._percentile(self.times_s, 50), self._percentile(self.slowdowns, 50)
         calm = format_seconds(self.calm.weight_update_period_s or 0.0)
@@ -114,7 +114,7 @@ class Ensemble(Result):
             yield f"{self.sweep.taken} of {len(self.sweep.points)} runs are taken from an earlier ensemble of the same."
 
     def table(self) -> Table:
-        """Return the percentiles of the time of a weight update, of the makespan and of the slowdown."""
+        """Return the percentiles of the weight update's time, makespan and slow-down."""
         makespans = [outcome.makespan_s or 0.0 for outcome in self.ran]
         rows = tuple(
             (
@@ -129,7 +129,7 @@ class Ensemble(Result):
         return Table(title, ("percentile", "time per weight update", "makespan", "S"), rows)
 
     def data(self) -> dict[str, Any]:
-        """Return everything as plain data for JSON."""
+        """Return the result as plain data for JSON."""
         return {
             "name": self.sweep.request.name,
             "runs": len(self.ran),

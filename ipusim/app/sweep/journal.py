@@ -1,7 +1,7 @@
-"""The finished points of a sweep on disk, each as soon as it is there: what an interrupted sweep goes on from.
+"""Journal of a sweep's finished points on disk, from which an interrupted sweep continues.
 
-A line for each, with a key that is a hash of all that the point asks for: its options, and what is in the files that
-they name. So a point is taken from a journal only if it would come to the same; points of others do not matter.
+A line holds a point with its key: a hash of its options and of the files they name. Points are reused only under equal
+keys.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ipusim.app.sweep.outcome import Outcome, stored_outcome
 from ipusim.base.errors import FileError
 from ipusim.base.files import open_file
 
-#: A function in a Python file, as options name it.
+#: Python function as named in options: file and function.
 _FUNCTION: Final = re.compile(r"(.+\.py):[A-Za-z_][A-Za-z0-9_]*")
 _PACKAGE: Final = Path(__file__).parents[2]
-#: What the file is called, and most bytes of it: three times the points of a sweep.
+#: File name, and greatest size in bytes: three times the points of a sweep.
 _FILE: Final = "sweep.jsonl"
 _MOST_BYTES: Final = 1 << 28
-#: A line, of a hash and the rest of a JSON object.
+#: Line: a hash, followed by the remainder of a JSON object.
 _HASHED: Final = b'{"sha256": "%b", %b\n'
 
 
 class Keys:
-    """Makes the keys of a sweep's points; a file that several of them name is read once."""
+    """Function object from requests to keys that reads every named file once."""
 
     def __init__(self) -> None:
-        """Read nothing yet."""
+        """Start without any file read."""
         self._content: Callable[[Path], str] = cache(_content)
 
     def of(self, request: Request) -> str:
-        """Return the key of what ``request`` asks for; its name and description do not matter."""
+        """Return the key of a request, independent of name, description and expectations."""
         options = {
             key: value for key, value in runs.options_set(request.options).items() if key not in ("name", "expect")
         }
@@ -50,16 +50,16 @@ class Keys:
 
 
 def _content(path: Path) -> str:
-    """Return a hash of the bytes of a file, or of the error that reading it ends in."""
+    """Return a hash of a file's bytes, or of the error on reading it."""
     try:
         with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
-    except OSError as error:  # the point itself tells
+    except OSError as error:  # reported by the point itself
         return hashlib.sha256(str(error.errno).encode()).hexdigest()
 
 
 def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files that options name, by their names there: every text that is the name of one."""
+    """Yield the files that options name: every text that names an existing file."""
     if isinstance(value, dict):
         for item in value.values():
             yield from _files(item, folder)
@@ -71,7 +71,7 @@ def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
         name = match[1] if match else value
         try:
             is_file = "\0" not in name and (folder / name).is_file()
-        except OSError:  # a text longer than any name
+        except OSError:  # text longer than any file name
             return
         if is_file:
             yield name, folder / name
@@ -79,9 +79,9 @@ def _files(value: Any, folder: Path) -> Iterator[tuple[str, Path]]:
 
 @cache
 def code_digest() -> str:
-    """Return a hash of this package's own code: another one may come to other numbers.
+    """Return a hash of this package's code: other code may give other numbers.
 
-    A process goes on with the code that it has imported, and so with one hash.
+    A process keeps its imported code, hence a cached hash.
     """
     digest = hashlib.sha256()
     for path in sorted(_PACKAGE.rglob("*.py")):
@@ -91,17 +91,17 @@ def code_digest() -> str:
 
 
 class Journal:
-    """The finished points in a folder of results, open for more; points of other code are dropped.
+    """Finished points in a results folder, open for more; points of other code are dropped.
 
-    Each line begins with a hash of itself and of the code, so that a line which was changed or cut off is none.
+    Every line begins with a hash of itself and of the code, to detect changed or truncated lines.
 
     Attributes:
-        found: the outcomes, by the keys of their points.
-        damaged: lines that are left out, but for a last one that was cut off as its process ended.
+        outcomes: outcomes by the keys of their points.
+        damaged: number of invalid lines, without a last line truncated at the end of its process.
     """
 
     def __init__(self, folder: ResultsFolder) -> None:
-        """Take the folder; there need be no points in it."""
+        """Prepare the journal of a folder, which may be empty."""
         self._folder = folder
         self._head = (json.dumps({"code": code_digest()}) + "\n").encode()
         self._file: BinaryIO | None = None
@@ -109,20 +109,20 @@ class Journal:
         self.damaged = 0
 
     def __enter__(self) -> Self:
-        """Read what is there, and open a file that takes its place; raises OutputError where that cannot be."""
+        """Read the journal, and open its replacement; raises OutputError on failure."""
         lines = self._read(self._folder.read_aside(_FILE, _MOST_BYTES))
         self._file = self._folder.write_aside(_FILE, b"".join(lines))
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file; one without any point goes."""
+        """Close the file, and remove an empty file."""
         if self._file is not None and self._folder.is_mine:
             self._file.close()
             if not self.outcomes:
                 self._folder.remove_aside(_FILE)
 
     def add(self, key: str, outcome: Outcome) -> None:
-        """Note a finished point; it is on disk behind this."""
+        """Store a finished point, synchronised to disk."""
         assert self._file is not None
         self._folder.check_mine()
         self.outcomes[key] = outcome
@@ -132,12 +132,12 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def _hashed(self, text: bytes) -> bytes:
-        """Return the line of a JSON object, which has its hash too."""
+        """Return a JSON object as line with hash."""
         digest = hashlib.sha256(self._head + text).hexdigest().encode()
         return _HASHED % (digest, text[1:])
 
     def _read(self, content: bytes) -> list[bytes]:
-        """Take the points of a file; return its head, and the lines that are whole."""
+        """Store the points of a file; return its head and valid lines."""
         head, *lines = content.splitlines(keepends=True) or [b""]
         entries = [self._head]
         for line in lines if head == self._head else ():

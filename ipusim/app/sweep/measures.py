@@ -1,4 +1,4 @@
-"""The measures that a sweep can be judged and drawn by: the figures that sweeps show."""
+"""Measures that rank and draw the points of a sweep."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ipusim.base.near_names import did_you_mean
 THROUGHPUT: Final = analysis.figure("throughput")
 BUBBLE: Final = analysis.figure("bubble")
 MEMORY: Final = analysis.figure("peak")
-#: The throughput, by which points are ranked unless another is chosen, comes first.
+#: Measures of sweeps; throughput, the default, comes first.
 MEASURES: Final = (THROUGHPUT, *(figure for figure in analysis.FIGURES if figure.measure and figure is not THROUGHPUT))
-#: Those that take the arithmetic.
+#: Measures that need arithmetic.
 LEARNT: Final = tuple(figure for figure in MEASURES if figure.path.startswith("learning."))
-#: Scales of charts, by the unit of the figure; others have 1.
+#: Factors of charts by unit of the figure; 1 by default.
 _SCALES: Final = {"share": 100.0, "bytes": 2.0**-20}
 
 
 def on_chart(measure: analysis.Figure, most: float) -> tuple[float, str]:
-    """Return the scale and the words, with the unit, of a chart whose largest value is ``most``."""
+    """Return a chart's scale and axis title for values up to ``most``."""
     if measure.unit == "seconds":
         seconds, symbol = second_unit(most)
         return 1 / seconds, f"{measure.chart}, {symbol}"
@@ -29,9 +29,9 @@ def on_chart(measure: analysis.Figure, most: float) -> tuple[float, str]:
 
 
 def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
-    """Return the measure of that name or that figure.
+    """Return the measure with this measure or figure name.
 
-    Raises OptionError for another, and for what takes arithmetic without it.
+    Raises OptionError for an unknown name, and for a measure of learning without ``losses``.
     """
     names = {known: figure for figure in MEASURES for known in (figure.name, figure.measure)}
     if name not in names:

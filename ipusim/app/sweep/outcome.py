@@ -1,4 +1,4 @@
-"""The outcome of one point of a sweep: its numbers, or why there are none."""
+"""Outcome of a sweep's point: figures, or the reason for their absence."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from ipusim.base.errors import FileError, IpusimError
 
 @dataclass(frozen=True)
 class Outcome:
-    """The figures of a run, by their names in the table, or the reason why there are none.
+    """Figures of a run by name, or the reason for their absence.
 
-    The columns of a sweep's files are attributes too: ``samples_per_s``, ``bubble``, ``peak_bytes`` and so on, None
-    without such a figure.
+    Columns of a sweep's files are attributes too, such as ``samples_per_s``, ``bubble`` and ``peak_bytes``; None for a
+    missing figure.
 
     Attributes:
-        message: why it did not run; empty where it did.
-        figures: values by names of :data:`ipusim.analysis.figures.FIGURES`; also the fullest IPU of a refused program.
-        sync: how IPUs wait for each other; empty where it did not run.
-        sram_bytes: memory of an IPU, where it is limited.
-        makespan_cycles: of the first execution of the pipeline, without its weight update.
-        run_cycles, executions: length of the whole run, and how often the pipeline was executed in it.
-        samples: behind one weight update.
-        clock_hz: of the tiles.
-        ipus: that hold a stage.
-        busiest_cycles, compute_cycles: arithmetic of the busiest IPU, and of all IPUs, in the first execution.
+        message: reason for the missing run; empty after a run.
+        figures: values by names of :data:`ipusim.analysis.figures.FIGURES`; a refused program has its fullest IPU only.
+        sync: sync mode; empty without a run.
+        sram_bytes: memory of an IPU in bytes; None if unlimited.
+        makespan_cycles: cycles of the pipeline's first execution, without weight update.
+        run_cycles, executions: cycles of the whole run, and number of its executions.
+        samples: samples per weight update.
+        clock_hz: frequency of the tile clock.
+        ipus: number of IPUs with a stage.
+        busiest_cycles, compute_cycles: arithmetic of the busiest IPU and of the IPUs together, in the first execution.
     """
 
     message: str = ""
@@ -60,33 +60,33 @@ class Outcome:
 
     @property
     def ran(self) -> bool:
-        """Whether it ran, fitting or not."""
+        """Whether the point ran, fitting or not."""
         return not self.message
 
     @property
     def fits(self) -> analysis.Fits | None:
-        """The answer to whether the program fits its memory; None where a rule refuses it."""
+        """Whether the program fits its memory; None if refused by a rule."""
         return self.figures.get("memory")
 
     def value(self, figure: analysis.Figure) -> float | None:
-        """Return the number of a figure; None without it."""
+        """Return the value of a figure; None if missing."""
         return self.figures.get(figure.name)
 
     def __getattr__(self, name: str) -> Any:
-        """Return the figure of a column of sweeps; None without it."""
+        """Return the figure of a sweep's column; None if missing."""
         if name not in _BY_COLUMN:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return self.figures.get(_BY_COLUMN[name])
 
 
-#: The figures of an outcome by name: all figures of sweeps, and the answer to whether the program fits.
+#: Figures of an outcome by name: figures of sweeps, and the fit.
 _KEPT: Final = {each.name: each for each in analysis.FIGURES if each.measure or each.unit == "fits"}
 _BY_COLUMN: Final = {each.column: each.name for each in analysis.FIGURES if each.measure}
 _MOST_CYCLES: Final = 2**63
 
 
 def stored_outcome(data: Any) -> Outcome:
-    """Return an outcome that ran from JSON, its fields by their names; raises FileError for what is none."""
+    """Return an outcome of a successful run from JSON; raises FileError for malformed data."""
     kinds = get_type_hints(Outcome)
     if not isinstance(data, dict) or data.keys() != kinds.keys():
         raise FileError("expected the fields of an outcome")
@@ -100,18 +100,18 @@ def stored_outcome(data: Any) -> Outcome:
 
 
 def _is_stored(name: str, kind: Any, value: Any) -> bool:
-    """Return whether a value is one that a field of an outcome that ran may have."""
+    """Return whether a field of a successful outcome may hold this value."""
     if kind is str:
         return value in ([""] if name == "message" else [sync.value for sync in Sync])
     if value is None:
         return name == "sram_bytes"
-    # A run without executions, IPUs or a clock is none; one without time or arithmetic may be.
+    # Executions, IPUs, clock and samples are positive; time and arithmetic may be 0.
     least = 1 if name in ("executions", "ipus", "clock_hz", "samples") else 0
     return type(value) is int and least <= value < _MOST_CYCLES
 
 
 def _is_figure(unit: str, value: Any) -> bool:
-    """Return whether a value is one that a figure of a unit may have."""
+    """Return whether a figure of this unit may have this value."""
     if unit == "fits":
         return value in tuple(analysis.Fits)
     if unit == "bytes":
@@ -122,9 +122,9 @@ def _is_figure(unit: str, value: Any) -> bool:
 
 
 def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of ``request`` with these ``changes``; any error becomes its message, and is not raised.
+    """Return the outcome of ``request`` with ``changes``; errors become its message.
 
-    What an earlier one has in common with it is taken from the shared cache.
+    Results shared with earlier points come from the shared cache.
     """
     try:
         return _run(assemble(request.replace(changes)))
@@ -134,7 +134,7 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"this takes more memory than there is: {error}")
-    except Exception as error:  # functions of a user's own may raise anything
+    except Exception as error:  # user functions may raise anything
         return Outcome(message=_one_line(error))
 
 
@@ -147,7 +147,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _run(job: Job) -> Outcome:
-    """Run a Job; without arithmetic no more is worked out of it than an Outcome has."""
+    """Run a Job; without arithmetic, compute only the figures of an Outcome."""
     if job.workload is None:
         return outcome_of_run(job, Session(job).run(job.executions))
     run = execute(job)
@@ -155,7 +155,7 @@ def _run(job: Job) -> Outcome:
 
 
 def outcome_of_run(job: Job, timeline: Timeline, learning: Mapping[str, Any] | None = None) -> Outcome:
-    """Return the outcome of a run from its Timeline and the losses and accuracies of its summary."""
+    """Return the outcome of a run from its Timeline, losses and accuracies."""
     first, rates = analysis.find_execution(timeline, 0), analysis.throughput_of(timeline)
     idle = analysis.bubble_of(timeline, first)
     compute = len(timeline.info.stages_of_ipu) * first.makespan_cycles - idle.idle_cycles
@@ -169,9 +169,9 @@ def outcome_of_cycles(
     """Return the outcome of a run from its cycles.
 
     Args:
-        job: what ran.
-        info: of its Timeline.
-        cycles: of the run.
+        job: Job of the run.
+        info: info of its Timeline.
+        cycles: cycles of the run.
         learning: losses and accuracies of its summary; None for a run without arithmetic.
     """
     rates = analysis.rates_of(info, cycles.run, info.executions)
@@ -205,7 +205,7 @@ def outcome_of_cycles(
 
 
 def _kept(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of an outcome out of a part of ``summary.json``; a loss that is not finite is left out."""
+    """Return the figures of an outcome from a part of ``summary.json``, without NaN losses."""
     known = analysis.known_figures(summary)
     numbers = {name for name, each in _KEPT.items() if each.unit != "number" or not isnan(known.get(name, nan))}
     return {name: value for name, value in known.items() if name in numbers}

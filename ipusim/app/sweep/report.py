@@ -1,4 +1,4 @@
-"""A sweep as files and tables: the rows, the best of them, and a chart of one measure."""
+"""Files and tables of a sweep: rows, best points, and a chart of a measure."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from ipusim.app.sweep.outcome import Outcome
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.units import counted, format_bytes, format_figure
 
-#: The option of the sync mode.
+#: Option of the sync mode.
 _SYNC: Final = "pipeline.sync"
-#: analysis.Figures that a terminal shows beside the chosen one; the others are in the files.
+#: Measures shown on a terminal beside the chosen one; files hold every measure.
 _SHOWN_MEASURES: Final = ("throughput", "time", "bubble", "memory", "loss", "accuracy")
-#: Rows that a terminal shows; of more, so many of the best.
+#: Most rows on a terminal; of more, number of best rows shown.
 _MOST_ROWS: Final = 40
 _BEST_ROWS: Final = 20
-#: Points as good as the best that a sentence names.
+#: Most ties named in a sentence.
 _MOST_TIES: Final = 4
-#: Reasons that a terminal shows.
+#: Most reasons shown on a terminal.
 _MOST_REASONS: Final = 5
 
 
 @dataclass(frozen=True, eq=False)
 class SweepResult(Result):
-    """A sweep for every face.
+    """Result of a sweep for command, notebook and files.
 
     Attributes:
-        swept: its points.
-        limits: the ceilings above them.
-        measure: the figure that ranks points and is drawn.
+        swept: points of the sweep.
+        limits: ceilings of the throughput.
+        measure: figure that ranks and draws the points.
         picture: title, size and theme of the chart.
     """
 
@@ -55,14 +55,14 @@ class SweepResult(Result):
     names = ("sweep.csv", "sweep.png", "sweep.svg")
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the verdict, the table of points, and that of several ceilings."""
+        """Yield the verdict, the table of points, and the table of several ceilings."""
         yield from verdict(self.swept, self.limits, self.measure)
         yield sweep_table(self.swept, self.measure)
         if len(self.limits) > 1:
             yield ceiling_table(self.limits, self.swept)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each finished point: the paths of options, the figures, and the message."""
+        """Return a row for every finished point: options by path, figures, and message."""
         swept, paths = self.swept, [axis.path for axis in self.swept.axes]
         outcomes = [outcome for _, outcome in swept.finished]
         learnt = [each for each in LEARNT if any(outcome.value(each) is not None for outcome in outcomes)]
@@ -81,7 +81,7 @@ class SweepResult(Result):
         ]
 
     def data(self) -> dict[str, Any]:
-        """Return the best point of each sync mode and the rows."""
+        """Return the best point of every sync mode, and the rows."""
         best = {mode: best_of(self.swept, self.measure, mode) for mode in modes_of(self.swept)}
         return {
             "name": self.swept.request.name,
@@ -92,16 +92,17 @@ class SweepResult(Result):
         }
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return the chart of the measure where any point has it."""
+        """Return the chart of the measure, if any point has a value."""
         if any(outcome.ran and outcome.value(self.measure) is not None for _, outcome in self.swept.finished):
             return {"sweep": lambda: chart_of(self.swept, self.limits, self.measure, self.picture)}
         return {}
 
 
 def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, picture: Picture = DEFAULT) -> Chart:
-    """Return the chart of a measure; of the throughput against counts with the bubble below it, and the ceilings.
+    """Return the chart of a measure, with further panels.
 
-    Where points hold more or less memory, or too much, that of the fullest IPU is below it too.
+    Throughput over counts adds a panel of the bubble, and ceilings. Points with different memory add a panel of the
+    fullest IPU's memory.
     """
     axes = [ChartAxis(name, axis.values, axis.is_numeric) for name, axis in zip(swept.names, swept.axes, strict=True)]
     figures = [measure]
@@ -112,7 +113,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, 
     panels = []
     for drawn in figures:
         most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
-        # A refused program has the memory of its fullest IPU alone.
+        # A refused program has only its fullest IPU's memory.
         values = [outcome.value(drawn) for _, outcome in swept.finished]
         scale, words = on_chart(drawn, max((value for value in values if value is not None), default=0.0))
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
@@ -136,7 +137,7 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, 
 
 
 def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
-    """Return the title: the varied options, the scenario's own words, the measure and the number of points."""
+    """Return the title: scenario's title or name, measure and number of points."""
     request, name = swept.request, measure.chart.partition(",")[0]
     title = picture.title or runs.title_of(request.description)
     each = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
@@ -145,29 +146,29 @@ def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
 
 
 def peaks_of(swept: Sweep) -> list[int]:
-    """Return the distinct memory peaks of the fullest IPU, of all points that have one, also where they do not fit."""
+    """Return the fullest IPU's distinct memory peaks, including points that do not fit."""
     return sorted({outcome.peak_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None})
 
 
 def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
-    """Return the memory of an IPU in the unit of the chart, in words too; None where points have others, or none."""
+    """Return an IPU's memory in the chart's unit and in words; None unless points share it."""
     sizes = {outcome.sram_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else (size * on_chart(MEMORY, size)[0], f"an IPU has {format_bytes(size)}")
 
 
 def modes_of(swept: Sweep) -> list[Sync]:
-    """Return the sync modes of the points that ran, in their order; points of two modes are not compared."""
+    """Return the sync modes of points that ran; points of different modes are not compared."""
     return [*dict.fromkeys(Sync(outcome.sync) for _, outcome in swept.finished if outcome.ran)]
 
 
 def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[tuple[tuple[Any, ...], Outcome]]:
-    """Return the points of a sync mode that fit and have the measure, by rank; of equals what holds least, then order.
+    """Return the fitting points of a sync mode by rank; ties by memory, then order.
 
     Args:
         swept: the points.
-        measure: the figure that ranks them.
-        mode: their sync mode; None for the points of a sweep without any that ran.
+        measure: figure that ranks the points.
+        mode: sync mode of the points; None for a sweep without successful points.
 
     Returns:
         The points with their outcomes, the best first.
@@ -183,7 +184,7 @@ def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[t
 
 
 def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure: analysis.Figure) -> str:
-    """Return which other points are as good as the best by the measure, in a sentence; nothing where none is."""
+    """Return a sentence on points as good as the best; empty without ties."""
     ties = [swept.words(point) for point, outcome in best[1:] if outcome.value(measure) == best[0][1].value(measure)]
     if not ties:
         return ""
@@ -192,7 +193,7 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
 
 
 def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> list[str]:
-    """Return the verdict: the best point, the ceiling, and the points that did not run."""
+    """Return the verdict: best point, ceiling, and points that did not run."""
     number, modes = len(swept.finished), modes_of(swept)
     lines: list[str] = []
     by_mode: list[Sync | None] = [*modes] or [None]
@@ -214,7 +215,7 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
 
 
 def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, mode: Sync | None) -> list[str]:
-    """Return the best point of a sync mode, or why there is none, and the ceiling above it."""
+    """Return sentences on the best point of a sync mode, and its ceiling."""
     lines, several = [], len(modes_of(swept)) > 1
     of_mode = [row for row in swept.finished if row[1].sync == mode] if several else swept.finished
     number, where = len(of_mode), f" in {mode.words}" if several and mode else ""
@@ -245,7 +246,7 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
 
 
 def _memory_words(swept: Sweep) -> list[str]:
-    """Return words on the least and the most bytes of the fullest IPU, and from which value on it does not fit."""
+    """Return words on the fullest IPU's memory range, and on points out of memory."""
     holding = [row for row in swept.finished if row[1].peak_bytes is not None]
     peaks = peaks_of(swept)
     if len(peaks) < 2:
@@ -271,12 +272,12 @@ def _memory_words(swept: Sweep) -> list[str]:
 
 
 def _alike(message: str) -> str:
-    """Return the common text of messages that differ in numbers alone."""
+    """Return the common text of messages that differ only in numbers."""
     return re.sub(r"\d+", "#", message)
 
 
 def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[Ceiling], swept: Sweep) -> str:
-    """Return the ceiling above the best point in words; of the only one where none fits."""
+    """Return the ceiling of the best point in words; without a best point, the first ceiling."""
     for point, _ in best[:1]:
         changes = swept.changes(point)
         for limit in limits:
@@ -291,7 +292,7 @@ def _under(limit: Ceiling, swept: Sweep) -> str:
 
 
 def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
-    """Return a row for each ceiling."""
+    """Return a row for every ceiling."""
     header = (
         "with",
         "ceiling, samples/s",
@@ -317,7 +318,7 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
 
 
 def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:
-    """Return a row for each point, or for the best where there are many."""
+    """Return a row for every point, or for the best of many."""
     rows, title, modes = list(swept.finished), "Points", modes_of(swept)
     if len(rows) > _MOST_ROWS:
         most = _BEST_ROWS // max(len(modes), 1)

@@ -1,4 +1,4 @@
-"""The points of a sweep over seeds of jitter, which are computed together where that is exact."""
+"""Sweep points over seeds of jitter, computed together without events where exact."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ipusim.api import Request, Session, assemble, runs
 from ipusim.app.sweep.outcome import Outcome, outcome_of_cycles, outcome_of_run
 from ipusim.base.errors import IpusimError
 
-#: The option of a jitter's seed.
+#: Option of a jitter's seed.
 _SEED: Final = re.compile(r"disturbances\.\d+\.seed")
-#: Fewer points are simulated one by one.
+#: Least number of points computed together; fewer are simulated separately.
 _FEWEST: Final = 3
 
 
 def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -> Iterator[tuple[int, Outcome]]:
-    """Yield the outcomes of points that differ in seeds of jitter alone.
+    """Yield the outcomes of points that differ only in seeds of jitter.
 
-    The first point is simulated; computed cycles that are not the simulated ones end the outcomes.
+    The first point is simulated. If its computed cycles differ from the simulation, no further outcome follows.
 
     Args:
         request: the varied request, without arithmetic.
@@ -31,7 +31,7 @@ def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -
     """
     if len(points) < _FEWEST or not all(_SEED.fullmatch(path) for changes in points.values() for path in changes):
         return
-    with suppress(IpusimError, MemoryError):  # the point says why, when it is run by itself
+    with suppress(IpusimError, MemoryError):  # reported when the point runs alone
         requests = {number: request.replace(changes) for number, changes in points.items()}
         first, job = next(iter(points)), assemble(next(iter(requests.values())))
         timeline = Session(job).run(job.executions)
@@ -47,6 +47,6 @@ def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -
 
 
 def _seeds(request: Request) -> list[int]:
-    """Return the seeds of the jitters of a request."""
+    """Return the seeds of a request's jitters."""
     disturbances = request.options.disturbances or ()
     return [item.seed for item in disturbances if hasattr(item, "seed")]

@@ -1,7 +1,7 @@
-"""What a person asks a sweep for: a scenario and options to vary, or a study file that says both.
+"""Input of a sweep: a scenario with varied options, or a study file with both.
 
 A study file is YAML with the keys ``scenario`` (a file, relative to the study's folder), ``vary`` (paths of options,
-each with a list of values, or a text as ``--vary`` has it), ``zip`` and ``measure``.
+each with a list of values, or a text as in ``--vary``), ``zip`` and ``measure``.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from ipusim.app.sweep.weak_points import WeakPoints, one_at_a_time
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
-#: Every file that a study may write.
+#: Files that a study may write.
 ALL_FILES: Final = ("sweep.parquet", *SweepResult.names, *Ensemble.names, *WeakPoints.names)
 _KEYS: Final = ("scenario", "vary", "zip", "measure")
 
 
 @dataclass(frozen=True)
 class Study:
-    """A scenario, and what is varied in it.
+    """Scenario with its varied options.
 
     Attributes:
-        scenario: its file.
-        axes: what is varied.
-        together: whether the axes go side by side.
-        measure: the measure that ranks points; None for the default.
-        position_of: returns the position of an axis in the file or on the command line, by the axis's path.
-        seeds: number of runs, one for each seed, where the axes are seeds; None for other axes.
-        slower: factor by which one IPU or cable is slower, where that is the first axis; None for other axes.
+        scenario: file of the scenario.
+        axes: varied options.
+        together: whether axes vary together instead of crossed.
+        measure: measure that ranks points; None for the default.
+        position_of: function from an axis's path to its position in the file or on the command line.
+        seeds: number of runs with different seeds; None unless seeds vary.
+        slower: factor on the time of a single IPU or cable, varied by the first axis; None for other studies.
     """
 
     scenario: Path
@@ -60,7 +60,7 @@ class Study:
     slower: float | None = None
 
     def with_axes_of(self, request: Request) -> Study:
-        """Return the study with the axes that its scenario's request says: seeds of jitter, or what is slower.
+        """Return the study with axes derived from its request: seeds, or slower IPUs and cables.
 
         Raises OptionError for seeds without jitter, and as :func:`~ipusim.app.sweep.weak_points.one_at_a_time` does.
         """
@@ -72,11 +72,11 @@ class Study:
 
     @property
     def kind(self) -> type[Result]:
-        """The kind of result: of seeds, of things that are slower, or of any other axes."""
+        """Class of the result: ensemble of seeds, weak points, or plain sweep."""
         return Ensemble if self.seeds is not None else SweepResult if self.slower is None else WeakPoints
 
     def result(self, swept: Sweep, request: Request, measure: analysis.Figure, picture: Picture = DEFAULT) -> Result:
-        """Return the result of all points, ranked by ``measure`` and drawn so where that is what they are for."""
+        """Return the result of the points; plain sweeps are ranked and drawn by ``measure``."""
         if self.seeds is not None:
             return Ensemble(swept, calm=outcome_of(time_alone(request), {"disturbances": []}))
         if self.slower is not None:
@@ -84,7 +84,7 @@ class Study:
         return SweepResult(swept, ceilings(swept), measure, picture)
 
     def first_job(self, overrides: Sequence[str]) -> Job:
-        """Assemble the first point of a study; raises ScenarioError with the places of its mistakes."""
+        """Assemble the first point of a study; raises ScenarioError with places of mistakes."""
         source = apply_overrides(read_source(self.scenario), overrides)
         first = points_of(self.axes, self.together)[0]
         changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]
@@ -94,13 +94,12 @@ class Study:
 def read_study(
     path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None, slower: float | None = None
 ) -> Study:
-    """Return the Study of ``path``, a scenario or a study file, and options of a command.
+    """Return the Study of a scenario or study file, with a command's options.
 
-    ``seeds`` are runs of a scenario with seeds of their own; ``slower`` is how many times as long one of
-    its IPUs or cables takes.
+    ``seeds`` is the number of runs with different seeds. ``slower`` is the factor on the time of a single IPU or cable.
 
-    Raises OptionError for ``varied`` that is no option with values, for none with a scenario, and for some beside a
-    study file; ScenarioError with every problem of a study file.
+    Raises OptionError for ``varied`` without option or values, for none with a scenario, and for some beside a study
+    file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
     if seeds is not None:
@@ -124,7 +123,7 @@ def read_study(
 
 
 class _Reader:
-    """Reads a study file, and notes what is wrong with it."""
+    """Reader of a study file that collects its problems."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -1,6 +1,6 @@
-"""A request at every point of a sweep: worker processes simulate each point once, and it is saved as it finishes.
+"""Sweeps: workers simulate a request at every point once, and save points as they finish.
 
-Points that differ in seeds of jitter alone are computed together, where that is exact.
+Points that differ only in seeds of jitter are computed together where exact.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from ipusim.base.errors import IpusimError, OptionError
 
 
 class AllFailedError(IpusimError):
-    """A sweep of which no point runs; the text is why the first one does not."""
+    """Sweep without a single successful point; the text is the first point's error."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The outcomes of the points of a sweep.
+    """Outcomes of a sweep's points.
 
     Attributes:
-        request: what was varied.
-        axes: what was varied in it.
-        together: whether the axes go side by side; else they are crossed.
-        points: the values of all axes at each point.
-        outcomes: what each came to; None where it is not there yet.
-        taken: how many of them are an earlier sweep's.
+        request: the varied request.
+        axes: the varied options.
+        together: whether axes vary together; otherwise crossed.
+        points: values of the axes at every point.
+        outcomes: outcomes of the points; None if pending.
+        taken: number of outcomes from an earlier sweep.
     """
 
     request: Request
@@ -47,22 +47,22 @@ class Sweep:
     taken: int = 0
 
     def changes(self, point: Sequence[Any]) -> dict[str, Any]:
-        """Return the values of a point by the paths of their options."""
+        """Return a point's values by option path."""
         return {axis.path: value for axis, value in zip(self.axes, point, strict=True)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the axes, each another."""
+        """Distinct names of the axes."""
         return names_of(self.axes)
 
     @cached_property
     def finished(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
-        """The points that are there, with their outcomes, in order."""
+        """Finished points with their outcomes, in order."""
         pairs = zip(self.points, self.outcomes, strict=True)
         return tuple((point, outcome) for point, outcome in pairs if outcome is not None)
 
     def words(self, point: Sequence[Any]) -> str:
-        """Return a point for people: ``gradient_accumulation_count 16, schedule grouped``."""
+        """Return a point for readers: ``gradient_accumulation_count 16, schedule grouped``."""
         return ", ".join(f"{name} {text_of(value)}" for name, value in zip(self.names, point, strict=True))
 
 
@@ -76,13 +76,13 @@ def sweep(
     progress: Progress | None = None,
     landed: Callable[[Sweep], None] | None = None,
 ) -> Sweep:
-    """Run ``request`` at every point of ``axes``, crossed or side by side; time alone, unless ``losses`` are wanted.
+    """Run ``request`` at every point of ``axes``, for time alone unless ``losses``.
 
-    Points that are in ``journal`` are taken from it, and others put into it as they end; ``landed`` is then shown the
-    sweep so far. A point that does not run is told, and the others go on.
+    Points in ``journal`` are reused, and new points stored as they end. After every point ``landed`` receives the
+    partial sweep. A failing point is recorded; the sweep continues.
 
-    Raises OptionError for axes and a crew that are none; AllFailedError, or what is wrong with the request itself,
-    where no point runs; OutputError for a journal that cannot be written and a cluster that does not answer.
+    Raises OptionError for invalid axes and pools; AllFailedError, or the request's error, if no point runs; OutputError
+    for an unwritable journal and a silent cluster.
     """
     crew = crew or Crew()
     crew.check()
@@ -109,7 +109,7 @@ def sweep(
         for number, outcome in ended:
             outcomes[number] = outcome
             done += 1
-            if journal is not None and outcome.ran:  # why another does not run is soon found again
+            if journal is not None and outcome.ran:  # errors are quickly found again
                 journal.add(keys[number], outcome)
             if landed:
                 landed(so_far())
@@ -124,7 +124,7 @@ def sweep(
 def _ended(
     request: Request, points: Mapping[int, Mapping[str, Any]], crew: Crew, *, losses: bool
 ) -> Generator[tuple[int, Outcome], None, None]:
-    """Yield number and outcome of each point: first the points that are computed together, then those of the crew."""
+    """Yield number and outcome of points: jointly computed points first, then the pool's."""
     left = dict(points)
     if not losses:
         for number, outcome in seeded_outcomes(request, points):
@@ -134,7 +134,7 @@ def _ended(
 
 
 def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outcome | None], dict[int, str]]:
-    """Return the outcomes that are there before any run, of options that are none and of the journal's; all keys."""
+    """Return outcomes known before any run, of invalid options and from the journal; and keys."""
     outcomes: list[Outcome | None] = [None] * len(study.points)
     keys: dict[int, str] = {}
     making = Keys()
@@ -151,7 +151,7 @@ def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outco
 
 
 def _raise_why(result: Sweep) -> None:
-    """Raise why no point runs: what is wrong with the request itself, or with the first point."""
+    """Raise the error of a sweep without successful points: the request's, or the first point's."""
     assemble(result.request)
     assemble(result.request.replace(result.changes(result.points[0])))
     raise AllFailedError(f"no point runs: {result.finished[0][1].message}")

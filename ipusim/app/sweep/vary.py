@@ -1,4 +1,4 @@
-"""The axes of a sweep: options by their paths, each with its values, crossed or side by side."""
+"""Axes of a sweep: options by path with their values, crossed or varied together."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ipusim.api import runs
 from ipusim.app.render.tables import text_of
 from ipusim.base.errors import OptionError
 
-#: Points of one sweep: at a hundredth of a second each, a quarter of an hour.
+#: Most points of a sweep: a quarter of an hour at a hundredth of a second per point.
 MOST_POINTS: Final = 100_000
 _MOST: Final = float(runs.MOST_NUMBER)
-#: Of numbers of a range, with more digits than any that its text can end at: powers of 1.0001 would have ever more.
+#: Precision of numbers in a range, above any written bound; powers of 1.0001 would have ever more digits.
 _NUMBERS: Final = Context(prec=200, traps=[])
 _NUMBER: Final = r"[+-]?[0-9]{1,60}(?:\.[0-9]{1,60})?(?:[eE][+-]?[0-9]{1,3})?"
 _RANGE: Final = re.compile(rf"\s*({_NUMBER})\s*\.\.\s*({_NUMBER})\s*([x+])\s*({_NUMBER})\s*")
-#: What begins as a range does, and is refused where it does not go on as one.
+#: Text that begins like a range; refused unless it is a valid range.
 _LIKE_A_RANGE: Final = re.compile(r"\s*[+-]?\d[\d.]*(?:[eE][+-]?\d+)?\s*\.\.")
-#: Keys that many things have.
+#: Keys used by many mappings.
 _SAYS_LITTLE: Final = ("name", "type")
-#: The list whose items go by their names in a path.
+#: List whose items are named in a path.
 _NAMED_ITEMS: Final = "stages"
 _EXAMPLES: Final = "8..256x2 (8, 16, 32 and so on up to 256) or 8..64+8 (8, 16, 24 and so on up to 64)"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One option and the values that it gets, as a scenario has them.
+    """Option with its values, as in a scenario.
 
     Attributes:
-        path: the option, as ``--set`` takes it.
-        values: its values in order.
+        path: option, as in ``--set``.
+        values: values in order.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Axis:
 
     @property
     def name(self) -> str:
-        """The key itself; with those before it where it says little alone, as ``system.name``."""
+        """Last key of the path; with preceding keys if ambiguous, such as ``system.name``."""
         parts = self.path.split(".")
         first = len(parts) - 1
         while first and (
@@ -58,12 +58,12 @@ class Axis:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether all values are numbers."""
+        """Whether every value is a number."""
         return all(isinstance(value, int | float) and not isinstance(value, bool) for value in self.values)
 
 
 def names_of(axes: Sequence[Axis]) -> tuple[str, ...]:
-    """Return the names of axes, those that would be alike with as much of their paths as tells them apart.
+    """Return the names of axes, extended with their paths until distinct.
 
     >>> names_of([Axis("model.seed", (1, 2)), Axis("data.seed", (1, 2)), Axis("steps", (1, 2))])
     ('model.seed', 'data.seed', 'steps')
@@ -78,9 +78,9 @@ def names_of(axes: Sequence[Axis]) -> tuple[str, ...]:
 
 
 def parse_axis(text: str) -> Axis:
-    """Return the axis of ``PATH=VALUES``; values are YAML with commas between them, and ranges.
+    """Return the axis of ``PATH=VALUES``; values are YAML separated by commas, and ranges.
 
-    Raises OptionError for a text that says none.
+    Raises OptionError for any other text.
 
     >>> parse_axis("pipeline.gradient_accumulation_count=4,8..64x2").values
     (4, 8, 16, 32, 64)
@@ -93,9 +93,9 @@ def parse_axis(text: str) -> Axis:
 
 
 def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
-    """Return the axis of the option at ``path`` with ``values``: a list, or a text as :func:`parse_axis` has it.
+    """Return the axis of an option, from listed values or a text.
 
-    Raises OptionError for none.
+    Texts have the form of :func:`parse_axis`. Raises OptionError for missing values.
     """
     if not isinstance(values, Iterable) or isinstance(values, Mapping):
         raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {runs.show(values)}")
@@ -108,7 +108,7 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
 
 
 def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
-    """Return the axes of options by their paths; raises OptionError for no mapping, and as :func:`axis_of` does."""
+    """Return the axes of options by path; raises OptionError for other types, and as :func:`axis_of` does."""
     if not hasattr(varied, "items"):
         text = (
             'expected a mapping from options to values, such as {"pipeline.gradient_accumulation_count": [16, 32, 64]}'
@@ -118,10 +118,10 @@ def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
 
 
 def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ...]:
-    """Return the values of all axes at each point: crossed, the last axis first, or the axes side by side.
+    """Return the values of the axes at every point: crossed, last axis first, or together.
 
-    Crossed, a value that is there twice counts once. Raises OptionError for no axes, an option that is there twice,
-    lists side by side of several lengths, and too many points.
+    Crossed axes drop repeated values. Raises OptionError for missing axes, a repeated option, axes together of
+    different lengths, and too many points.
     """
     if not axes:
         raise OptionError("vary", "expected options to vary, got none")
@@ -142,7 +142,7 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
 
 
 def _listed(path: str, text: str) -> list[Any]:
-    """Return the values of a text, which is the inside of a list in YAML."""
+    """Return the values of a text, the inside of a YAML list."""
     located = runs.Located(path)
     items = located.read(f"[{text}\n]")
     if located.problems or not isinstance(items, list):
@@ -152,7 +152,7 @@ def _listed(path: str, text: str) -> list[Any]:
 
 
 def _expanded(path: str, value: Any) -> Iterator[Any]:
-    """Yield a value, or those of a range."""
+    """Yield a value, or the values of a range."""
     if not isinstance(value, str) or not _LIKE_A_RANGE.match(value):
         yield value
         return

@@ -1,4 +1,4 @@
-"""Which IPU and which cable costs most where it is slower: each tried alone, under each schedule."""
+"""Weak points: IPUs and cables whose slowing costs most, tried separately."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ipusim.app.sweep.sweep import Sweep
 from ipusim.app.sweep.vary import Axis
 from ipusim.base.errors import OptionError
 
-#: The option that is another at each point.
+#: Option varied by the points.
 _PATH: Final = "disturbances"
-#: Rows that a table has at most.
+#: Most rows of a table.
 _MOST_ROWS: Final = 20
-#: What is slower and still costs less than this part of the time costs nothing.
+#: Slow-downs below this share of the time count as none.
 _NOTHING: Final = 5e-4
 
 
 def one_at_a_time(request: Request, slower: float) -> Axis:
-    """Return the axis on which each IPU and cable of a request's device takes so many times as long, one at a time.
+    """Return the axis that slows IPUs and cables, one at a time.
 
-    Its first value is the request as it is. Raises OptionError for what makes nothing slower, and RequestError for a
-    request that is wrong.
+    Its first value leaves the request unchanged. Raises OptionError for an invalid factor, and RequestError for an
+    invalid request.
     """
     if not 1 < slower < 1000:
         raise OptionError("slower", f"expected how many times as long work takes, from above 1 to 1000, got {slower:g}")
@@ -49,11 +49,11 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
 
 @dataclass(frozen=True)
 class WeakPoints(Result):
-    """The cost of slower IPUs and cables.
+    """Cost of slower IPUs and cables.
 
     Attributes:
-        sweep: the runs: the first axis is that of :func:`one_at_a_time`.
-        slower: how many times as long they take.
+        sweep: the runs; :func:`one_at_a_time` makes the first axis.
+        slower: factor on the time.
     """
 
     sweep: Sweep
@@ -61,7 +61,7 @@ class WeakPoints(Result):
 
     @cached_property
     def slowdowns(self) -> dict[str, dict[tuple[str, int | tuple[int, int]], float]]:
-        """S of each thing, by what else was varied: the time of the run over that with nothing slower."""
+        """Slow-down S of every IPU and cable, by the other varied options."""
         cycles: dict[str, dict[Any, int]] = {}
         for (disturbances, *others), outcome in self.sweep.finished:
             if outcome.ran:
@@ -74,7 +74,7 @@ class WeakPoints(Result):
         }
 
     def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
-        """Return the IPU or cable that is slower in a point; None where none is."""
+        """Return the slower IPU or cable of a point; None for the unchanged point."""
         if len(disturbances) == len(self.sweep.axes[0].values[0]):
             return None
         last = disturbances[-1]
@@ -95,7 +95,7 @@ class WeakPoints(Result):
         return SweepResult(self.sweep).rows()
 
     def words(self) -> Iterator[str]:
-        """Yield which IPU and which cable costs most, under each schedule, and which schedule bears slow IPUs best."""
+        """Yield the costliest IPU and cable, and the most tolerant schedule."""
         means: dict[str, float] = {}
         for under, of in self.slowdowns.items():
             named = []
@@ -124,7 +124,7 @@ class WeakPoints(Result):
         return f"{kind} {worst[0]}{tie} costs most where it takes {self.slower:g} times as long, S = {most:.3f}"
 
     def table(self) -> Table:
-        """Return S of each IPU and cable under each schedule, the worst first."""
+        """Return S of IPUs and cables by schedule, worst first."""
         things = {thing for of in self.slowdowns.values() for thing in of}
         worst = sorted(
             things, key=lambda thing: (-max(of.get(thing, 0.0) for of in self.slowdowns.values()), str(thing))
@@ -142,7 +142,7 @@ class WeakPoints(Result):
         return Table(title, ("slower", *(under or "S" for under in self.slowdowns)), rows)
 
     def data(self) -> dict[str, Any]:
-        """Return everything as plain data for JSON."""
+        """Return the result as plain data for JSON."""
         return {
             "name": self.sweep.request.name,
             "slower": self.slower,
@@ -154,7 +154,7 @@ class WeakPoints(Result):
         }
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return the map of the system for each other value."""
+        """Return the maps of the system, by the other varied options."""
         return {"weak_points": self._chart}
 
     def _chart(self) -> Chart:

@@ -1,6 +1,6 @@
-"""Runs as one HTML page that needs nothing else: no network, no server, no framework.
+"""Runs as one self-contained HTML page: no network, no server, no framework.
 
-``page.html`` is the frame of every page, ``page.css`` its looks, and the ``.js`` files what happens in it, each one
-idea; a page that plays an execution has ``play.css`` too, and scripts of its own. What a page shows comes in as JSON
-and as packed columns; how spans and holders look comes from their own tables.
+``page.html`` is the frame of every page, ``page.css`` its style sheet, and each ``.js`` file one part of its behaviour.
+A page that plays an execution adds ``play.css`` and more scripts. Data arrives as JSON and packed columns. Colours of
+spans and memory holders come from the tables of looks.
 """

@@ -1,4 +1,4 @@
-"""Integer columns as text in a page: the narrowest types that hold them, one behind the other, compressed, base64."""
+"""Integer columns as text in a page: narrowest types, gzip, base64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from ipusim.app.render.arrays import Integers
 from ipusim.base.compression import Gzip
 
-#: JavaScript's arrays of whole numbers, the narrowest first, by the name of their type.
+#: JavaScript's typed arrays of integers by name, narrowest first.
 _TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] = {
     "Uint8": np.uint8,
     "Int8": np.int8,
@@ -21,19 +21,19 @@ _TYPES: Final[dict[str, type[np.signedinteger[Any] | np.unsignedinteger[Any]]]] 
     "Uint32": np.uint32,
     "Int32": np.int32,
 }
-#: For what they do not hold; exact up to 2**53.
+#: Type of larger values; exact up to 2**53.
 _WIDEST: Final = "Float64"
-#: Arrays begin at multiples of so many bytes, as the widest type needs.
+#: Alignment of arrays in bytes, as the widest type needs.
 _ALIGNED: Final = 8
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Columns as a page has them.
+    """Columns in a page's encoding.
 
     Attributes:
-        columns: of each its name, type, offset in bytes, length, and whether it is differences.
-        content: all of them, compressed as gzip does, as base64.
+        columns: name, type, offset in bytes, length and delta coding of each column.
+        content: all columns, gzip-compressed, in base64.
     """
 
     columns: tuple[dict[str, Any], ...]
@@ -41,7 +41,7 @@ class Packed:
 
 
 def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
-    """Pack columns; those named in ``differences`` as such, which take fewer bytes where numbers rise."""
+    """Pack columns; ``differences`` names columns stored as deltas, which compress better when numbers rise."""
     at, entries = 0, []
     with Gzip() as file:
         for name, column in columns.items():

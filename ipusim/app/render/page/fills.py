@@ -1,10 +1,10 @@
-"""What looks are filled with on the page: at least 3:1 against its background, on light paper and on dark.
+"""Fill colours of looks on the page, with contrast of at least 3:1 in both schemes.
 
-Pictures lie on white alone, and their colours are chosen for print. WCAG 2.1 (success criterion 1.4.11) asks 3:1
-between a graphic and what surrounds it, which many of them have not on white, and others not in the dark. So each
-colour of pictures has its like on the page, of the same hue as far as all of one picture can be told apart, by
-colour-blind eyes too. Where a like with that contrast would be another colour (yellow would be brown), the page has the
-colour of pictures, with an edge and a hatch of that contrast.
+Pictures have white paper, and their colours are chosen for print. WCAG 2.1 (success criterion 1.4.11) asks for a
+contrast of 3:1 between a graphic and its background. Many picture colours miss 3:1 on white, others on dark paper. Each
+therefore has a counterpart on the page, with the same hue where possible, and distinguishable by colour-blind readers.
+If more contrast would change the hue (yellow would become brown), the page keeps the picture's colour and adds an edge
+and a hatch with 3:1.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ipusim.base.looks import Look
 
 
 class Shades(NamedTuple):
-    """A colour on light paper and on dark, ``#rrggbb``."""
+    """Colour ``#rrggbb`` on light paper and on dark paper."""
 
     light: str
     dark: str
 
 
-#: Behind spans and memory; legends and bars lie on the page's paper itself.
+#: Background of spans and memory; legends and bars use the page's paper.
 LANES: Final = Shades("#f7f8fa", "#20242c")
-#: What boxes are filled with, by the face that pictures give them.
+#: Fill colours of boxes by face colour in pictures.
 _FILLS: Final = {
     "#56b4e9": Shades("#3591c5", "#56b4e9"),
     "#c44e00": Shades("#c44e00", "#db5700"),
@@ -50,13 +50,13 @@ _FILLS: Final = {
     "#e69f00": Shades("#bd8200", "#e69f00"),
     "#8c6d00": Shades("#8c6d00", "#8c6d00"),
 }
-#: Edges and hatches of filled boxes whose fill has too little contrast; empty for none.
+#: Edges and hatches of filled boxes with low contrast; empty for no edge.
 _OUTLINES: Final = {
     "#f0e442": Shades("#524e00", ""),
     "#3d4459": Shades("", "#a5a1c4"),
     "#e3e3e3": Shades("#8c8c8c", ""),
 }
-#: Edges and hatches of hollow boxes, by the face that pictures give them: time or room in which nothing is done.
+#: Edges and hatches of hollow boxes by face colour in pictures; hollow means idle time or free memory.
 _EDGES: Final = {
     "#ededed": Shades("#838a94", "#7e8794"),
     "#f3f3f3": Shades("#6a6a6a", "#a0a0a0"),
@@ -74,12 +74,12 @@ _EDGES: Final = {
     "#fafafa": Shades("#8a8a8a", "#8a8a8a"),
 }
 _NO_OUTLINE: Final = Shades("", "")
-#: How much of its edge's colour a hollow box is filled with.
+#: Share of the edge's colour in the fill of a hollow box.
 _TINT: Final = 0.14
 
 
 def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
-    """Return looks as the page's scripts read them, with ``fill`` and ``edge`` of each scheme; no edge is empty."""
+    """Return looks for the page's scripts, with ``fill`` and ``edge`` of each scheme."""
     return [
         {
             "name": look.name,
@@ -93,7 +93,10 @@ def page_looks(looks: Iterable[Look]) -> list[dict[str, Any]]:
 
 
 def colours(face: str, scheme: str) -> dict[str, str]:
-    """Return fill and edge of a look in a scheme, ``light`` or ``dark``; raises KeyError for a face of no look."""
+    """Return fill and edge of a look in scheme ``light`` or ``dark``.
+
+    Raises KeyError for a face of no look.
+    """
     if face in _FILLS:
         return {"fill": getattr(_FILLS[face], scheme), "edge": getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)}
     edge = getattr(_EDGES[face], scheme)
@@ -101,6 +104,6 @@ def colours(face: str, scheme: str) -> dict[str, str]:
 
 
 def _mixed(colour: str, ground: str) -> str:
-    """Return a little of a colour on a ground."""
+    """Return a tint of a colour on a background."""
     pairs = ((int(one[at : at + 2], 16) for one in (colour, ground)) for at in (1, 3, 5))
     return "#" + "".join(f"{round(_TINT * part + (1 - _TINT) * below):02x}" for part, below in pairs)

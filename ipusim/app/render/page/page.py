@@ -1,4 +1,4 @@
-"""The HTML file: its frame with styles, scripts and data put in."""
+"""HTML file with styles, scripts and data inlined."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any, Final, NamedTuple
 
 
 class Layout(NamedTuple):
-    """What a page is made of: its style sheets, and its scripts in the order in which each builds on those before."""
+    """Style sheets and scripts of a page; later scripts use earlier ones."""
 
     styles: tuple[str, ...]
     scripts: tuple[str, ...]
 
 
-#: The page of runs, and the one that plays an execution.
+#: Layouts of the page of runs and of the page that plays an execution.
 RUNS: Final = Layout(("page",), ("data", "looks", "canvas", "axis", "trace", "memory", "tables", "section", "page"))
 PLAY: Final = Layout(("page", "play"), ("data", "looks", "canvas", "axis", "clock", "lanes", "stash", "played", "play"))
-#: Where a part of the page goes.
+#: Placeholder in the page's frame.
 _MARK: Final = re.compile(r"\{\{(\w+)\}\}")
-#: Characters that could end a script's element, or a line of it.
+#: Characters that could end a script element or a line of its text.
 _ESCAPED: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str], layout: Layout = RUNS) -> bytes:
-    """Return a page: ``data`` as the scripts of its layout read it, and the packed columns of each run, base64.
+    """Return a page from its JSON ``data`` and the base64 columns of each run.
 
-    The page may run its own script alone, and reach nothing: its policy says so to the browser.
+    The content security policy allows only the page's inline script and style, and no network access.
     """
     style, script = "".join(_asset(f"{name}.css") for name in layout.styles), _script(layout)
     blocks = "".join(f'<script type="application/octet-stream" data-run>{content}</script>\n' for content in contents)
@@ -47,7 +47,7 @@ def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str], layo
 
 
 def json_text(data: Mapping[str, Any]) -> str:
-    """Return data as JSON that cannot end the element it stands in, whatever names it holds."""
+    """Return JSON that cannot end its HTML element, whatever names it holds."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character, written in _ESCAPED.items():
         text = text.replace(character, written)
@@ -64,5 +64,5 @@ def _asset(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return how a policy names an inline script or style."""
+    """Return the hash by which a policy names an inline script or style."""
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,4 +1,4 @@
-"""One execution as a page plays it: boxes, what waits for backward passes, what moves between IPUs, and the steps."""
+"""Data of a played execution: boxes, stashes, transfers between IPUs, and steps."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ipusim.app.render.shortened import MICRO_BATCHES, LeftOut, left_out
 from ipusim.app.render.trace_flows import drawn_flows
 from ipusim.base.errors import OutputError
 
-#: Spans of a block of periods up to which all of them are played; of more the first and the last periods.
+#: Most spans that are played in full; longer executions keep their first and last periods.
 _MOST_SPANS: Final = 4_000
-#: Spans of one execution that a page plays: what repeats itself is left out before, so that few have more.
+#: Most spans that a page plays after repeats are left out.
 _MOST_PLAYED: Final = 100_000
-#: What is drawn on an IPU's lane: what it does. Where it waits the lane is empty.
+#: Kinds of boxes on an IPU's lane; waiting leaves the lane empty.
 _BOXES: Final = timelines.kinds_with(
     lambda row: row.track is timelines.Track.IPU and row.look is not None and row.part is not timelines.Part.WAIT
 )
-#: Steps in point-to-point are as far apart as this part of the median pass, or they are one.
+#: Least distance of two steps in point-to-point, as share of the median pass.
 _NEAR: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """The rows of an execution that a page plays.
+    """Rows of an execution that a page plays.
 
     Attributes:
-        timeline: the run with a row for each span that is played; other copies of blocks are left in these.
-        execution: the one that is played.
-        lanes: the IPUs that are lanes, from the top down.
-        rows: of the execution, in order.
-        gaps: what is left out of it.
+        timeline: run with a row for each played span; further copies of blocks stay compressed.
+        execution: the played execution.
+        lanes: IPUs with a lane, from the top down.
+        rows: rows of the execution, in order.
+        gaps: periods of the execution that are left out.
     """
 
     timeline: Timeline
@@ -48,7 +48,7 @@ class _Drawn:
 
     @property
     def passes(self) -> Integers:
-        """The rows that are passes on the lanes."""
+        """Rows of passes on the lanes."""
         timeline = self.timeline
         return self.rows[
             timelines.of_kinds(timeline.kind[self.rows], timelines.PASSES)
@@ -56,15 +56,15 @@ class _Drawn:
         ]
 
     def times(self, cycles: Integers) -> Integers:
-        """Return cycles of the run as cycles from the start of the execution."""
+        """Convert cycles of the run to cycles from the execution's start."""
         return cycles - self.execution.start
 
     def lane_of(self, ipus: Integers) -> Integers:
-        """Return the lane of each of these IPUs, which are all on lanes."""
+        """Return the lane of each IPU; each must have one."""
         return np.searchsorted(self.lanes, ipus)
 
     def left_out_of(self, gap: LeftOut, amounts: Integers) -> int:
-        """Return the sum of an amount of each row over the copies that are left out in a gap."""
+        """Return the sum of rows' amounts over the copies in a gap."""
         inside = amounts.copy()
         for other in self.timeline.repeats:
             if gap.block.contains(other):
@@ -75,19 +75,20 @@ class _Drawn:
 def played_data(
     title: str, timeline: Timeline, kept_bytes: Sequence[int] | None = None, number: int = 0
 ) -> tuple[dict[str, Any], str]:
-    """Return an execution as the scripts read it, times in cycles from its start, and its packed columns.
+    """Return an execution as JSON data and packed columns.
 
-    Of a long execution that repeats itself the first and the last periods are rows, and what is left out between them
-    is told. Of replicas that do the same the first is there.
+    Times are cycles from the execution's start.
+
+    A long repetitive execution keeps rows for its first and last periods, and summaries of the gaps. If all replicas do
+    the same, only the first appears.
 
     Args:
-        title: what stands above it.
-        timeline: the run that it is of.
-        kept_bytes: that each stage keeps of a micro-batch; None where that is not known.
-        number: its number.
+        title: headline of the page.
+        timeline: the run.
+        kept_bytes: bytes that each stage keeps for a micro-batch; None if unknown.
+        number: number of the execution.
 
-    Raises OutputError for an execution of too many spans and for one that takes no time, and TimelineError for one that
-    the run has not.
+    Raises OutputError for an execution of too many spans or of zero cycles, and TimelineError for an unknown execution.
     """
     drawn = _drawn(timeline, number)
     info, execution = timeline.info, drawn.execution
@@ -136,7 +137,10 @@ def _drawn(timeline: Timeline, number: int) -> _Drawn:
 
 
 def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
-    """Return a gap up to the end of the last pass that it leaves out: IPUs in point-to-point end periods one by one."""
+    """Extend a gap to the end of its last pass.
+
+    IPUs in point-to-point end periods at different times.
+    """
     inside = slice(gap.block.first, gap.block.last)
     ends = timeline.end[inside][timelines.of_kinds(timeline.kind[inside], timelines.PASSES)]
     return gap._replace(end=gap.end + max(int(ends.max(initial=0)) - gap.start, 0))
@@ -148,7 +152,7 @@ def _lane(stages: Sequence[int], ipu: int) -> dict[str, Any]:
 
 
 def _notes(drawn: _Drawn) -> Iterator[str]:
-    """Yield a sentence for the replicas, and for each stretch of the execution, that are not played."""
+    """Yield a note on replicas and on each gap that are not played."""
     info = drawn.timeline.info
     if len(drawn.lanes) < len(info.stages_of_ipu):
         yield f"The first of {info.replicas} replicas, which all do the same."
@@ -170,9 +174,9 @@ def _boxes(drawn: _Drawn) -> dict[str, Integers]:
 
 
 def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
-    """Return what waits in stashes: from when to when in all, and until the forward pass ends and from the other on.
+    """Return the stash slots: starts, ends of forward passes, starts of backward passes, ends.
 
-    What begins or ends in a gap does so in its middle.
+    Events inside a gap get the time of its middle.
     """
     timeline = drawn.timeline
     middles = np.array([(gap.start + gap.end) // 2 for gap in drawn.gaps] + [drawn.execution.end])
@@ -191,16 +195,16 @@ def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
 
 
 def _gaps_of(drawn: _Drawn, stash: analysis.Stash) -> tuple[Integers, Integers]:
-    """Return the last gap before each pass that closes a stash, and the first gap after each that opens one."""
+    """Return the last gap before closing passes, and the first after opening passes."""
     behind = np.array([gap.block.last for gap in drawn.gaps], dtype=np.int64)
     before_closing = np.searchsorted(behind, stash.closes, side="right") - 1
     return np.maximum(before_closing, 0), np.searchsorted(behind, stash.opens, side="right")
 
 
 def _gaps(drawn: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
-    """Yield each stretch left out: its time, the repeats in it, cycles of its passes, and micro-batches stashed unseen.
+    """Yield gaps with time, repeats, busy cycles, and hidden micro-batches by lane.
 
-    Those are on each lane the micro-batches whose forward pass and whose backward pass both are left out.
+    A stashed micro-batch is hidden if the gap contains both of its passes.
     """
     timeline = drawn.timeline
     cycles = np.zeros(len(timeline), dtype=np.int64)
@@ -231,7 +235,7 @@ def _gaps(drawn: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
 
 
 def _transfers(drawn: _Drawn) -> dict[str, Integers]:
-    """Return what moves from lane to lane, in order: when it leaves and arrives, from where to where, and of what."""
+    """Return transfers between lanes in order of departure: times, lanes, and kind of the sending pass."""
     timeline = drawn.timeline
     _, flows = drawn_flows(timeline)
     own = np.isin(flows.source, drawn.passes) & np.isin(flows.target, drawn.passes)
@@ -258,16 +262,16 @@ def _transfers(drawn: _Drawn) -> dict[str, Integers]:
 
 
 def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
-    """Return the number of each time-step and when it starts."""
+    """Return numbers and starts of the time-steps."""
     steps = analysis.time_steps(drawn.timeline)
     own = steps.execution == drawn.execution.index
     return {"number": steps.time_step[own].tolist(), "start": drawn.times(steps.start[own]).tolist()}
 
 
 def _steps(drawn: _Drawn) -> Integers:
-    """Return the ends of steps of the player, rising: time-steps in lock-step, else the ends of passes.
+    """Return the player's steps in cycles: starts of time-steps, or ends of passes in point-to-point.
 
-    In a gap there are none.
+    Gaps contain no steps.
     """
     timeline, execution, passes = drawn.timeline, drawn.execution, drawn.passes
     edges = [0, execution.makespan_cycles, execution.execution_cycles]

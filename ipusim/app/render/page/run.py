@@ -1,4 +1,4 @@
-"""One run as a page has it: what the scripts read as JSON, and its columns."""
+"""One run on the page: JSON data for the scripts, and packed columns."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from ipusim.base.looks import Look
 #: Tracks of spans that pictures leave out, from the top down.
 _BESIDE: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
 _MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
-#: Holders of memory from the bottom up, and every look of theirs.
+#: Holders of memory from the bottom up, and all their looks.
 _STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
 _HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.look, holder.empty) if look is not None)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that the page shows first.
+    """Headline figure of the page.
 
     Attributes:
-        label: its name.
-        value: the number with its unit.
-        note: what to know of it.
-        in_row: what a table of several runs says instead of the value alone; empty for that.
+        label: name of the figure.
+        value: number with unit.
+        note: remark on the figure.
+        in_row: text in a table of several runs; empty to use ``value``.
     """
 
     label: str
@@ -47,13 +47,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Bars:
-    """A stacked bar for each row.
+    """Stacked bar for every row.
 
     Attributes:
-        title: above them.
-        looks: of the parts, in their order.
-        rows: of each its name, and the cycles of each part.
-        total: cycles that a bar's full length stands for.
+        title: headline of the bars.
+        looks: looks of the parts, in order.
+        rows: name of every row, and cycles of its parts.
+        total: cycles at a bar's full length.
     """
 
     title: str
@@ -64,13 +64,13 @@ class Bars:
 
 @dataclass(frozen=True)
 class HeldMemory:
-    """What IPUs hold over time.
+    """Memory of IPUs over time.
 
     Attributes:
-        curves: of each IPU that holds a stage.
-        holders: bytes of each holder at the peak of each curve's IPU, as many as curves.
-        limit: bytes that an IPU has; None where that is not limited.
-        verdict: whether they all fit, in a sentence.
+        curves: memory curve of every IPU with a stage.
+        holders: bytes by holder at every IPU's peak, in the order of ``curves``.
+        limit: memory of an IPU in bytes; None if unlimited.
+        verdict: sentence on whether every IPU fits.
     """
 
     curves: tuple[analysis.MemoryCurve, ...]
@@ -81,24 +81,24 @@ class HeldMemory:
 
 @dataclass(frozen=True)
 class PageRun:
-    """All that the page shows of a run.
+    """Content of the page about a run.
 
     Attributes:
-        title, description: of the run.
-        timeline: what happened, as far as the page shows it.
-        spans: of the whole run.
-        figures: the numbers that come first.
-        waterfall: the parts of the run's time, in one bar; None where they are not known.
-        verdict: sentences below them.
-        notes: what to know of the run.
-        gaps: what of the run is not drawn.
-        fits: the answer to whether the program fits its memory.
-        memory: what IPUs hold; None where that is not known.
-        no_memory: why it is not.
+        title, description: headline and description of the run.
+        timeline: spans that the page shows.
+        spans: number of spans in the whole run.
+        figures: headline figures.
+        waterfall: bar with the parts of the run's time; None if unknown.
+        verdict: sentences below the figures.
+        notes: remarks on the run.
+        gaps: periods left out.
+        fits: whether the program fits its memory.
+        memory: memory of IPUs over time; None if unknown.
+        no_memory: reason for unknown memory.
         path: rows of the critical path, in order of time.
-        bars: why IPUs wait.
-        tables: all else.
-        scenario: what asked for it, as text.
+        bars: bars with the causes of waiting.
+        tables: further tables.
+        scenario: text of the scenario.
     """
 
     title: str
@@ -120,7 +120,7 @@ class PageRun:
 
 
 def tables_of_looks() -> dict[str, Any]:
-    """Return what all runs of a page share: the kinds of spans and holders of memory, and their colours."""
+    """Return data shared by all runs of a page: span kinds, memory holders and colours."""
     return {
         "looks": page_looks(_span_looks()),
         "kinds": [_kind(kind) for kind in sorted(SpanKind)],
@@ -130,7 +130,7 @@ def tables_of_looks() -> dict[str, Any]:
 
 
 def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
-    """Return a run as the scripts read it, and its packed columns."""
+    """Return a run's JSON data and packed columns."""
     timeline, info = run.timeline, run.timeline.info
     content = TraceContent(timeline)
     slices, texts = _slices(content)
@@ -169,13 +169,13 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
 
 
 def _stages(info: timelines.TimelineInfo) -> list[str]:
-    """Return the name of each stage, with those of its layers where it has any."""
+    """Return the names of stages with their layers."""
     named = zip(info.stages, info.layers_of, strict=True)
     return [f"{name} ({layers})" if layers else name for name, layers in named]
 
 
 def table_data(table: Table) -> dict[str, Any]:
-    """Return a table whose cells say how they sort; one without headers stays in its order."""
+    """Return a table whose cells have sort keys; tables without headers keep their order."""
     rows = [[{"text": _micro(cell), "sort": sort_key(cell)} for cell in row] for row in table.rows]
     return {"title": _micro(table.title), "header": list(table.header), "rows": rows, "sorts": any(table.header)}
 
@@ -185,12 +185,12 @@ def _figure(figure: Figure) -> dict[str, str]:
 
 
 def _micro(text: str) -> str:
-    """Return text with the sign for microseconds, which every page can show, where terminals have two letters."""
+    """Replace ``us``, written for terminals, by ``µs``."""
     return _MICROSECONDS.sub(" µs", text)
 
 
 def _span_looks() -> tuple[Look, ...]:
-    """Return every look of spans; links, the host and sends wear that of the first kind of their category."""
+    """Return all looks of spans; links, host and sends share their category's first look."""
     beside = []
     for track in _BESIDE:
         category = next(kind.row.category for kind in SpanKind if kind.row.look is None and kind.row.track is track)
@@ -214,7 +214,10 @@ def _kind(kind: SpanKind) -> dict[str, Any]:
 
 
 def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
-    """Return the slices on tracks as columns, and the texts that three of these number; the first text is empty."""
+    """Return the slices on tracks as columns, and their distinct texts.
+
+    The columns name, sends and receives hold numbers of texts. The first text is empty.
+    """
     texts: dict[str, int] = {"": 0}
     lists: dict[str, list[Any]] = {"row": [], "track": [], "name": [], "sends": [], "receives": []}
     for slices in content.slices():
@@ -247,7 +250,7 @@ def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
 
 
 def _track(content: TraceContent, number: int) -> dict[str, Any]:
-    """Return a track of the page: IPUs are shown at first, links and the host on request."""
+    """Return a track; IPUs show at first, links and the host on request."""
     tracks = content.tracks
     of_ipu = number in tracks.ipu
     beside = not of_ipu and tracks.group_of(number) == 0
@@ -270,7 +273,7 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
             elif holder is pipelines.Holder.FIFOS and size:
                 layers.append({"look": look, "holds": "held", "bytes": size})
                 layers.append({"look": _HOLDER_LOOKS.index(holder.empty), "holds": "empty", "bytes": size})
-            elif size:  # of room that is not always full, the room
+            elif size:  # the full room of a holder that is not always full
                 look = _HOLDER_LOOKS.index(holder.empty or holder.look)
                 layers.append({"look": look, "holds": "constant", "bytes": size})
         peak = int(curve.allocated_bytes.max())

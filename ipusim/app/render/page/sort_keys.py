@@ -1,4 +1,4 @@
-"""By what the cells of a table sort: what stands in them as text, as a number in one unit."""
+"""Sort keys of table cells: leading numbers converted to base units."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 from ipusim.base.units import UNITS
 
-#: A number at the head of a cell, and the word behind it.
+#: Number at the head of a cell, and the word behind it.
 _NUMBER: Final = re.compile(r"([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?)\s*([A-Za-zµ%/]*)")
-#: What a unit stands for, of each kind in its own base.
+#: Factors of units to the base unit of their kind.
 _FACTORS: Final[dict[str, Fraction]] = {
     unit: factor
     for kind in ("bytes", "bytes per second", "hertz", "seconds")
@@ -19,7 +19,7 @@ _FACTORS: Final[dict[str, Fraction]] = {
 
 
 def sort_key(cell: str) -> float | None:
-    """Return the number that a cell begins with, in the base of its unit; None of a text and of a dash.
+    """Return a cell's leading number in base units. None for text and dashes.
 
     >>> sort_key("1.5 KiB"), sort_key("1,200 cycles, 3 us"), sort_key("dense")
     (1536.0, 1200.0, None)
