@@ -9,6 +9,7 @@ import grimp
 import networkx as nx
 
 from tests.places import ROOT
+from tests.prose import risen
 
 
 def test_no_circle_of_modules_imports_each_other() -> None:
@@ -79,3 +80,10 @@ def counts(test: ast.expr) -> bool:
         if isinstance(node, ast.Call)
     }
     return isinstance(test, ast.Compare) and bool(words & {"len", "sum", "count", "figures_page", "gallery_page"})
+
+
+def test_prose_becomes_no_harder_to_read() -> None:
+    assert risen() == [], (
+        "name the subject in these sentences in place of pointers such as that, which, it, what; "
+        "python -m tests.prose lowers the table where a room became easier"
+    )
