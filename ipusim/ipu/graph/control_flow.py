@@ -40,7 +40,7 @@ def _loop(node: Node, bodies: Bodies) -> Kernel:
 
 
 def _is_true(value: Any) -> bool:
-    """Tell whether a branch's predicate holds; tensors of rank 1 or more hold unless empty."""
+    """Tell whether a branch's predicate holds; arrays with axes hold unless empty."""
     return bool(value.size) if getattr(value, "ndim", 0) else bool(value)
 
 

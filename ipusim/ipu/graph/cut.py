@@ -209,7 +209,10 @@ class _Cutter:
         return tuple(result)
 
     def _given(self, stage: int) -> tuple[Output, ...]:
-        """Return a stage's output tensors; the first of concurrent stages also forwards tensors of earlier stages."""
+        """Return a stage's output tensors.
+
+        The first of concurrent stages also forwards tensors of earlier stages.
+        """
         position = self._position_of[stage]
         if position == len(self._positions) - 1:
             return (*self._trace.results, *self._trace.handed)
@@ -231,7 +234,7 @@ class _Cutter:
         )
 
     def _gradients_of_stages(self) -> list[tuple[int, str, Output]]:
-        """Return (stage, variable, tensor) per gradient, with separate parts if several stages use a variable."""
+        """Return (stage, variable, tensor) per gradient, with a separate part per using stage."""
         found: list[tuple[int, str, Output]] = []
         for name, tensor in self._trace.gradients.items():
             node = self._nodes[tensor.node]
@@ -277,7 +280,7 @@ class _Cutter:
         return chain
 
     def _read_by(self) -> dict[Output, list[Role]]:
-        """Return the passes that read tensors of another pass, by tensor, in order of computation."""
+        """Return, by tensor, the passes that read tensors of another pass."""
         readers: dict[Output, list[Role]] = {}
         for name in self._order:
             role = self._roles.get(name)
@@ -305,7 +308,7 @@ class _Cutter:
         return self._trace.stages - 1 if role is None else role.stage
 
     def _crossing_forward(self, position: int) -> tuple[Output, ...]:
-        """Return tensors computed before a position, or by the feed, and read at the position or later."""
+        """Return tensors from stages before a position, read at the position or later."""
         return tuple(
             tensor
             for tensor, readers in self._readers.items()
@@ -318,7 +321,7 @@ class _Cutter:
         return maker.kind is Kind.FEED or (maker.kind is Kind.FORWARD and self._position_of[maker.stage] < position)
 
     def _crossing_back(self, stage: int) -> tuple[Output, ...]:
-        """Return tensors computed by later stages and read by the backward pass of this stage or an earlier stage.
+        """Return later stages' tensors read by the backward pass of this or an earlier stage.
 
         Tensors for earlier positions travel through the first of concurrent stages.
         """
@@ -338,7 +341,7 @@ class _Cutter:
         )
 
     def _kept(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:
-        """Return a stage's forward-pass tensors read by backward passes of this stage or an earlier stage."""
+        """Return a stage's forward tensors read by backward passes up to this stage."""
         fetched = set(gradients)
         return tuple(
             tensor

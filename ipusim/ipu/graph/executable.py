@@ -35,7 +35,10 @@ class Invocation:
         self._draws: dict[str, int] = {}
 
     def generator(self, node: Node) -> np.random.Generator:
-        """Return the generator for a node's next draw: Philox, seeded by key, node seeds, name and earlier draws."""
+        """Return the generator for a node's next draw.
+
+        Key, node seeds, node name and number of earlier draws seed a Philox generator.
+        """
         count = self._draws[node.name] = self._draws.get(node.name, 0) + 1
         seeds = (node.attributes.get("seed", 0), node.attributes.get("seed2", 0))
         entropy = (*self.key, *(abs(seed) for seed in seeds), zlib.crc32(node.name.encode()), count)

@@ -1,4 +1,4 @@
-"""Nodes of a stage run by the host in the middle of a pass, and copies between host and IPU.
+"""Stage nodes that the host runs inside a pass, and copies between host and IPU.
 
 A tensor is placed on the side, host or IPU, of the node that computes the tensor. The first read by the opposite side
 copies the tensor; afterwards both sides hold the tensor, also during the backward pass. Gradient nodes run on the
@@ -69,7 +69,7 @@ class HostScopes:
         return self._of_sum(node)
 
     def _of_sum(self, node: Node) -> str:
-        """Return the block of a sum of gradients: the parts' block, else the block of the differentiated tensor."""
+        """Return a gradient sum's block: the parts' block, else the differentiated tensor's."""
         parts = [self.of(tensor.node) for tensor in node.inputs]
         if node.type != "AddN" or not any(parts):
             return ""
@@ -134,7 +134,10 @@ class HostCalls:
         return tuple(calls)
 
     def _operands(self, seen: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
-        """Yield the tensors read by a node; parts of a sum are added first on the side that computed them."""
+        """Yield the tensors read by a node.
+
+        Parts of a sum are added first on the side that computed them.
+        """
         other = False
         for tensor, form in zip(seen.node.inputs, seen.inputs, strict=True):
             crosses = seen.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
@@ -147,7 +150,7 @@ class HostCalls:
         return self._scopes.of(tensor.node) if tensor.node in self._made else ""
 
     def _use(self, tensor: Output, block: str, size: int) -> None:
-        """Count a copy of a tensor to the reading side, unless that side already holds the tensor."""
+        """Count a copy of a tensor, unless the reading side already holds the tensor."""
         tensor = self._scopes.source(tensor)
         maker = self._nodes.get(tensor.node)
         if maker is not None and (maker.type == "Const" or maker.type in _FORMS):

@@ -102,7 +102,10 @@ class NeededNodes:
 
 
 def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
-    """Tell whether a part computes a node's results; a placeholder inside stands for a captured tensor."""
+    """Tell whether a part computes a node's results.
+
+    A placeholder inside a part stands for a captured tensor.
+    """
     return node.type in SHARED or (node.type != "Placeholder" and node.name in inside)
 
 

@@ -35,7 +35,10 @@ class Summed(NamedTuple):
 
 
 def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
-    """Yield the work of adding a micro-batch's results to an outfeed's sum: read results and sum, write the sum."""
+    """Yield the work of adding a micro-batch's results to an outfeed's sum.
+
+    Results and sum are read, and the sum is written.
+    """
     if summed is None:
         return
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
@@ -148,7 +151,7 @@ def _host_calls(
 
 
 def _staying(one: StageCut, kept: Sequence[Any], scopes: HostScopes, behind: Sequence[ObservedNode]) -> Iterator[Any]:
-    """Yield kept values that the backward pass reads on the IPU; values for the host stay on the host."""
+    """Yield kept values that the backward pass reads on the IPU, not on the host."""
     read = {tensor for each in behind for tensor in each.node.inputs}
     for tensor, value in zip(one.keeps, kept, strict=True):
         if not scopes.any or tensor in read:
@@ -249,7 +252,7 @@ def _with_backward_pass(
 
 
 def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
-    """Return the tensors that a stage recomputes: all, or in the last stage only up to the last checkpoint.
+    """Return the tensors that a stage recomputes; the last stage stops at the last checkpoint.
 
     Args:
         cut: the stage.
@@ -310,7 +313,7 @@ def _bytes(values: Iterable[Any]) -> int:
 
 
 def _most_touched(observed: ObservedStage) -> int:
-    """Return the largest byte count read and written by a single node, excluding weights and their gradients."""
+    """Return the most bytes moved by a single node, excluding weights and their gradients."""
     makers = {each.node.name: each.node for each in observed.seen}
     gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
 

@@ -75,7 +75,7 @@ def is_variable_handle(tensor: Any) -> bool:
 
 
 def handle_name(handle: Any) -> str:
-    """Return a variable's name in nodes: the shared name, or an invented name for TensorFlow 2 variables."""
+    """Return a variable's name in nodes: shared name, or an invented name under TensorFlow 2."""
     if not hasattr(handle, "graph"):
         return f"variable:{id(handle)}"
     name: str = handle.op.get_attr("shared_name").decode() or handle.op.name

@@ -1,4 +1,4 @@
-"""Splits the body of a training loop into forward pass, gradients and weight update, like a pipeline."""
+"""Splits a training loop's body into forward pass, gradients and weight update."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Placement of a body's nodes: a stage is a run of nodes on the same IPU, in creation order.
+    """Placement of a body's nodes on stages.
+
+    A stage is a run of nodes on the same IPU, in creation order.
 
     Attributes:
         mapping: IPU per stage.
@@ -59,7 +61,7 @@ class Shards:
 
 
 def shards_of(graph: Graph, names: Collection[str]) -> Shards:
-    """Return the placement of body nodes by the program's IPU numbers; unplaced nodes follow the previous node.
+    """Return the placement of body nodes by IPU number; unplaced nodes follow the previous node.
 
     Args:
         graph: the graph.
@@ -106,9 +108,10 @@ def split(graph: Graph, names: Collection[str]) -> Split:
 
 
 def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
-    """Return update nodes that wait by control edges only, and whose results do not depend on the update.
+    """Return update nodes whose results do not depend on the update.
 
-    Reads of a variable depend on the update. Assignments do not, if no remaining update node uses the variable.
+    Control edges alone make these nodes wait. Reads of a variable depend on the update. Assignments do not, if no
+    remaining update node uses the variable.
     """
     alone: set[str] = set()
     assigning: dict[str, str] = {}

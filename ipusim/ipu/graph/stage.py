@@ -104,7 +104,7 @@ class BoundGraph:
     def backward(
         self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
     ) -> Values:
-        """Run the backward pass; pass variables' gradients to ``receive`` and return values for the previous stage."""
+        """Run the backward pass; pass variables' gradients to ``receive``, return inputs' gradients."""
         returned, gradients = self.backward_input(saved, grad, need_input_gradient)
         self.backward_weights(gradients, receive, totals)
         return returned
@@ -138,7 +138,7 @@ class BoundGraph:
         return tuple(kept.stored.get(tensor, value) for tensor, value in pairs)
 
     def _own(self, value: Any) -> Array:
-        """Return a value as an array safe from updates: a copy if the value is a variable or a view of a variable."""
+        """Return a value as an array safe from updates, copying variables and their views."""
         array = np.asarray(value)
         owner = array
         while isinstance(owner.base, np.ndarray):

@@ -16,7 +16,7 @@ _GRADIENT_FUNCTION: Final = _TAPE._gradient_function
 
 
 def note_origins() -> None:
-    """Let tapes of this process record the origin of every gradient node written into a graph."""
+    """Let tapes of this process record an origin for every gradient node in a graph."""
     _REGISTRY.TFE_Py_RegisterGradientFunction(_noting)
 
 

@@ -224,7 +224,7 @@ class StepFunctions:
 
     @property
     def _averages_in_pass(self) -> bool:
-        """Whether replicas average gradients in a forward pass, as in a loop that includes the weight update."""
+        """Whether replicas average gradients in a forward pass, as in a whole training loop."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and averaged_of(nodes[name]) is not None for name in owners)
 

@@ -74,7 +74,7 @@ class TracedStep:
                     )
 
     def averaging(self) -> Averaging | None:
-        """Return the weight update in two parts; None if replicas average no gradients inside the update."""
+        """Return the weight update split at gradient averaging; None without averaging."""
         return averaging_of(self.graph, dict(self.accumulators), self.update_nodes, self._part())
 
     def _part(self) -> set[str]:

@@ -104,7 +104,7 @@ class GraphUpdate:
         self._run(self._update, stages, [gradients[name] for name in self._trained])
 
     def _run(self, part: Executable, stages: Sequence[learning.Updated], fed: Sequence[Array]) -> list[Any]:
-        """Run a part of the update on variables of all stages, and store new values in their arrays."""
+        """Run a part of the update on all stages' variables, in place."""
         arrays: dict[str, Array] = {}
         for stage in stages:
             arrays |= {**stage.parameters, **stage.state}
@@ -156,7 +156,7 @@ def _joined(works: Sequence[Work], users: int) -> Work:
 def _owners(
     graph: Graph, update: Executable, trained: Mapping[str, Array], slots: Mapping[str, Array]
 ) -> dict[str, str]:
-    """Return the trained variable of every slot: from the same operation, else by name, else the first."""
+    """Return the trained variable per slot, by operation, else by name, else the first."""
     owners: dict[str, str] = {}
     for step in update.steps:
         handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]

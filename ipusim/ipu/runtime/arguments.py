@@ -178,7 +178,7 @@ def _count(count: Any) -> int:
 
 
 def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
-    """Return the argument ``name`` as a dtype or a function returning a dtype; None for None."""
+    """Return the argument ``name``: a dtype, a function returning a dtype, or None."""
     value = options[name]
     if value is None or (callable(value) and not isinstance(value, type)):
         return value

@@ -13,7 +13,9 @@ from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
 
 @dataclass(frozen=True)
 class SequenceSlice:
-    """Slices on (dst, src, counts, sources, places): counts[i] rows of src from sources[i] go to places[i] of dst.
+    """Copies of row slices on (dst, src, counts, sources, places).
+
+    Rows sources[i] to sources[i] + counts[i] of src replace rows of dst from places[i] on.
 
     If slices overlap in dst, the later slice wins.
 
@@ -83,9 +85,10 @@ class SerializedProduct:
         return [np.stack([of[at](*item) for item in stacked]).reshape((a, b)[at].shape) for at in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: one product forward, one per gradient backward; operands are read and written once.
+        """Return the work: one product forward, one per gradient backward.
 
-        Parts read or write extra elements in every product, as given by :meth:`SerializedMatmul.repeated`.
+        Operands are read and written once. Parts read or write extra elements in every product, as given by
+        :meth:`SerializedMatmul.repeated`.
         """
         a, b = arrays
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
@@ -105,7 +108,7 @@ def _matrices(stack: Array) -> Array:
 
 @dataclass(frozen=True)
 class NormaliseImage:
-    """(image * scale - offsets) * scales of (image, offsets, scales), followed by a fourth channel of zeros.
+    """(image * scale - offsets) * scales of (image, offsets, scales), plus a channel of zeros.
 
     Attributes:
         scale: scale for all channels.
@@ -164,7 +167,7 @@ class FixedWidthBins:
         return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: minimum and maximum in two compute sets each, then product and sum per level."""
+        """Return the work: minimum, maximum, then product and sum per level."""
         (values,) = arrays
         size = values.dtype.itemsize
         work = Work(
@@ -178,7 +181,9 @@ class FixedWidthBins:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of (values, levels, before): below the first level and from every level on, added to ``before``.
+    """Histogram counts of (values, levels, before), added to ``before``.
+
+    The first count is for values below the first level.
 
     Attributes:
         absolute: whether to count magnitudes.
@@ -193,7 +198,7 @@ class Histogram:
         return (before + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: compare values with levels, then sum the tiles' counts in two compute sets."""
+        """Return the work: compare values with levels, then sum the tiles' counts."""
         values, levels, before = arrays
         size = values.dtype.itemsize
         work = Work(

@@ -91,7 +91,7 @@ class AttributeMetadata:
     """Metadata of a configuration's attribute or category."""
 
     def __init__(self, name: str, field: Field | None, deprecated_msg: str | None = None) -> None:
-        """Take the full name, the attribute (None for a category), and the reason for deprecation if deprecated."""
+        """Take full name, attribute (None for a category), and reason for deprecation."""
         self._name, self._field, self._deprecated_msg = name, field, deprecated_msg
 
     @property
@@ -111,7 +111,7 @@ class AttributeMetadata:
 
     @property
     def without_effect(self) -> str:
-        """Reason why changing the value has no effect; empty if the attribute has an effect. Specific to ipusim."""
+        """Reason why a changed value has no effect; empty for attributes with an effect."""
         return self._field.without_effect if self._field else ""
 
     @property
@@ -125,7 +125,10 @@ class AttributeMetadata:
         return self._deprecated_msg
 
     def check_type(self, value: Any) -> bool:
-        """Return True if the value has the right type, else raise ProgramTypeError. Categories accept any value."""
+        """Return True for a value of the right type, else raise ProgramTypeError.
+
+        Categories accept any value.
+        """
         if self._field and not self._field.fits(value):
             raise ProgramTypeError(f"Trying to set {self._name} to {value}, but it must be of type {self.type}")
         return True

@@ -1,6 +1,7 @@
-"""Argument checks without a Graphcore text; messages name the argument, the value and the expected value.
+"""Argument checks without a Graphcore text.
 
-All checks raise ProgramTypeError for a value of a wrong type.
+Messages name the argument, the value and the expected value. All checks raise ProgramTypeError for a value of a
+wrong type.
 """
 
 from __future__ import annotations
@@ -107,9 +108,9 @@ def path(name: str, value: Any) -> str:
 
 
 def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
-    """Return a NumPy or TensorFlow dtype of one of NumPy's ``kinds``; None is refused, although NumPy reads float64.
+    """Return a NumPy or TensorFlow dtype of one of NumPy's ``kinds``.
 
-    Raises ProgramError for a dtype of another kind.
+    None is refused, although NumPy reads float64. Raises ProgramError for a dtype of another kind.
     """
     try:
         result: np.dtype[Any] | None = None if value is None else np.dtype(getattr(value, "as_numpy_dtype", value))

@@ -102,7 +102,7 @@ def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Ite
 
 
 def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> hardware.Device | None:
-    """Return the first device of a size with free IPUs; None if all are used. Raises DeviceError."""
+    """Return the first free device of a size, or None; raises DeviceError for unknown sizes."""
     if size not in machine.sizes:
         raise DeviceError(
             f"Unsupported number of IPUs requested - could not find an IPU device with {size} IPUs for the TensorFlow "
@@ -192,13 +192,13 @@ def ipu_ordinal(argument: str, device: str) -> int:
 
 @contextmanager
 def all_on_device(ordinal: int) -> Iterator[None]:
-    """Build a block's programs for a device; queues without a device use the device as well."""
+    """Build a block's programs, and queues without a device, for a device."""
     with _QUEUES.set_to(ordinal), on_device(ordinal):
         yield
 
 
 def ordinal_of_queue(ordinal: object) -> int:
-    """Return the device number of a queue: ``ordinal``; for None or 0 the enclosing strategy's device.
+    """Return a queue's device number; None and 0 select the enclosing strategy's device.
 
     Raises ProgramError unless the ordinal is an integer of at least 0.
     """
@@ -224,7 +224,7 @@ def check_queue_on_device(queue: str, ordinal: int) -> None:
 
 
 def check_deprecated(feed_name: object, replication_factor: object) -> None:
-    """Check deprecated arguments of releases up to 2.1: a name and a number, both without effect.
+    """Check deprecated arguments of releases up to 2.1, without effect today.
 
     Raises ProgramTypeError for wrong types, ProgramError for a factor below 1.
     """

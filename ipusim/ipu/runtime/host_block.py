@@ -1,4 +1,4 @@
-"""Current host block of a program under trace; the host runs such blocks in the middle of a pass."""
+"""Current host block of a program under trace; the host runs the block's operations."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ averages: Final = Scoped("averages", default=False)
 
 
 def in_scope_of(result: Any) -> AbstractContextManager[Any]:
-    """Enter a strategy's scope, or no scope, for a block; raises ProgramStateError inside another strategy's scope."""
+    """Enter a strategy's scope, or none; raises ProgramStateError inside another strategy's scope."""
     current = strategy()
     if current is not None and result is not None and result is not current:
         raise ProgramStateError(

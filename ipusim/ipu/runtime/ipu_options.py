@@ -233,7 +233,7 @@ def set_optimization_options(
     cholesky_block_size: int = 0,
     enable_fast_math: bool = False,
 ) -> IPUConfig:
-    """Set the smallest tensor stored in remote memory, and the buffer size for sums over replicas, in bytes.
+    """Set the minimum size of remote tensors and the replica sum buffer, in bytes.
 
     Arguments other than ``minimum_remote_tensor_size`` and ``max_cross_replica_sum_buffer_size`` have no effect; a
     run's notes give reasons for arguments that differ from the defaults.
@@ -347,7 +347,7 @@ def _add(opts: IPUConfig, argument: str, added: dict[str, str] | None) -> IPUCon
 
 
 def _without(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
-    """Check arguments without an attribute, and note the reason if a value differs from the default."""
+    """Check arguments without an attribute; note why a changed value has no effect."""
     _check_config(opts)
     for argument, value in options.items():
         unused = WITHOUT_EFFECT[argument]

@@ -54,7 +54,9 @@ class PerExampleCTC:
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """Most likely labels of (scores, steps): scores (batch, time steps, classes), and time-step counts per sample.
+    """Beam search for the most likely labels of (scores, steps).
+
+    Scores are (batch, time steps, classes); steps are the time-step counts per sample.
 
     A beam is a label sequence with two probabilities over all alignments so far: alignments ending in a blank, and
     alignments ending in a label (Graves 2012; Hannun et al. 2014). Ties go to the earlier beam.
@@ -100,7 +102,7 @@ class BeamSearch:
     def _step(
         self, row: Array, beams: list[tuple[int, ...]], blank: Array, label: Array
     ) -> tuple[list[tuple[int, ...]], Array, Array]:
-        """Advance one time step: beams repeat their last label, take a blank, or gain a label."""
+        """Advance one time step: beams repeat a label, take a blank, or gain a label."""
         total = np.logaddexp(blank, label)
         last = np.array([beam[-1] if beam else -1 for beam in beams])
         more = total[:, None] + row
@@ -128,7 +130,7 @@ class BeamSearch:
         return [item for item, _, _ in survivors], blank, label
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: per time step, extend all beams by all classes and select the most likely.
+        """Return the work of extending beams by classes and selecting the most likely.
 
         An extension costs a sum, a logarithm of a sum of two exponentials, and a share of the selection. A time step
         has four compute sets: PopLibs generates, merges, selects and updates candidates (the number is assumed).

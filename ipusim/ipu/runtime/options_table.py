@@ -11,7 +11,7 @@ from ipusim.ipu.runtime.verification import VerificationOptions
 
 @dataclass(frozen=True)
 class Unused:
-    """An argument without an attribute: the default, and the reason why other values have no effect."""
+    """An argument without an attribute: default, and reason for having no effect."""
 
     default: Any
     why: str

@@ -36,7 +36,10 @@ _SYNTHETIC_HERE: Final = Scoped("synthetic", False)
 
 
 def synthetic_data(enabled: bool) -> AbstractContextManager[Any]:
-    """Use synthetic data for programs built in the block, if ``enabled``: no data travel from or to the host."""
+    """Use synthetic data for programs built in the block, if ``enabled``.
+
+    No data travel from or to the host.
+    """
     return _SYNTHETIC_HERE.set_to(enabled or _SYNTHETIC_HERE())
 
 
@@ -66,5 +69,5 @@ def _name(flag: str) -> str:
 
 
 def _is_on(flag: str) -> bool:
-    """Tell whether a flag is set; like in Graphcore's parser, a flag without a value is set."""
+    """Tell whether a flag is set; flags without a value count as set, like Graphcore's."""
     return flag.partition("=")[2].lower() in ("", "true", "1")

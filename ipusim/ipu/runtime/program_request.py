@@ -1,4 +1,4 @@
-"""The request of a program, built from Graphcore's arguments and configuration, and errors in Graphcore's names."""
+"""Requests built from Graphcore's arguments and configuration, with errors in Graphcore's names."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def options_of_loop(
 
 
 def _leaves_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
-    """Tell whether a loop without a pipeline configures I/O tiles, which overlap with no pass."""
+    """Tell whether a loop outside pipelines configures I/O tiles, without any overlap."""
     return config.io_tiles.place_ops_on_io_tiles and not schedule.pipelined
 
 

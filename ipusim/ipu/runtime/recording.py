@@ -124,7 +124,7 @@ class Recorder:
                 result.keep(session, timeline)
 
     def _most(self, session: Session) -> int:
-        """Return the number of session runs to keep: the requested number, at most a scenario's maximum."""
+        """Return the number of session runs to keep, limited by a scenario's maximum."""
         job = session.job
         first = [np.asarray(item) for results in session.results for element in results[:1] for item in element]
         # Three copies exist: the results as they arrive, one joined array, and the file.

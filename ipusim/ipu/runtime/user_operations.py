@@ -46,7 +46,7 @@ class UserOperation:
     learns: tuple[int, ...] | None = None
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the results; raises ModelError for results that differ from ``outputs``, and for errors of ``run``."""
+        """Return the results; raises ModelError for unexpected results and errors of ``run``."""
         with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
         result = tuple(map(np.asarray, checks.as_results(made)))
@@ -94,7 +94,7 @@ class UserOperation:
         return [result.get(at, np.zeros_like(arrays[at])) for at in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the cycles from the user's function, or one operation per element written by a pass."""
+        """Return the user's cycles, or one operation per element written by a pass."""
         size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
         if self.cycles is not None:
             with functions.Failing(f"cost of user operation {self.name!r}"):
@@ -138,7 +138,7 @@ class Expression:
         )
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work of all operations as one compute set, which reads and writes all arrays once."""
+        """Return the work of all operations as one compute set; arrays move once."""
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         size = max(array.dtype.itemsize for array in arrays)
         floats = [array.astype(np.float64) for array in arrays]

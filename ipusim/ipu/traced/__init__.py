@@ -1,4 +1,4 @@
-"""Programs for simulated IPUs under TensorFlow as the host: sessions of TensorFlow 1, functions of TensorFlow 2.
+"""TensorFlow programs on simulated IPUs: TensorFlow 1 sessions and TensorFlow 2 functions.
 
 | module | content |
 | --- | --- |

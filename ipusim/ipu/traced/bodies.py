@@ -108,7 +108,10 @@ def _options(
 
 
 def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Output]) -> tuple[TracedStep, Shards]:
-    """Return a body as training with separate weight update, else as one pass; also return the placement of nodes."""
+    """Return a body as training or as one pass, and the placement of nodes.
+
+    Training has a separate weight update.
+    """
     parts = split(graph, nodes - feeds)
     shards = shards_of(graph, {*parts.forward, *feeds})
     effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
@@ -135,9 +138,9 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
 
 
 def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
-    """Return the enqueue for a loop's results: the first without gradients, else the first outside the update.
+    """Return the enqueue for a loop's results, preferably independent of gradients.
 
-    Other enqueues are copies to the host inside a pass.
+    The alternative is the first enqueue outside the update. Other enqueues are copies to the host inside a pass.
     """
     if not sending:
         return None

@@ -309,7 +309,7 @@ class DeviceProgram:
         return program
 
     def _options_on_hosts(self, executions: int | None) -> dict[str, Any]:
-        """Return the request options, with a run's number of executions and the hosts that train together."""
+        """Return the request options, including executions of a run and hosts."""
         options = dict(self._options())
         if executions is not None:
             options["pipeline"] = {**options.get("pipeline", {}), "repeat_count": executions}

@@ -130,7 +130,7 @@ def _takes_element(node: Node) -> bool:
 def _as_body(
     graph: Graph, loop: _Loop, infeed: Infeed | None, counters: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
-    """Return a loop body over variables, the variables' names by place, and the places of outer values.
+    """Return a loop body over variables, variable names by place, and places of outer values.
 
     Counters without another reader are left out, since the loop counts iterations.
     """

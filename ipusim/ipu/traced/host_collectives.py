@@ -13,7 +13,7 @@ tf = load()
 
 
 def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """Return a collective function of tensors: immediate in eager execution, else run by the session or function.
+    """Call a collective function on tensors, at once if eager, else in every run.
 
     Args:
         function: takes and returns arrays of the tensors' dtypes, called on all hosts at the same time.

@@ -134,7 +134,7 @@ def _add_program(
     counted: _Counted | None = None,
     config: IPUConfig | None = None,
 ) -> list[Any]:
-    """Add the node for a body's program; return the results, or a list holding the operation."""
+    """Add the node for a body's program; return results or [operation]."""
     once = iterations if counted is None else 1
     carries = [each.name for each in carried]
     program = program_of_body(name, read_graph(graph), known, options, infeed, carries, once or 1, config)

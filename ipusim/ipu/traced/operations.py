@@ -136,7 +136,7 @@ def _arrays(values: Sequence[Any]) -> list[Array]:
 
 @dataclass(frozen=True)
 class LayerOperation:
-    """A deterministic layer of the simulator as an operation on (x, parameters); x is (batch, ...).
+    """A deterministic layer of the simulator on (x, parameters); x is (batch, ...).
 
     Attributes:
         layer: the layer.

@@ -171,7 +171,7 @@ def add_pipeline(
 
 @contextmanager
 def _claiming() -> Iterator[set[str]]:
-    """Claim operations of the block for a pipeline; yield a set that receives their names at the end."""
+    """Claim the block's operations for a pipeline; yield a set for their names."""
     graph, written = tf.compat.v1.get_default_graph(), set[str]()
     start = len(graph.get_operations())
     with exclusive_program("pipeline"):

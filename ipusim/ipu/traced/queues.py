@@ -23,7 +23,7 @@ from ipusim.ipu.traced.sessions import EAGER, FAILED, LOCK, EagerHost, RunningSe
 
 tf = load()
 
-#: Names of queue nodes in graphs.
+#: Name of dequeue nodes in graphs.
 DEQUEUE: Final = "infeed_dequeue"
 
 
@@ -112,7 +112,7 @@ class Infeed:
 
 
 def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], Any]) -> Any:
-    """Return a string tensor computed from a data set's elements, read again from the first element.
+    """Return a string tensor computed from a data set's elements, from the start.
 
     Args:
         dataset: the data set.

@@ -110,7 +110,10 @@ def _run_with_token(
 
 
 def _in_order(options: Any) -> Any:
-    """Return run options for the caller's thread, so that all hosts call collectives in the same order."""
+    """Return run options for the caller's thread.
+
+    All hosts then call collectives in the same order.
+    """
     result = tf.compat.v1.RunOptions()
     result.MergeFrom(options or _INSIDE)
     result.inter_op_thread_pool = _INSIDE.inter_op_thread_pool

@@ -91,7 +91,7 @@ register_function("LogSoftmax", in_float32(log_softmax))
 
 @register("SparseSoftmaxCrossEntropyWithLogits")
 def _sparse_cross_entropy(node: Node) -> Kernel:
-    """Losses for integer labels, and the gradient; both NaN if a label is not a class number."""
+    """Losses for integer labels, and the gradient; NaN for labels outside the classes."""
 
     def run(logits: Array, labels: Array) -> tuple[Array, Array]:
         wide = widened(logits)

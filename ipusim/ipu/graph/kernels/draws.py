@@ -95,7 +95,10 @@ register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_cou
 
 @register("LogUniformCandidateSampler", draws=True)
 def _log_uniform_candidates(node: Node) -> Kernel:
-    """Draw classes with P(k) = log((k + 2) / (k + 1)) / log(classes + 1), and return their expected counts."""
+    """Draw classes with logarithmic probabilities, and return expected counts.
+
+    P(k) = log((k + 2) / (k + 1)) / log(classes + 1).
+    """
     count, classes, unique = (node.attributes[name] for name in ("num_sampled", "range_max", "unique"))
     if unique and count > classes:
         raise ProgramError(f"num_sampled: expected at most range_max, {classes}, where each is drawn once, got {count}")
@@ -123,7 +126,7 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
 @register("ComputeAccidentalHits")
 def _accidental_hits(node: Node) -> Kernel:
-    """Find true classes among drawn classes: row, position in the draw, and the lowest float32 as weight."""
+    """Find true classes among drawn classes: row, position, and lowest float32 as weight."""
 
     def run(true: Array, drawn: Array) -> Any:
         rows, _, places = np.nonzero(true[:, :, None] == drawn)

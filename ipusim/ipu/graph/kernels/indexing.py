@@ -23,7 +23,7 @@ register_function("Slice", _slice)
 
 
 def _index(node: Node) -> Kernel:
-    """Return a function from begin, end and strides to a NumPy index, following the node's masks."""
+    """Return a function from begin, end and strides to a NumPy index."""
     names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     masks = {name: node.attributes[f"{name}_mask"] for name in names}
 
@@ -72,7 +72,7 @@ register_function(
 
 @register("GatherV2")
 def _gather(node: Node) -> Kernel:
-    """Take elements along an axis; batch axes pair rows of the array with rows of the indices."""
+    """Take elements along an axis, paired along batch axes."""
     batch = node.attributes["batch_dims"]
 
     def run(x: Array, indices: Array, axis: Any) -> Array:
@@ -147,7 +147,7 @@ register_function("UnsortedSegmentMin", _segments(_highest, np.minimum.at))
 
 
 def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
-    """Return a function that collects rows by ascending segment number; empty segments get a fixed value."""
+    """Return a function that collects rows by ascending segment; empty segments are constant."""
 
     def run(x: Array, segments: Array) -> Array:
         count = int(segments[-1]) + 1 if len(segments) else 0
@@ -235,7 +235,10 @@ def _top_k(node: Node) -> Kernel:
 
 
 def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
-    """Tell whether fewer than ``count`` predictions exceed the target's; False if predictions are not finite."""
+    """Tell whether fewer than ``count`` predictions exceed the target's.
+
+    False if predictions are not finite.
+    """
     valid = (targets >= 0) & (targets < predictions.shape[1])
     chosen = predictions[np.arange(len(targets)), np.where(valid, targets, 0)]
     larger = (predictions > chosen[:, None]).sum(1)

@@ -126,7 +126,7 @@ def _mirror_pad(node: Node) -> Kernel:
 
 
 def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the axes over which gradients of two broadcast arrays are summed; empty for equal shapes."""
+    """Return the axes over which gradients of two broadcast arrays are summed."""
     if np.array_equal(first, second):
         return np.zeros(0, first.dtype), np.zeros(0, first.dtype)
     rank = max(len(first), len(second))

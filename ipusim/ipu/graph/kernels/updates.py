@@ -69,7 +69,7 @@ def _adam(node: Node) -> Kernel:
 
 @register("ResourceApplyRMSProp ResourceApplyCenteredRMSProp", effect=True)
 def _rms_prop(node: Node) -> Kernel:
-    """Divide by the root of the moving mean square; the centered form uses the moving variance."""
+    """Divide by the root of the moving mean square, or of the moving variance if centered."""
     centered = node.type == "ResourceApplyCenteredRMSProp"
 
     def run(variable: Variable, *rest: Any) -> None:

@@ -83,7 +83,7 @@ class Windows:
         return np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
 
     def places(self, kernel: Sequence[int], positions: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-        """Yield, per element of a window, the index of that element in all windows of padded images."""
+        """Yield, per window element, the index of that element in all windows."""
         for place in np.ndindex(*kernel):
             yield (
                 slice(None),

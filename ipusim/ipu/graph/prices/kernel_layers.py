@@ -130,5 +130,5 @@ def _itemsize(view: PassView, tensor: Output) -> int:
 
 
 def sample_shape(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return the number of samples and the shape of a sample; a scalar counts as a single sample."""
+    """Return the number of samples and a sample's shape; a scalar is a sample."""
     return (shape[0], shape[1:]) if len(shape) > 1 else (1, (math.prod(shape),))

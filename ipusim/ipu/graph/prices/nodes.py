@@ -103,7 +103,7 @@ def work_of_node(seen: ObservedNode) -> Work | None:
 
 
 def _counts(seen: ObservedNode) -> bool:
-    """Tell whether a node computes only with single integers, such as iteration counters of the program's control."""
+    """Tell whether a node computes only with single integers, such as iteration counters."""
     forms = [form for form in (*seen.inputs, *seen.outputs) if not form.dtype.hasobject]
     return bool(forms) and all(form.size == 1 and form.dtype.kind in "iu" for form in forms)
 

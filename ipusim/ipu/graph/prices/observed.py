@@ -1,4 +1,4 @@
-"""Shapes and dtypes of all node values during a run, including nodes inside loops and branches."""
+"""Shapes and dtypes of node values during a run, including loop and branch bodies."""
 
 from __future__ import annotations
 
@@ -100,6 +100,6 @@ class Observation:
 
 
 def _price_of(node: Node, values: Sequence[Any]) -> Callable[[Collection[int]], Work] | None:
-    """Return the price function of one of Graphcore's operations on given values; None for other nodes."""
+    """Return a Graphcore operation's price function on given values; None for other nodes."""
     entry = entry_of(node)
     return None if entry is None or entry.price is None else partial(entry.price, values)

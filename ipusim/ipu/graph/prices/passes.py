@@ -67,7 +67,7 @@ class _Pricing:
         return StageWork(forward, backward, tuple(self._found), tuple(self._alone))
 
     def _forward(self) -> Iterator[Work]:
-        """Yield the work of layers at their first node, and the work of nodes between layers."""
+        """Yield the work of layers, at the position of the first node, and of other nodes."""
         run = _Run()
         priced: set[str] = set()
         for seen in self._view.seen.values():
@@ -81,7 +81,7 @@ class _Pricing:
         yield from run.end()
 
     def _back(self) -> Iterator[Work]:
-        """Yield the work of layers' gradients at their first gradient node, and the work of nodes between."""
+        """Yield the backward work of layers, at the first gradient node, and of other nodes."""
         groups: dict[str, list[ObservedNode]] = {}
         for seen in self._backward:
             layer = self._layer_behind(seen.node)
@@ -102,7 +102,7 @@ class _Pricing:
         yield from run.end()
 
     def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced: set[str]) -> list[str]:
-        """Return names of later skip sums whose gradient is not priced yet, starting from the last.
+        """Return names of later skip sums without a priced gradient, last first.
 
         The gradient passes through a skip sum before the layers in front of the sum, but is added up after all of them.
         """
@@ -111,7 +111,7 @@ class _Pricing:
         return [name for name in reversed(skips) if name in groups and name not in priced]
 
     def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
-        """Add a node outside layers to the current run; yield the run if the node begins a new run."""
+        """Add a node outside layers to a run; yield the run before a new run begins."""
         for each in (seen, *seen.inner):
             if each.price is not None:
                 yield from run.end()
@@ -123,7 +123,7 @@ class _Pricing:
                 yield from run.add(each.node, work)
 
     def _read_of(self, node: Node) -> set[int]:
-        """Return the numbers of a node's results that other nodes read or that leave the pass."""
+        """Return the numbers of a node's results in use by other nodes or passes."""
         if self._nodes.get(node.name) is not node:
             return set(range(len(node.output_types)))
         if self._read is None:
@@ -155,7 +155,7 @@ class _Pricing:
         return self._behind[node.name]
 
     def _skip_behind(self, node: Node) -> FoundLayer | None:
-        """Return the skip sum whose earlier operand receives a sum of gradients; None without a skip sum.
+        """Return the skip sum whose earlier operand receives a sum of gradients, or None.
 
         Other readers of the operand, at the start of the skip connection, contribute the remaining gradients.
         """
@@ -239,7 +239,7 @@ class _Pricing:
 
 
 def _is_cast_of_indices(node: Node) -> bool:
-    """Tell whether a node casts between 32-bit and 64-bit integers: IPUs use 32 bits for both."""
+    """Tell whether a node casts between integers of 32 and 64 bits, equal on IPUs."""
     wide = (np.dtype(np.int32), np.dtype(np.int64))
     return node.type == "Cast" and node.attributes["SrcT"] in wide and node.attributes["DstT"] in wide
 

@@ -19,7 +19,9 @@ _OF_STACK: Final = frozenset({"Identity", "Transpose"})
 
 
 def lstm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the LSTM computed by a loop: products into four gates, three sigmoids and two tanh per step.
+    """Return the LSTM computed by a loop.
+
+    Per step: products into four gates, three sigmoids and two tanh.
 
     TensorFlow 1 cells multiply input and state side by side in one product per step. Keras uses separate products for
     input and state.
@@ -44,7 +46,7 @@ def lstm(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _around(view: PassView, node: Node) -> Iterator[str]:
-    """Yield nodes that split inputs into steps before a loop, and stack outputs after the loop."""
+    """Yield nodes that unstack inputs before a loop and stack outputs afterwards."""
     for tensor in node.inputs:
         maker = view.node(tensor)
         if maker is not None and maker.type.startswith("TensorList"):
@@ -59,7 +61,7 @@ def _around(view: PassView, node: Node) -> Iterator[str]:
 
 
 def _last_taken(view: PassView, stack: Node) -> Iterator[str]:
-    """Yield nodes that take the last step of a stack, if no other node reads the stack."""
+    """Yield nodes that take the last step of a stack without other readers."""
     if not _only_last_is_taken(view, stack):
         return
     work = [stack]

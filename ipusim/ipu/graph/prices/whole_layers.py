@@ -36,10 +36,11 @@ def batch_norm(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def layer_norm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the layer normalisation around a squared difference: statistics of the last axis, scale and offset.
+    """Return the layer normalisation around a squared difference.
 
-    Covers TensorFlow's ``batch_normalization`` of ``moments``, also written out. All nodes from the input's mean and
-    squared difference to the last sum or product depend only on the input and on variables over the last axis.
+    Statistics run over the last axis; variables scale and shift the result. Covers TensorFlow's
+    ``batch_normalization`` of ``moments``, also written out. All nodes from the input's mean and squared difference to
+    the last sum or product depend only on the input and on variables over the last axis.
     """
     if node.type != "SquaredDifference":
         return None
@@ -113,7 +114,7 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _mean_behind(view: PassView, node: Node) -> list[Node]:
-    """Return the mean or sum over all elements after a node, including nodes between; empty for other readers.
+    """Return the nodes up to the mean or sum over a node's elements, or an empty list.
 
     Keras writes a loss's mean as a sum with constant weights, divided by a constant.
     """
@@ -246,7 +247,7 @@ def _forward_to_product(view: PassView, node: Node, passed: set[str]) -> Node | 
 
 
 def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
-    """Return the projection behind a tensor: a product by a variable, and bias, scales and views between."""
+    """Return the product by a variable behind a tensor, and the nodes between."""
     names: set[str] = set()
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES | {"BiasAdd"}:

@@ -148,7 +148,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def add(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the sum of two values with equal form, as at the end of a skip connection."""
+    """Return the sum of two equally shaped values, such as a skip connection's end."""
     if node.type not in _SUMS or any(view.is_weight(each) or view.is_constant(each) for each in node.inputs):
         return None
     form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))

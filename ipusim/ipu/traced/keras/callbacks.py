@@ -8,7 +8,7 @@ from typing import Any
 
 
 def install() -> None:
-    """Let a model's callbacks run for every step after the execution's end, if the model's executions ask for it."""
+    """Let callbacks run for every step after an execution, if the execution has step results."""
     kind = import_module("tf_keras.src.callbacks").CallbackList
     original = kind._call_batch_hook
 

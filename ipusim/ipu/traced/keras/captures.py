@@ -27,7 +27,7 @@ class Captures:
             self.name_of(variable.handle, variable.name)
 
     def name_of(self, handle: Any, wanted: str = "variable") -> str:
-        """Return the name of a handle's variable; a new handle gets a unique name based on ``wanted``."""
+        """Return the name of a handle's variable; new handles get a unique name."""
         if id(handle) not in self._names:
             base = name = wanted.partition(":")[0]
             number = 0

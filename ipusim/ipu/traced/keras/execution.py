@@ -71,7 +71,7 @@ class Placement(Protocol):
 
     @property
     def tells_steps(self) -> bool:
-        """Whether callbacks run for every step of an execution, rather than only for the last step."""
+        """Whether callbacks run for every step of an execution, or only the last."""
 
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
         """Return the dtype of a variable's gradient accumulator; None for the variable's dtype."""

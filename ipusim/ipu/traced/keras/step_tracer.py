@@ -1,4 +1,4 @@
-"""Traces a model's step, recording tape gradients and the optimizer's update while the model's code runs."""
+"""Traces a model's step, separating tape gradients and the optimizer's update."""
 
 from __future__ import annotations
 

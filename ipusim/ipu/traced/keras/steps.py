@@ -146,7 +146,7 @@ class _Tracing:
         self._feed = BatchFeed(batch)
 
     def run(self, body: Callable[[ModelTracer], Any], *, apart: bool) -> ModelStep | None:
-        """Trace a body, with or without a separate weight update; return None if the update cannot be separated."""
+        """Trace a body; return None if a requested separate weight update is impossible."""
         traced: list[tuple[ModelTracer, Any]] = []
 
         def step() -> None:
