@@ -1,21 +1,21 @@
-"""Graphs that TensorFlow has traced, executed and priced without TensorFlow.
+"""Execution and prices of graphs traced by TensorFlow, without TensorFlow.
 
-TensorFlow traces a program and runs its host part. Nodes placed on simulated IPUs are read from TensorFlow's graph once
-(:mod:`ipusim.ipu.graph.reading`), as plain :class:`~ipusim.ipu.graph.node.Node` values, and executed with NumPy.
+TensorFlow traces a program and runs the program's host part. :mod:`ipusim.ipu.graph.reading` reads nodes placed on
+simulated IPUs once, as plain :class:`~ipusim.ipu.graph.node.Node` values; NumPy executes these nodes.
 
 | module | content |
 | --- | --- |
-| ``tensorflow_import`` | settings that TensorFlow reads at its import, and the import itself |
+| ``tensorflow_import`` | TensorFlow's import, with the environment variables that TensorFlow reads |
 | ``node`` | a node as plain Python values; variables |
 | ``registry`` | kernels by operation type |
-| ``kernels/`` | the kernels, one module for each family of operations |
-| ``reading`` | nodes of a TensorFlow graph; the only module of execution that knows TensorFlow |
+| ``kernels/`` | kernels, one module per family of operations |
+| ``reading`` | nodes of a TensorFlow graph; the only module of execution that imports TensorFlow |
 
 How to add a kernel for an operation type:
 
-1. Find the family's module in ``ipusim/ipu/graph/kernels/``, or add one and list its name in ``FAMILIES`` of
-   ``ipusim/ipu/graph/kernels/__init__.py``. A kernel imports NumPy and this package alone, never TensorFlow.
-2. An operation without attributes that matter is one function of arrays:
+1. Find the family's module in ``ipusim/ipu/graph/kernels/``, or add a module and list its name in ``FAMILIES`` of
+   ``ipusim/ipu/graph/kernels/__init__.py``. A kernel imports only NumPy and this package, never TensorFlow.
+2. If no attribute matters, register one function of arrays:
    ``register_function("Add AddV2", np.add)``. Otherwise write a maker, which reads the node's attributes once and
    returns the function of arrays::
 
@@ -24,14 +24,14 @@ How to add a kernel for an operation type:
            slope = node.attributes["alpha"]
            return lambda x: np.where(x > 0, x, x * x.dtype.type(slope))
 
-   The function takes one value for each input of the node, in TensorFlow's order. It returns the value of a single
-   output, a tuple of several outputs, or None without outputs. It never changes an argument in place. Dtypes of
-   results are the node's ``output_types``; shapes are TensorFlow's.
-3. ``register(..., effect=True)`` marks an operation that runs although nothing reads its results, such as an
-   assignment. ``register(..., draws=True)`` marks one that draws: its function takes a ``numpy.random.Generator``
-   before its inputs, which the interpreter seeds.
-4. A resource handle arrives as a :class:`~ipusim.ipu.graph.node.Variable`, whose ``value`` is read and ``assign``-ed.
+   The function takes one value per input of the node, in TensorFlow's order. It returns a single value for one
+   output, a tuple for several outputs, and None without outputs. Arguments are never changed in place. The node's
+   ``output_types`` give the dtypes of results; TensorFlow gives the shapes.
+3. ``register(..., effect=True)`` marks operations that run even if no node reads their results, for example
+   assignments. ``register(..., draws=True)`` marks random operations: the function takes a ``numpy.random.Generator``,
+   seeded by the interpreter, before the inputs.
+4. A resource handle arrives as a :class:`~ipusim.ipu.graph.node.Variable`; read ``value`` and call ``assign``.
 5. Add cases to the family's module in ``tests/golden/graph/``, at ordinary and special points (zeros, ties, bounds,
-   infinities, NaN, empty arrays, each attribute that changes the result). The test holds each against eager
-   TensorFlow. A registered type without a case fails ``tests/golden/graph/test_all_kernels.py``.
+   infinities, NaN, empty arrays, every attribute that changes the result). The test compares cases with eager
+   TensorFlow. ``tests/golden/graph/test_all_kernels.py`` fails if a registered type has no case.
 """

@@ -1,4 +1,4 @@
-"""Gradients that are accumulated over several runs of a body before its weight update takes them."""
+"""Gradient accumulation over several runs of a body before the weight update."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ipusim.ipu.graph.registry import entry_of
 
 @dataclass(frozen=True, eq=False)
 class Accumulation:
-    """How an optimizer's gradients are accumulated.
+    """Gradient accumulation of an optimizer.
 
     Attributes:
-        count: micro-batches of a weight update.
-        reduction: how gradients are accumulated.
-        options: where optimizer states and accumulators lie, by the keys of a scenario's pipeline.
-        dtype_of: returns the dtype of a variable's accumulator; None for that of the variable.
-        dtype: dtype of this variable's accumulator; None for that of the variable.
+        count: micro-batches per weight update.
+        reduction: accumulation rule.
+        options: placement of optimizer states and accumulators, keyed like a scenario's pipeline section.
+        dtype_of: returns a variable's accumulator dtype; None for the variable's dtype.
+        dtype: accumulator dtype of this variable; None for the variable's dtype.
     """
 
     count: int
@@ -31,6 +31,6 @@ class Accumulation:
 
 
 def accumulation_of(node: Node) -> Accumulation | None:
-    """Return how a node accumulates the gradient that it takes; None for a node that does not."""
+    """Return a node's gradient accumulation; None for other nodes."""
     entry = entry_of(node)
     return entry.value if entry is not None and isinstance(entry.value, Accumulation) else None

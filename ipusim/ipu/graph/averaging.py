@@ -1,4 +1,4 @@
-"""Gradients that replicas average in the middle of a weight update."""
+"""Gradient averaging between replicas inside a weight update."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ipusim.ipu.graph.registry import entry_of
 
 @dataclass(eq=False)
 class Averaged:
-    """The gradient behind a node that replicas average.
+    """Marker value of a node that averages a gradient over replicas.
 
     Attributes:
         variable: shared name of the gradient's variable.
-        in_pass: whether the node runs in a pass, where the body of a loop has no weight update apart.
+        in_pass: whether the node runs inside a pass, because the loop body has no separate weight update.
     """
 
     variable: str
@@ -26,12 +26,12 @@ class Averaged:
 
 @dataclass(frozen=True, eq=False)
 class Averaging:
-    """A weight update in two parts.
+    """A weight update split at gradient averaging.
 
     Attributes:
-        names: variables whose gradients are averaged, by shared name.
-        before: part that makes these gradients, from the accumulated gradients of all variables.
-        after: rest of the update; it takes the averages, then the accumulated gradients.
+        names: shared names of variables with averaged gradients.
+        before: part that computes the gradients to average, from the accumulated gradients of all variables.
+        after: remaining update; feeds are the averages, then the accumulated gradients.
     """
 
     names: tuple[str, ...]
@@ -40,7 +40,7 @@ class Averaging:
 
 
 def averaged_of(node: Node) -> Averaged | None:
-    """Return the gradient that a node averages over replicas; None for a node that does not."""
+    """Return a node's gradient average over replicas; None for other nodes."""
     entry = entry_of(node)
     return entry.value if entry is not None and isinstance(entry.value, Averaged) else None
 
@@ -48,15 +48,15 @@ def averaged_of(node: Node) -> Averaged | None:
 def averaging_of(
     graph: Graph, accumulators: dict[str, Output], update_nodes: Sequence[str], part: set[str]
 ) -> Averaging | None:
-    """Return a weight update in two parts; None where no node averages.
+    """Return a weight update split at gradient averaging; None if no node averages.
 
-    The first node that averages the gradient of a variable does so; others hand the gradient on.
+    Only the first averaging node of a variable's gradient averages; later averaging nodes forward the gradient.
 
     Args:
         graph: the graph.
-        accumulators: tensor that stands for the accumulated gradient of each variable.
-        update_nodes: names of the nodes of the update.
-        part: names of all nodes that may run in an update.
+        accumulators: tensor holding the accumulated gradient, by variable.
+        update_nodes: node names of the update.
+        part: names of all nodes allowed to run in an update.
     """
     marks: dict[str, Node] = {}
     for name in update_nodes:

@@ -1,4 +1,4 @@
-"""Checkpoints of recomputation: a stage keeps their values, and computes what lies between them again."""
+"""Recomputation checkpoints: a stage keeps checkpoint values, and recomputes everything between checkpoints."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Final
 from ipusim.ipu.graph.cut import StageCut
 from ipusim.ipu.graph.node import Graph, Output
 
-#: Attribute of a node whose value is a checkpoint: a number that later checkpoints exceed.
+#: Attribute marking a checkpoint node; numbers increase along the forward pass.
 CHECKPOINT: Final = "_ipusim_checkpoint"
 
 
 @dataclass(frozen=True, eq=False)
 class Sections:
-    """The forward pass of a stage between its checkpoints.
+    """Forward pass of a stage, divided at checkpoints.
 
     Attributes:
-        names: names of the nodes of each section, in order.
-        values: tensors of each checkpoint, behind the section of the same number.
+        names: node names per section, in order.
+        values: tensors per checkpoint, at the end of the section with the same number.
     """
 
     names: tuple[frozenset[str], ...]
     values: tuple[tuple[Output, ...], ...]
 
     def section_of(self, name: str) -> int:
-        """Return the number of a node's section; -1 for a node of another pass."""
+        """Return a node's section number; -1 for nodes of other passes."""
         return next((number for number, names in enumerate(self.names) if name in names), -1)
 
 
 def sections_of(graph: Graph, cut: StageCut) -> Sections | None:
-    """Return the forward pass of a stage between its checkpoints; None without a checkpoint.
+    """Return a stage's forward pass divided at checkpoints; None without checkpoints.
 
     Args:
         graph: the graph.

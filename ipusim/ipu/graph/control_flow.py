@@ -1,4 +1,4 @@
-"""Loops, branches and calls of TensorFlow's control flow v2, whose bodies are graphs of their own."""
+"""Loops, branches and calls of TensorFlow's control flow v2, whose bodies are separate graphs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ipusim.ipu.graph.registry import Kernel
 
 
 class Body(Protocol):
-    """A function that a node calls."""
+    """A function called by a node."""
 
     def run(self, invocation: Any, values: Iterable[Any]) -> list[Any]:
-        """Return the function's results for the values of its arguments."""
+        """Return the function's results for given arguments."""
 
 
-#: Returns a called function by its name.
+#: Returns a called function by name.
 Bodies = Callable[[str], Body]
-#: Makes the kernel of a node with bodies; the kernel takes the invocation before its inputs.
+#: Makes a kernel from a node with bodies; the kernel takes the invocation before the inputs.
 ControlMaker = Callable[[Node, Bodies], Kernel]
 
 
 def _results(values: Sequence[Any]) -> Any:
-    """Return results in the form of a kernel: a single value, a tuple, or None."""
+    """Return results in a kernel's form: single value, tuple or None."""
     return values[0] if len(values) == 1 else tuple(values) or None
 
 
@@ -40,7 +40,7 @@ def _loop(node: Node, bodies: Bodies) -> Kernel:
 
 
 def _is_true(value: Any) -> bool:
-    """Tell whether a branch's predicate holds; a tensor with an axis holds if it is not empty."""
+    """Tell whether a branch's predicate holds; arrays with axes hold unless empty."""
     return bool(value.size) if getattr(value, "ndim", 0) else bool(value)
 
 
@@ -78,5 +78,5 @@ CONTROL_FLOW: Final[dict[str, ControlMaker]] = {
     "PartitionedCall": _call,
     "StatefulPartitionedCall": _call,
 }
-#: Those whose bodies have effects.
+#: Operation types whose bodies have effects.
 RUNS_WITH_EFFECT: Final = frozenset({"While", "If", "Case", "StatefulPartitionedCall"})

@@ -1,4 +1,4 @@
-"""Cuts a traced training step, or inference, into passes of stages, and finds the tensors that cross between passes."""
+"""Cuts a traced step into passes of stages, and finds tensors that cross between passes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipusim.ipu.graph.node import Graph, Node, Output
 
 
 class Kind(IntEnum):
-    """The part of a step that a node belongs to."""
+    """Part of a step: feed, forward pass or backward pass."""
 
     FEED = 0
     FORWARD = 1
@@ -21,14 +21,14 @@ class Kind(IntEnum):
 
 
 class Role(NamedTuple):
-    """The pass of a node: kind and stage number."""
+    """A node's pass: kind and stage number."""
 
     kind: Kind
     stage: int
 
     @property
     def rank(self) -> tuple[int, int]:
-        """The place of the pass in the order in which a micro-batch goes through them."""
+        """Sort key of the pass: a micro-batch runs feed, forward passes, then backward passes."""
         return self.kind, -self.stage if self.kind is Kind.BACKWARD else self.stage
 
 
@@ -37,19 +37,19 @@ FEED: Final = Role(Kind.FEED, 0)
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """A step as TensorFlow traced it.
+    """A step traced by TensorFlow.
 
     Attributes:
-        graph: all nodes of the step, read behind the gradients.
-        owners: the pass of each node that was written while a feed or a stage was traced, by the node's name.
-        gradient_nodes: names of the nodes that were written while gradients were taken, in order.
-        gradients: gradient of each variable, by the variable's shared name.
-        results: what the last stage returns, or sends.
-        stages: number of stages, each of concurrent ones counted.
-        uncounted: names of nodes that stand for work of the host, and cost IPUs nothing.
-        parts: number of concurrent stages at each position of the pipeline; empty for one stage at each.
-        handed: tensors of forward passes and of the feed that the weight update reads, with the values of the last
-            micro-batch.
+        graph: all nodes of the step, read after gradients are built.
+        owners: pass of every node written by a feed or a stage, by node name.
+        gradient_nodes: names of nodes written by the gradient computation, in order.
+        gradients: gradient by the variable's shared name.
+        results: tensors returned or sent by the last stage.
+        stages: number of stages, counting concurrent stages individually.
+        uncounted: names of nodes for work of the host, free of cost on IPUs.
+        parts: number of concurrent stages per position of the pipeline; empty without concurrent stages.
+        handed: tensors of the feed and forward passes that the weight update reads, with the last micro-batch's
+            values.
     """
 
     graph: Graph
@@ -64,31 +64,31 @@ class Trace:
 
     @property
     def positions(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the stages at each position."""
+        """Stage numbers per position."""
         ends = list(accumulate(self.parts or (1,) * self.stages))
         return tuple(tuple(range(start, end)) for start, end in zip([0, *ends], ends, strict=False))
 
     @property
     def position_of(self) -> tuple[int, ...]:
-        """The position of each stage."""
+        """Position per stage."""
         return tuple(position for position, stages in enumerate(self.positions) for _ in stages)
 
 
 @dataclass(frozen=True, eq=False)
 class StageCut:
-    """The passes of one stage.
+    """Forward and backward pass of one stage.
 
     Attributes:
-        forward, backward: names of the nodes of each pass, in the order of their creation.
-        takes: tensors that come from the stage before, of the first stage from the feed.
-        gives: tensors that go to the next stage; of the last stage the results of the step.
-        keeps: tensors from the forward pass to the backward pass.
-        arrives: tensors that come back from the next stage.
-        returns: tensors that go back to the stage before.
-        gradients: gradient of each variable that its backward pass makes, by the variable's shared name.
-        packs: for each stage at the position before, the number of its outputs and those of ``returns`` that it
-            takes, in a pipeline with concurrent stages; None in other pipelines.
-        sums: nodes that are not in the trace: sums of the gradients of a variable that the stage uses several times.
+        forward, backward: node names per pass, in creation order.
+        takes: tensors from the previous stage, or from the feed for the first stage.
+        gives: tensors for the next stage; results of the step for the last stage.
+        keeps: tensors from forward to backward pass.
+        arrives: tensors sent back by the next stage.
+        returns: tensors sent back to the previous stage.
+        gradients: gradients computed by the backward pass, by the variable's shared name.
+        packs: per stage at the previous position: number of outputs, and the tensors of ``returns`` meant for that
+            stage. None in pipelines without concurrent stages.
+        sums: nodes missing in the trace: sums of gradients of a variable that the stage uses several times.
     """
 
     forward: tuple[str, ...]
@@ -104,7 +104,7 @@ class StageCut:
 
 
 def with_sums(graph: Graph, cuts: Iterable[StageCut]) -> Graph:
-    """Return a graph with the sums of gradients of these stages."""
+    """Return a graph extended by the stages' sums of gradients."""
     added = {name: node for one in cuts for name, node in one.sums.items()}
     return replace(graph, nodes={**graph.nodes, **added}) if added else graph
 
@@ -112,10 +112,10 @@ def with_sums(graph: Graph, cuts: Iterable[StageCut]) -> Graph:
 def cut(trace: Trace) -> tuple[StageCut, ...]:
     """Return the passes of every stage of a traced step.
 
-    A gradient node belongs to the stage of its origin. A gradient node without an origin, such as a sum of several
-    gradients of a tensor, belongs to the earliest stage among the stages of its operands; of concurrent stages, to the
-    stage before that reads it. A node that an earlier pass reads moves to the earlier pass: the gradient of a loop
-    makes lists, and the loop fills them. Where several stages use a variable, each makes its part of the gradient.
+    A gradient node belongs to the stage of the node's origin. Without an origin, as for a sum of several gradients of
+    a tensor, the earliest stage among the operands' stages owns the node; if concurrent stages compete, the reading
+    stage before them. Nodes read by an earlier pass move to that pass: a loop's gradient creates lists that the loop
+    fills. If several stages use a variable, every stage computes a part of the gradient.
     """
     roles = dict(trace.owners)
     _assign_gradients(trace, roles)
@@ -151,7 +151,7 @@ def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
 
 
 def _move_forward(graph: Graph, roles: dict[str, Role]) -> None:
-    """Move each node to the earliest pass among its readers."""
+    """Move nodes to the earliest pass among their readers."""
     work = [name for name in graph.nodes if name in roles]
     while work:
         node = graph.nodes[work.pop()]
@@ -162,7 +162,7 @@ def _move_forward(graph: Graph, roles: dict[str, Role]) -> None:
 
 
 class _Cutter:
-    """Finds what crosses between passes."""
+    """Finds tensors that cross between passes."""
 
     def __init__(self, trace: Trace, roles: Mapping[str, Role]) -> None:
         self._trace, self._nodes, self._roles = trace, dict(trace.graph.nodes), dict(roles)
@@ -180,7 +180,7 @@ class _Cutter:
         self._readers = self._read_by()
 
     def stages(self) -> tuple[StageCut, ...]:
-        """Return the passes of each stage."""
+        """Return the passes per stage."""
         gives = [self._given(stage) for stage in range(self._trace.stages)]
         arrivals = [self._crossing_back(stage) for stage in range(self._trace.stages)]
         result = []
@@ -209,7 +209,10 @@ class _Cutter:
         return tuple(result)
 
     def _given(self, stage: int) -> tuple[Output, ...]:
-        """Return what a stage gives; the first of concurrent stages hands on what comes from stages before."""
+        """Return a stage's output tensors.
+
+        The first of concurrent stages also forwards tensors of earlier stages.
+        """
         position = self._position_of[stage]
         if position == len(self._positions) - 1:
             return (*self._trace.results, *self._trace.handed)
@@ -222,7 +225,7 @@ class _Cutter:
         )
 
     def _returned(self, stage: int, arriving: Sequence[Output]) -> tuple[Output, ...]:
-        """Return the part of what arrives at an earlier stage that comes from this stage, or through it."""
+        """Return the tensors arriving at an earlier stage that this stage computes or forwards."""
         position = self._position_of[stage]
         first = stage == self._positions[position][0]
         makers = [(tensor, self._roles[tensor.node].stage) for tensor in arriving]
@@ -231,7 +234,7 @@ class _Cutter:
         )
 
     def _gradients_of_stages(self) -> list[tuple[int, str, Output]]:
-        """Return stage, variable and tensor of each gradient, apart for each stage that uses a variable."""
+        """Return (stage, variable, tensor) per gradient, with a separate part per using stage."""
         found: list[tuple[int, str, Output]] = []
         for name, tensor in self._trace.gradients.items():
             node = self._nodes[tensor.node]
@@ -250,7 +253,7 @@ class _Cutter:
         return found
 
     def _names(self, role: Role) -> tuple[str, ...]:
-        """Return the nodes of a pass, with repeated nodes for values at hand."""
+        """Return a pass's nodes, including repeated nodes for values at hand."""
         again: dict[str, None] = {}
         for tensor, readers in self._readers.items():
             if role in readers and self._is_at_hand(tensor.node):
@@ -258,10 +261,10 @@ class _Cutter:
         return (*again, *(name for name in self._order if self._roles.get(name) == role))
 
     def _is_at_hand(self, name: str) -> bool:
-        """Tell whether any pass can have a node's result by itself.
+        """Tell whether passes can recompute or read a node's result without a transfer.
 
-        So it is with a variable that no pass changes, whose weights lie on the IPU, and with a value of outside of the
-        step that stages hand on as it came: it is a constant of the run and travels over no link.
+        Weights of an unchanged variable lie on the IPU. A value from outside the step that stages forward unchanged is
+        a constant of the run, and crosses no link.
         """
         *_, first = self._made_of(name)
         node = self._nodes[first]
@@ -270,14 +273,14 @@ class _Cutter:
         return node.type == "Identity" and node.inputs[0].node not in self._roles
 
     def _made_of(self, name: str) -> list[str]:
-        """Return a node and the nodes before it that hand its value on."""
+        """Return a node and its chain of preceding identities."""
         chain = [name]
         while self._nodes[chain[-1]].type == "Identity" and self._nodes[chain[-1]].inputs[0].node in self._roles:
             chain.append(self._nodes[chain[-1]].inputs[0].node)
         return chain
 
     def _read_by(self) -> dict[Output, list[Role]]:
-        """Return the passes that read each tensor of another pass, in the order in which the tensors are made."""
+        """Return, by tensor, the passes that read tensors of another pass."""
         readers: dict[Output, list[Role]] = {}
         for name in self._order:
             role = self._roles.get(name)
@@ -305,7 +308,7 @@ class _Cutter:
         return self._trace.stages - 1 if role is None else role.stage
 
     def _crossing_forward(self, position: int) -> tuple[Output, ...]:
-        """Return the tensors that stages before a position, or the feed, make and that stages from there on read."""
+        """Return tensors from stages before a position, read at the position or later."""
         return tuple(
             tensor
             for tensor, readers in self._readers.items()
@@ -318,9 +321,9 @@ class _Cutter:
         return maker.kind is Kind.FEED or (maker.kind is Kind.FORWARD and self._position_of[maker.stage] < position)
 
     def _crossing_back(self, stage: int) -> tuple[Output, ...]:
-        """Return the tensors that later stages make and that the backward pass of this or an earlier one reads.
+        """Return later stages' tensors read by the backward pass of this or an earlier stage.
 
-        What stages at earlier positions read comes through the first of concurrent stages.
+        Tensors for earlier positions travel through the first of concurrent stages.
         """
         position = self._position_of[stage]
         first = stage == self._positions[position][0]
@@ -338,7 +341,7 @@ class _Cutter:
         )
 
     def _kept(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:
-        """Return what the backward pass of a stage, or of an earlier one, reads of the stage's forward pass."""
+        """Return a stage's forward tensors read by backward passes up to this stage."""
         fetched = set(gradients)
         return tuple(
             tensor
@@ -355,7 +358,7 @@ class _Cutter:
 
 
 def _changed_handles(graph: Graph, names: Collection[str]) -> set[Output]:
-    """Return the handles of variables that nodes with an effect take."""
+    """Return handles of variables taken by nodes with an effect."""
     return {
         handle
         for name in names

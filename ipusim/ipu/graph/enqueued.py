@@ -1,4 +1,4 @@
-"""Elements that a pass or a weight update sends to an outfeed by itself."""
+"""Enqueues to an outfeed inside a pass or a weight update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.ipu.graph.registry import entry_of
 
 @dataclass(frozen=True, eq=False)
 class EnqueueItem:
-    """The queue behind the node of an enqueue.
+    """Outfeed behind an enqueue node.
 
     Attributes:
         queue: the outfeed.
@@ -24,16 +24,16 @@ class EnqueueItem:
 
 
 def enqueued_of(node: Node) -> EnqueueItem | None:
-    """Return the queue that a node sends to; None for another node."""
+    """Return the outfeed of an enqueue node; None for other nodes."""
     entry = entry_of(node)
     return entry.value if entry is not None and isinstance(entry.value, EnqueueItem) else None
 
 
 def copies_to_host(seen: Iterable[ObservedNode]) -> tuple[models.HostCall, ...]:
-    """Return the copies to the host in the middle of a pass: one call for all that it enqueues.
+    """Return a pass's copies to the host: one call holding the bytes of all enqueues.
 
     Args:
-        seen: the nodes of the pass.
+        seen: nodes of the pass.
     """
     sent = [form.nbytes for each in seen if enqueued_of(each.node) is not None for form in each.inputs]
     return (models.HostCall("outfeed", sent_bytes=sum(sent)),) if sent else ()

@@ -1,4 +1,4 @@
-"""A part of a graph as steps that NumPy executes, one after another, over numbered places."""
+"""A part of a graph as a sequence of NumPy steps over numbered slots."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output, Variable
 from ipusim.ipu.graph.registry import Kernel, find
 
-#: Place of the invocation among the values of a run.
+#: Slot of the invocation among the values of a run.
 _INVOCATION: Final = 0
 
 
 class Invocation:
-    """The surroundings of one run of a part of a graph.
+    """Context for one run of a graph's part.
 
     Attributes:
-        variables: variables by the shared name of their handle.
-        key: whole numbers that seed its draws, such as the program's seed and the number of the micro-batch.
-        session: running session of the host; None without a session.
+        variables: variables by the handle's shared name.
+        key: integers that seed draws, such as program seed and micro-batch number.
+        session: the host's running session; None without a session.
     """
 
     def __init__(self, variables: Mapping[str, Variable], key: tuple[int, ...] = (0,), session: Any = None) -> None:
-        """Take the surroundings."""
+        """Take variables, seed key and session."""
         self.variables, self.key, self.session = variables, key, session
         self._draws: dict[str, int] = {}
 
     def generator(self, node: Node) -> np.random.Generator:
-        """Return the generator of a node's next draw: Philox by key, the node's seeds, its name and earlier draws."""
+        """Return the generator for a node's next draw.
+
+        Key, node seeds, node name and number of earlier draws seed a Philox generator.
+        """
         count = self._draws[node.name] = self._draws.get(node.name, 0) + 1
         seeds = (node.attributes.get("seed", 0), node.attributes.get("seed2", 0))
         entropy = (*self.key, *(abs(seed) for seed in seeds), zlib.crc32(node.name.encode()), count)
@@ -46,9 +49,9 @@ class Step(NamedTuple):
     """One node of an executable.
 
     Attributes:
-        kernel: its function.
-        inputs, outputs: numbers of the places that it reads and writes.
-        node: the node itself.
+        kernel: function of the node.
+        inputs, outputs: slot numbers read and written.
+        node: the node.
     """
 
     kernel: Kernel
@@ -57,17 +60,17 @@ class Step(NamedTuple):
     node: Node
 
 
-#: Receives each executed step with its inputs and results.
+#: Called after every executed step with inputs and results.
 Observer = Callable[[Step, Sequence[Any], Sequence[Any]], object]
 
 
 class Executable:
-    """Nodes of a graph that compute ``fetches``, with the effects among them, in an order of their dependencies.
+    """Nodes of a graph that compute ``fetches`` and run requested effects, in topological order.
 
     Attributes:
-        external: tensors of other parts; :meth:`run` takes their values behind the feeds.
-        steps: the nodes in order.
-        variables: shared names of the variables whose handles it has.
+        external: tensors of other parts; :meth:`run` takes their values after the feeds.
+        steps: nodes in order of execution.
+        variables: shared names of variables whose handles the nodes use.
     """
 
     def __init__(
@@ -79,18 +82,18 @@ class Executable:
         part: Collection[str] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        """Order the nodes that are needed.
+        """Order the needed nodes.
 
         Args:
             graph: the graph.
-            feeds: tensors with values from the caller.
+            feeds: tensors with values given by the caller.
             fetches: tensors to return.
-            targets: names of nodes with effects to run.
-            part: names of the nodes of the part, by default all nodes; other tensors are external.
-            observer: receives each executed step, also steps of bodies.
+            targets: names of nodes whose effects run.
+            part: node names of the part, by default all nodes; other tensors are external.
+            observer: called for every executed step, including steps of bodies.
 
         Raises:
-            UnsupportedProgramError: for a node without a kernel.
+            UnsupportedProgramError: if a node has no kernel.
         """
         self._graph, self._observer = graph, observer
         self._bodies: dict[str, Executable] = {}
@@ -110,11 +113,11 @@ class Executable:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Shared names of the variables whose handles it has."""
+        """Shared names of variables whose handles the nodes use."""
         return tuple(name for _, name in self._handles)
 
     def observed_by(self, observer: Observer) -> Executable:
-        """Return the same steps, each of which an observer is told of; steps in bodies are not."""
+        """Return the same steps reported to an observer; steps inside bodies are not reported."""
         observed = copy(self)
         observed._observer = observer
         return observed
@@ -124,10 +127,10 @@ class Executable:
 
         Args:
             invocation: variables and draws.
-            values: values of the feeds, then values of the tensors of :attr:`external`.
+            values: values of the feeds, then values of :attr:`external`.
 
         Returns:
-            The values of the fetches.
+            Values of the fetches.
         """
         found: list[Any] = [None] * (len(self._places) + 1)
         found[_INVOCATION] = invocation
@@ -151,11 +154,11 @@ class Executable:
         return [found[place] for place in self._fetches]
 
     def _place(self, tensor: Output) -> int:
-        """Return the number of a tensor's place, a new one for a new tensor."""
+        """Return a tensor's slot number; a new tensor gets a new slot."""
         return self._places.setdefault(tensor, len(self._places) + 1)
 
     def _add(self, node: Node) -> None:
-        """Add a node's step, or its fixed value."""
+        """Add a node as a step or a fixed value."""
         if node.type == "Const":
             value = node.attributes["value"]
             value.flags.writeable = False
@@ -169,7 +172,7 @@ class Executable:
             self.steps.append(Step(kernel, places, tuple(self._place(tensor) for tensor in node.outputs), node))
 
     def _kernel(self, node: Node) -> tuple[Kernel, bool]:
-        """Return a node's kernel, and whether it takes the invocation before its inputs."""
+        """Return a node's kernel, and whether the invocation comes before the inputs."""
         if node.type in CONTROL_FLOW:
             return CONTROL_FLOW[node.type](node, self._body), True
         entry = find(node)
@@ -179,7 +182,7 @@ class Executable:
         return lambda invocation, *values: kernel(invocation.generator(node), *values), True
 
     def _body(self, name: str) -> Executable:
-        """Return the body of a function that a node calls."""
+        """Return the body of a called function."""
         if name not in self._bodies:
             body = self._graph.functions[name]
             effects = [node.name for node in body.nodes.values() if runs_for_effect(node)]
@@ -188,5 +191,5 @@ class Executable:
 
 
 def shared_name(node: Node) -> str:
-    """Return the name by which a handle's variable is known."""
+    """Return the shared name of a handle's variable."""
     return node.attributes.get("shared_name") or node.name

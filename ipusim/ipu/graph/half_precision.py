@@ -1,4 +1,4 @@
-"""Half precision, which kernels compute in float32 as TensorFlow's CPU does in sums and products."""
+"""Half precision, computed in float32 like TensorFlow's sums and products on CPUs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ipusim.ipu.graph.registry import Kernel
 
 
 def widened(x: Array) -> Array:
-    """Return an array of half precision in float32, any other as it is."""
+    """Return half-precision arrays as float32, other arrays unchanged."""
     return x.astype(np.float32) if x.dtype.itemsize == 2 and x.dtype.kind in "fV" else x
 
 
 def in_float32(function: Kernel) -> Kernel:
-    """Return a function of arrays that computes half precision in float32, with a result of the first one's dtype."""
+    """Return a function that computes half precision in float32 and returns the first argument's dtype."""
 
     def run(*values: Array) -> Any:
         if values[0].dtype.itemsize != 2:

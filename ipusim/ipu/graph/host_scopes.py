@@ -1,7 +1,8 @@
-"""Nodes of a stage that the host runs in the middle of a pass, and the copies between it and the IPU.
+"""Stage nodes that the host runs inside a pass, and copies between host and IPU.
 
-A tensor lies where its node runs. It is copied when the other side first reads it, and lies on both sides then, in the
-backward pass too. The gradient of a node runs where the node runs; variables lie on the IPU.
+A tensor is placed on the side, host or IPU, of the node that computes the tensor. The first read by the opposite side
+copies the tensor; afterwards both sides hold the tensor, also during the backward pass. Gradient nodes run on the
+side of their origin; variables lie on the IPU.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.observed import ObservedNode
 from ipusim.ipu.graph.registry import is_users
 
-#: Attribute of a node that the host runs: number and name of the block of the program around the node.
+#: Attribute of host nodes: number and name of the enclosing block of the program.
 SCOPE: Final = "_ipusim_host"
-#: Separates number and name.
+#: Separator of number and name.
 _SEPARATOR: Final = "/"
-#: Nodes whose tensors lie on the IPU, whatever block they are written in.
+#: Nodes whose tensors always lie on the IPU.
 _ON_IPU: Final = frozenset({"ReadVariableOp", "AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
-#: Nodes that look at forms alone, which both sides know.
+#: Nodes that read only shapes and dtypes, known to both sides.
 _FORMS: Final = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ZerosLike", "OnesLike"})
-#: Nodes that hand tensors on.
+#: Nodes that forward tensors unchanged.
 _HANDED_ON: Final = frozenset({"Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape"})
 
 
 def scope_text(number: int, name: str) -> str:
-    """Return the value of the attribute of a block's nodes."""
+    """Return the attribute value for nodes of a block."""
     return f"{number}{_SEPARATOR}{name}"
 
 
 class HostScopes:
-    """The blocks of the host in a graph."""
+    """Host blocks of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         """Take the graph."""
@@ -47,7 +48,7 @@ class HostScopes:
                     self._readers.setdefault(tensor.node, []).append(node)
 
     def of(self, name: str) -> str:
-        """Return the block that a node runs in, empty on the IPU."""
+        """Return the host block of a node; empty if the node runs on the IPU."""
         node = self._nodes.get(name)
         if not self.any or node is None:
             return ""
@@ -68,7 +69,7 @@ class HostScopes:
         return self._of_sum(node)
 
     def _of_sum(self, node: Node) -> str:
-        """Return the block of a sum of gradients: that of its parts, else that of the tensor whose gradient it is."""
+        """Return a gradient sum's block: the parts' block, else the differentiated tensor's."""
         parts = [self.of(tensor.node) for tensor in node.inputs]
         if node.type != "AddN" or not any(parts):
             return ""
@@ -77,7 +78,7 @@ class HostScopes:
         return next((self.of(reader.name) for reader in self._readers.get(node.name, ()) if reader.origin), "")
 
     def source(self, tensor: Output) -> Output:
-        """Return the tensor that is handed on as this one."""
+        """Return a tensor's source, skipping nodes that forward tensors unchanged."""
         node = self._nodes.get(tensor.node)
         while node is not None and node.type in _HANDED_ON and tensor.number < len(node.inputs):
             tensor = node.inputs[tensor.number]
@@ -86,12 +87,12 @@ class HostScopes:
 
 
 class HostCalls:
-    """The calls of the host in the passes of a stage."""
+    """Host calls in the passes of a stage."""
 
     def __init__(self, graph: Graph, scopes: HostScopes, cut: StageCut) -> None:
         """Take the stage."""
         self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
-        #: Names of the nodes of this stage.
+        #: Node names of this stage.
         self._made: set[str] = set()
         self._on_both: set[Output] = set()
         self._bytes: dict[Output, int] = {}
@@ -104,12 +105,12 @@ class HostCalls:
         leaving: Iterable[Output],
         price: Callable[[list[ObservedNode]], tuple[Work, ...]],
     ) -> tuple[models.HostCall, ...]:
-        """Return the calls of a pass in order; the forward pass comes first.
+        """Return the host calls of a pass in order; ask for the forward pass first.
 
         Args:
             seen: observed nodes of the pass.
-            leaving: tensors that leave it, for other stages, the next pass or weight updates.
-            price: returns the work of nodes of a block.
+            leaving: tensors for other stages, the next pass or weight updates.
+            price: returns the work of a block's nodes.
         """
         self._sent, self._returned = {}, {}
         blocks: dict[str, list[ObservedNode]] = {}
@@ -133,7 +134,10 @@ class HostCalls:
         return tuple(calls)
 
     def _operands(self, seen: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
-        """Yield the tensors that a node reads; parts of a sum are added up where they lie first."""
+        """Yield the tensors read by a node.
+
+        Parts of a sum are added first on the side that computed them.
+        """
         other = False
         for tensor, form in zip(seen.node.inputs, seen.inputs, strict=True):
             crosses = seen.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
@@ -142,11 +146,11 @@ class HostCalls:
             other = other or crosses
 
     def _side(self, tensor: Output) -> str:
-        """Return the block that makes a tensor; what other stages make comes to the IPU."""
+        """Return the block that computes a tensor; tensors of other stages arrive on the IPU."""
         return self._scopes.of(tensor.node) if tensor.node in self._made else ""
 
     def _use(self, tensor: Output, block: str, size: int) -> None:
-        """Count a copy of a tensor to the side that reads it, unless it is there."""
+        """Count a copy of a tensor, unless the reading side already holds the tensor."""
         tensor = self._scopes.source(tensor)
         maker = self._nodes.get(tensor.node)
         if maker is not None and (maker.type == "Const" or maker.type in _FORMS):

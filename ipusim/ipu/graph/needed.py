@@ -1,4 +1,4 @@
-"""Nodes that a part of a graph needs for its results and effects, in an order of their dependencies."""
+"""Search for the nodes behind a part's results and effects, and their topological order."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ipusim.ipu.graph.control_flow import RUNS_WITH_EFFECT
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.registry import entry_of
 
-#: Operation types that every part repeats: constants and handles of variables.
+#: Operation types repeated in every part: constants and handles of variables.
 SHARED: Final = frozenset({"Const", "VarHandleOp"})
 
 
 def runs_for_effect(node: Node) -> bool:
-    """Tell whether a node runs although nothing reads its results."""
+    """Tell whether a node runs even if no node reads the results."""
     entry = entry_of(node)
     return node.type in RUNS_WITH_EFFECT or (entry is not None and entry.effect)
 
 
 class NeededNodes:
-    """The nodes that compute results and have effects.
+    """Nodes that compute a part's results and effects.
 
-    A control edge keeps nodes with effects alone: TensorFlow 1 orders the two gradients of a product by control edges,
-    and an unused one would be computed.
+    Control edges keep only nodes with effects: TensorFlow 1 orders the two gradients of a product by control edges,
+    and would otherwise compute an unused gradient.
 
     Attributes:
         names: names of the nodes.
-        external: tensors from outside of the part, in the order of discovery.
+        external: tensors from outside the part, in order of discovery.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class NeededNodes:
             feeds: tensors with values from the caller.
             fetches: tensors to compute.
             targets: names of nodes with effects.
-            part: names of the nodes of the part, by default all nodes; other tensors are external.
+            part: node names of the part, by default all nodes; other tensors are external.
         """
         self._graph = graph
         self._effects = _Effects(graph)
-        #: Nodes with effects that run before a node because of its control edges.
+        #: Nodes with effects that control edges put before a node.
         self._before: dict[str, list[str]] = {}
         self.names: set[str] = set()
         inside: Collection[str] = graph.nodes.keys() if part is None else part
@@ -77,10 +77,9 @@ class NeededNodes:
         self.external = tuple(external)
 
     def in_order(self) -> Iterator[Node]:
-        """Yield the nodes behind their dependencies; ties go to the earliest created node.
+        """Yield nodes after their dependencies; ties go to the earliest created node.
 
-        The order of creation is no order of dependencies: the gradient of a loop gives the loop new inputs, which are
-        created after the loop.
+        Creation order is not a topological order: a loop's gradient gives the loop new inputs, created after the loop.
         """
         nodes = [node for name, node in self._graph.nodes.items() if name in self.names]
         number = {node.name: index for index, node in enumerate(nodes)}
@@ -103,19 +102,22 @@ class NeededNodes:
 
 
 def _is_made_inside(node: Node, inside: Collection[str]) -> bool:
-    """Tell whether a part makes a node's results; a placeholder inside stands for a captured tensor."""
+    """Tell whether a part computes a node's results.
+
+    A placeholder inside a part stands for a captured tensor.
+    """
     return node.type in SHARED or (node.type != "Placeholder" and node.name in inside)
 
 
 class _Effects:
-    """Nodes with an effect among a node and its ancestors."""
+    """Search for nodes with an effect among a node and the node's ancestors."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: dict[str, frozenset[str]] = {}
 
     def before(self, name: str) -> frozenset[str]:
-        """Return their names."""
+        """Return names of nodes with an effect."""
         stack = [name]
         while stack:
             current = stack[-1]

@@ -1,4 +1,4 @@
-"""A traced graph as plain Python values: nodes, functions that nodes call, and variables."""
+"""A traced graph as plain Python values: nodes, called functions and variables."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from ipusim.api import Array
 
-#: Static shape of a tensor: None for an unknown rank; sizes may be None.
+#: Static shape of a tensor: None for unknown rank; sizes may be None.
 StaticShape = tuple[int | None, ...] | None
 
 
 class Output(NamedTuple):
-    """A tensor of a graph: name of its node, and its number among the results of the node."""
+    """A tensor of a graph: node name, and number among the node's results."""
 
     node: str
     number: int
@@ -27,14 +27,14 @@ class Node:
 
     Attributes:
         name: unique name in its graph.
-        type: TensorFlow's operation type, such as ``MatMul``.
+        type: TensorFlow operation type, such as ``MatMul``.
         attributes: TensorFlow's attributes by name, as Python values: text, numbers, NumPy dtypes (``object`` for
             text, handles and variants), shapes as tuples, arrays, lists of these, and names of functions as text.
-        inputs: tensors that it reads.
+        inputs: input tensors.
         controls: names of nodes with a control edge to this node.
-        output_types: NumPy dtype of each result; ``object`` for text, resource handles and variants.
-        output_shapes: static shape of each result.
-        origin: name of the node that it is a part of the gradient of, as TensorFlow notes it; empty for others.
+        output_types: NumPy dtype per result; ``object`` for text, resource handles and variants.
+        output_shapes: static shape per result.
+        origin: name of the node whose gradient includes this node, as recorded by TensorFlow; empty for other nodes.
 
     Example:
         >>> from ipusim.ipu.graph.node import Node, Output
@@ -54,18 +54,18 @@ class Node:
 
     @property
     def outputs(self) -> tuple[Output, ...]:
-        """The tensors that it makes."""
+        """Output tensors."""
         return tuple(Output(self.name, number) for number in range(len(self.output_types)))
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in the order of creation, and called functions.
+    """Nodes in creation order, and called functions.
 
     Attributes:
         nodes: the nodes by name.
-        functions: bodies of called functions by name: of loops, branches and calls, inner ones too.
-        inputs, outputs: arguments and results; empty unless the graph is the body of a function.
+        functions: bodies of called functions by name: loops, branches and calls, including nested functions.
+        inputs, outputs: arguments and results of a function body; empty for other graphs.
     """
 
     nodes: Mapping[str, Node]
@@ -75,13 +75,13 @@ class Graph:
 
 
 def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) -> Graph:
-    """Return a graph whose nodes of some types have another attribute, in bodies of functions too.
+    """Return a graph with an extra attribute on nodes of some types, including function bodies.
 
     Args:
         graph: the graph.
         types: operation types.
         name: name of the attribute.
-        value: its value.
+        value: value of the attribute.
     """
     functions: dict[str, Graph] = {}  # a function may call itself
 
@@ -97,18 +97,18 @@ def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) 
 
 
 class Variable:
-    """A variable while a program runs.
+    """A variable during a program run.
 
     Attributes:
-        name: shared name of its handle.
+        name: shared name of the variable's handle.
         value: current value. Arrays of earlier values never change.
-        assigned: whether the current run has assigned a value.
+        assigned: whether the current run assigned a value.
     """
 
     __slots__ = ("assigned", "name", "value")
 
     def __init__(self, name: str, value: Array) -> None:
-        """Start with a value."""
+        """Start from a value."""
         self.name, self.value, self.assigned = name, value, False
 
     def assign(self, value: Array) -> None:

@@ -1,6 +1,6 @@
-"""Operations of Graphcore's as nodes of TensorFlow's graph: each is a ``PyFunc`` whose token the registry knows.
+"""Graphcore's operations as ``PyFunc`` nodes in TensorFlow's graph, with a token known to the registry.
 
-TensorFlow never executes such a node: it lies in the part of the graph that simulated IPUs run.
+Simulated IPUs run these nodes, never TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _NUMBERS: Final = count()
 
 
 def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, Any]], name: str) -> list[Any]:
-    """Write a node of one of Graphcore's operations into the graph that is being built.
+    """Add a node for one of Graphcore's operations to TensorFlow's current graph.
 
     Args:
         entry: kernel of the node.
-        inputs: tensors that it reads.
-        outputs: dtype and static shape of each result.
+        inputs: input tensors.
+        outputs: dtype and static shape per result.
         name: name of the node.
 
     Returns:
-        The results; a list with the operation if there are no results.
+        Results; a list holding the operation if no results exist.
     """
     graph = tf.compat.v1.get_default_graph()
     token = f"ipusim:{next(_NUMBERS)}"

@@ -1,4 +1,4 @@
-"""The profiles of traced stages: work, memory, and what crosses between stages, from one observed micro-batch."""
+"""Profiles of traced stages: work, memory and transferred bytes, from one observed micro-batch."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from ipusim.ipu.graph.split import split
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.update import GraphUpdate
 
-#: Bytes of an element of a stage without floating-point values.
+#: Bytes per element for a stage without floating-point values.
 _DEFAULT_ITEMSIZE = 4
 
 
 class Summed(NamedTuple):
-    """What an accumulated outfeed adds up for each micro-batch: elements, and the bytes of one in the sum."""
+    """Elements that an accumulated outfeed adds per micro-batch, and bytes per element of the sum."""
 
     elements: int
     itemsize: int
 
 
 def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
-    """Yield the work of adding a micro-batch's results of so wide elements: read them and the sum, and write that."""
+    """Yield the work of adding a micro-batch's results to an outfeed's sum.
+
+    Results and sum are read, and the sum is written.
+    """
     if summed is None:
         return
     moved = summed.elements * (itemsize + 2 * summed.itemsize)
@@ -44,18 +47,18 @@ def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
 
 @dataclass(frozen=True, eq=False)
 class ObservedStage:
-    """One micro-batch of a stage.
+    """One observed micro-batch of a stage.
 
     Attributes:
         cut: the stage.
-        work: work of its passes.
-        takes, gives, keeps, returns: values that come in, go out, stay for the backward pass, and go back.
+        work: work of the passes.
+        takes, gives, keeps, returns: values received, sent on, kept for the backward pass, and sent back.
         seen: nodes of both passes.
-        training: whether it has a backward pass.
-        forward_collectives, backward_collectives: collectives that its passes call.
-        forward_host_calls, backward_host_calls: what its passes have the host do.
-        tables: what look-ups in tables of the host move.
-        stash_bytes: bytes that stay on the IPU for the backward pass.
+        training: whether the stage has a backward pass.
+        forward_collectives, backward_collectives: collectives called by the passes.
+        forward_host_calls, backward_host_calls: host calls in the passes.
+        tables: bytes moved by look-ups in host tables.
+        stash_bytes: bytes kept on the IPU for the backward pass.
     """
 
     cut: StageCut
@@ -82,8 +85,8 @@ def observe(
     Args:
         trace: the traced step.
         variables: values of all variables by shared name.
-        inputs: values of what the first stage takes.
-        constants: values of tensors of outside of the step.
+        inputs: input values of the first stage.
+        constants: values of tensors from outside the step.
     """
     cuts, uncounted = cut(trace), frozenset(trace.uncounted)
     graph = with_sums(trace.graph, cuts)
@@ -138,7 +141,7 @@ def observe(
 def _host_calls(
     graph: Graph, scopes: HostScopes, one: StageCut, seen: Sequence[ObservedNode], behind: Sequence[ObservedNode]
 ) -> tuple[tuple[models.HostCall, ...], tuple[models.HostCall, ...]]:
-    """Return what both passes of a stage have the host do."""
+    """Return the host calls in forward and backward pass of a stage."""
     if not scopes.any:
         return (), ()
     calls = HostCalls(graph, scopes, one)
@@ -148,7 +151,7 @@ def _host_calls(
 
 
 def _staying(one: StageCut, kept: Sequence[Any], scopes: HostScopes, behind: Sequence[ObservedNode]) -> Iterator[Any]:
-    """Yield the values that the backward pass on the IPU reads: what the host alone reads stays there."""
+    """Yield kept values that the backward pass reads on the IPU, not on the host."""
     read = {tensor for each in behind for tensor in each.node.inputs}
     for tensor, value in zip(one.keeps, kept, strict=True):
         if not scopes.any or tensor in read:
@@ -156,7 +159,7 @@ def _staying(one: StageCut, kept: Sequence[Any], scopes: HostScopes, behind: Seq
 
 
 def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[ObservedNode], _: Sequence[ObservedNode]) -> StageWork:
-    """Return the work of a pass with gradients and weight updates, all as forward work."""
+    """Return the work of a pass containing gradients and weight updates, counted as forward work."""
     parts = split(graph, one.forward)
     gradient, update = set(parts.gradient), set(parts.update)
     ahead = [each for each in seen if each.node.name not in gradient | update]
@@ -182,21 +185,21 @@ def profile_stage(
     sections: Sections | None = None,
     summed: Summed | None = None,
 ) -> models.StageProfile:
-    """Return the profile of a stage for one micro-batch.
+    """Return a stage's profile for one micro-batch.
 
     Args:
-        observed: the stage, run once.
-        name: its name.
+        observed: stage after one run.
+        name: name of the stage.
         is_last: whether no stage follows.
-        trained: its trained variables by shared name.
-        owned: names of trained variables without an earlier stage.
-        untrained: other variables without an earlier stage.
-        update: the weight update; None in inference.
-        accumulators: dtype of the gradient accumulator of each variable.
-        reduction: how gradients come to their accumulators.
+        trained: trained variables of the stage by shared name.
+        owned: names of trained variables not owned by an earlier stage.
+        untrained: other variables not owned by an earlier stage.
+        update: weight update; None in inference.
+        accumulators: gradient accumulator dtype by variable.
+        reduction: accumulation rule for gradients.
         graph: the graph.
-        sections: the forward pass between checkpoints; None where the backward pass computes nothing again from them.
-        summed: results of the last stage that an execution sums up; None where none are.
+        sections: forward pass divided at checkpoints; None without recomputation.
+        summed: results of the last stage that an execution accumulates; None without accumulation.
     """
     itemsize = max((value.itemsize for value in trained.values()), default=_DEFAULT_ITEMSIZE)
     profile = models.StageProfile(
@@ -232,7 +235,7 @@ def _with_backward_pass(
     sizes: Mapping[str, models.VariableSize],
     reduction: models.Reduction,
 ) -> models.StageProfile:
-    """Return a profile with the backward pass, which adds its gradients to the accumulators."""
+    """Return a profile extended by the backward pass, including accumulation of gradients."""
     adding = models.accumulation_work([sizes[each] for each in observed.cut.gradients], None, reduction)
     return replace(
         profile,
@@ -249,11 +252,11 @@ def _with_backward_pass(
 
 
 def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> frozenset[Output]:
-    """Return the tensors that a stage computes again: of the last stage, those before the last checkpoint.
+    """Return the tensors that a stage recomputes; the last stage stops at the last checkpoint.
 
     Args:
         cut: the stage.
-        sections: its forward pass between checkpoints.
+        sections: forward pass of the stage divided at checkpoints.
         is_last: whether no stage follows.
     """
     end = len(sections.names) - is_last
@@ -263,9 +266,9 @@ def computed_again(cut: StageCut, sections: Sections, *, is_last: bool) -> froze
 def _with_checkpoints(
     profile: models.StageProfile, observed: ObservedStage, graph: Graph, sections: Sections, *, is_last: bool
 ) -> models.StageProfile:
-    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
+    """Return a profile with recomputed work, checkpoints and peak of live bytes.
 
-    Kept are the inputs of the sections that run again, and in the last stage all of the section that does not.
+    The stage keeps the inputs of recomputed sections, and in the last stage the whole final section.
     """
     count = len(sections.names) - is_last
     stash = [0] * len(sections.names)
@@ -277,7 +280,7 @@ def _with_checkpoints(
         if source not in counted:
             stash[sections.section_of(tensor.node)] += size
         counted.add(source)
-    for number, values in enumerate(sections.values, 1):  # a section's input, which the one before makes
+    for number, values in enumerate(sections.values, 1):  # inputs of a section come from the previous section
         stash[number] += sum(kept.get(tensor, 0) for tensor in values)
     first = next((number for number in range(count) if stash[number]), count)
     again = frozenset().union(*sections.names[first:count])
@@ -300,7 +303,7 @@ def _with_checkpoints(
 
 
 def _itemsize(values: Iterable[Any]) -> int:
-    """Return the bytes of the widest floating-point element."""
+    """Return the byte width of the widest floating-point element."""
     found = [np.asarray(value).dtype for value in values]
     return max((dtype.itemsize for dtype in found if dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
@@ -310,7 +313,7 @@ def _bytes(values: Iterable[Any]) -> int:
 
 
 def _most_touched(observed: ObservedStage) -> int:
-    """Return the bytes of what the node reads and writes where they are most, weights and their gradients left out."""
+    """Return the most bytes moved by a single node, excluding weights and their gradients."""
     makers = {each.node.name: each.node for each in observed.seen}
     gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
 
@@ -328,7 +331,7 @@ def _most_touched(observed: ObservedStage) -> int:
 
 
 def _handed_on(makers: Mapping[str, Node], tensor: Output) -> Output:
-    """Return the tensor that a tensor is, before nodes that hand it on."""
+    """Return a tensor's source, skipping nodes that forward values unchanged."""
     node = makers.get(tensor.node)
     while node is not None and node.type in SAME_VALUE:
         tensor = node.inputs[0]

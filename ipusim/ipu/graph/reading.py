@@ -1,4 +1,4 @@
-"""Nodes of TensorFlow's graphs as plain values."""
+"""Conversion of TensorFlow graphs into plain nodes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 
-#: Dtype of values that NumPy has no type for: text, resource handles, variants.
+#: Dtype for values without a NumPy type: text, resource handles, variants.
 OBJECT: Final = np.dtype(object)
 
 
 def read_node(operation: Any) -> Node:
-    """Return an operation of a TensorFlow graph as a node.
+    """Return a TensorFlow operation as a node.
 
     Args:
         operation: a ``tf.Operation``.
 
     Returns:
-        The node, with all of the operation's attributes.
+        Node with all attributes of the operation.
     """
     return Node(
         name=operation.name,
@@ -39,29 +39,29 @@ def read_node(operation: Any) -> Node:
 
 
 def read_graph(graph: Any) -> Graph:
-    """Return the operations of a TensorFlow graph as nodes, with all called functions.
+    """Return a TensorFlow graph as nodes, including called functions.
 
-    Read a graph after its gradients are built: a loop's gradient adds results to the loop.
+    Read a graph only after building gradients: a loop's gradient adds results to the loop.
 
     Args:
-        graph: a ``tf.Graph``, or the ``FuncGraph`` of a function's body.
+        graph: a ``tf.Graph``, or the ``FuncGraph`` of a function body.
 
     Returns:
-        Their nodes in the order of creation. A body's arguments and results are there too.
+        Nodes in creation order, and the arguments and results of a function body.
     """
     functions: dict[str, Graph] = {}
     nodes = _read_nodes(graph, graph.get_operations(), functions)
     for placeholder, name in captured_variables(graph):
-        if placeholder in nodes:  # a handle that the graph captures is a handle of its own
+        if placeholder in nodes:  # captured handles become variable handles of this graph
             nodes[placeholder] = replace(nodes[placeholder], type="VarHandleOp", attributes={"shared_name": name})
     return Graph(nodes, functions, *_ends(graph))
 
 
 def captured_variables(graph: Any) -> Iterator[tuple[str, str]]:
-    """Yield the placeholder of each handle of a variable of TensorFlow 2 that a graph captures, and the handle's name.
+    """Yield (placeholder, handle name) per TensorFlow 2 variable handle captured by a graph.
 
     Args:
-        graph: a ``FuncGraph``; any other graph captures nothing.
+        graph: a ``FuncGraph``; other graphs capture nothing.
     """
     for outside, placeholder in getattr(graph, "captures", ()):
         if outside.dtype == tf.resource and not hasattr(outside, "graph") and is_variable_handle(outside):
@@ -69,13 +69,13 @@ def captured_variables(graph: Any) -> Iterator[tuple[str, str]]:
 
 
 def is_variable_handle(tensor: Any) -> bool:
-    """Tell whether an eager resource is a variable, and no iterator."""
+    """Tell whether an eager resource is a variable rather than an iterator."""
     data = getattr(tensor, "_handle_data", None)
     return data is not None and data.is_set
 
 
 def handle_name(handle: Any) -> str:
-    """Return the name by which nodes know a variable: of a graph its shared name, of TensorFlow 2 one of its own."""
+    """Return a variable's name in nodes: shared name, or an invented name under TensorFlow 2."""
     if not hasattr(handle, "graph"):
         return f"variable:{id(handle)}"
     name: str = handle.op.get_attr("shared_name").decode() or handle.op.name
@@ -96,7 +96,7 @@ def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Grap
 
 
 def _called(operation: Any) -> Iterator[str]:
-    """Yield the names of functions that an operation calls."""
+    """Yield names of functions called by an operation."""
     for value in operation.node_def.attr.values():
         kind = value.WhichOneof("value")
         if kind == "func":
@@ -106,7 +106,7 @@ def _called(operation: Any) -> Iterator[str]:
 
 
 def _body(graph: Any, name: str) -> Any:
-    """Return the ``FuncGraph`` of a function that a graph, or a graph around it, knows."""
+    """Return the ``FuncGraph`` of a function defined in a graph or an enclosing graph."""
     around = graph
     while around is not None:
         found = around._get_function(name)
@@ -117,23 +117,23 @@ def _body(graph: Any, name: str) -> Any:
 
 
 def _ends(graph: Any) -> tuple[tuple[Output, ...], tuple[Output, ...]]:
-    """Return the arguments and results of a function's body; none for another graph."""
+    """Return arguments and results of a function body; empty for other graphs."""
     inputs, outputs = getattr(graph, "inputs", ()), getattr(graph, "outputs", ())
     return tuple(map(output_of, inputs)), tuple(map(output_of, outputs))
 
 
 def output_of(tensor: Any) -> Output:
-    """Return a tensor of a TensorFlow graph by its node's name and its number."""
+    """Return a TensorFlow tensor as node name plus output number."""
     return Output(tensor.op.name, tensor.value_index)
 
 
 def static_shape(shape: Any) -> StaticShape:
-    """Return a ``tf.TensorShape`` as a tuple, None for an unknown rank."""
+    """Return a ``tf.TensorShape`` as a tuple; None for unknown rank."""
     return None if shape.rank is None else tuple(shape.as_list())
 
 
 def _dtype(number: int) -> np.dtype[Any]:
-    """Return the NumPy dtype of TensorFlow's number of a dtype; ``object`` where there is none."""
+    """Return the NumPy dtype for TensorFlow's dtype number; ``object`` if NumPy has no such dtype."""
     dtype = tf.dtypes.as_dtype(number)
     return OBJECT if dtype.base_dtype in (tf.string, tf.resource, tf.variant) else np.dtype(dtype.as_numpy_dtype)
 
@@ -143,14 +143,14 @@ def _shape(proto: Any) -> StaticShape:
 
 
 def _text(value: bytes) -> Any:
-    """Return bytes as text if they are valid UTF-8."""
+    """Return valid UTF-8 bytes as text, other bytes unchanged."""
     try:
         return value.decode()
     except UnicodeDecodeError:
         return value
 
 
-#: How each kind of a single value of an attribute is converted; numbers and truth values stay.
+#: Converters by kind of attribute value; numbers and booleans need no conversion.
 _CONVERTED: Final[Mapping[str, Callable[[Any], Any]]] = {
     "s": _text,
     "type": _dtype,

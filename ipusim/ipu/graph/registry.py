@@ -1,4 +1,4 @@
-"""Kernels by operation type: how each node of a graph is computed with NumPy."""
+"""Registry of NumPy kernels by operation type."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from ipusim.api import Work
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.graph.node import Node
 
-#: Computes a node: takes the values of the inputs, returns a single value, a tuple of values, or None.
+#: Computes a node: takes input values, returns a single value, a tuple or None.
 Kernel = Callable[..., Any]
-#: Reads the attributes of a node and returns its kernel.
+#: Reads a node's attributes and returns a kernel.
 Maker = Callable[[Node], Kernel]
-#: Takes the values of a node's inputs and the numbers of its results that are read; returns the node's work.
+#: Takes a node's input values and the numbers of results in use; returns the node's work.
 Price = Callable[[Sequence[Any], Collection[int]], Work]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered operation type.
+    """Registry row of an operation type.
 
     Attributes:
-        maker: makes the kernel of a node.
-        effect: whether a node runs although nothing reads its results.
-        draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
-        invoked: whether the kernel takes the invocation of its part before its inputs.
-        price: price of an operation of Graphcore's; None without a cost.
-        value: object behind an operation of Graphcore's, such as a queue.
+        maker: makes a node's kernel.
+        effect: whether a node runs even if no node reads the results.
+        draws: whether the kernel takes a ``numpy.random.Generator`` before the inputs.
+        invoked: whether the kernel takes the part's invocation before the inputs.
+        price: price of one of Graphcore's operations; None without cost.
+        value: object behind one of Graphcore's operations, such as a queue.
     """
 
     maker: Maker
@@ -39,23 +39,23 @@ class Entry:
     value: Any = None
 
 
-#: Types of nodes of Python functions: the program's own, and operations of Graphcore's.
+#: Node types of Python functions: the program's functions and Graphcore's operations.
 USERS: Final = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 _ENTRIES: dict[str, Entry] = {}
-#: Graphcore's operations by the token of their ``PyFunc`` node.
+#: Graphcore's operations by ``PyFunc`` token.
 _BY_TOKEN: dict[str, Entry] = {}
 
 
 def register(types: str, *, effect: bool = False, draws: bool = False) -> Callable[[Maker], Maker]:
-    """Return a decorator that registers a maker for operation types.
+    """Return a decorator that registers a kernel maker for operation types.
 
     Args:
         types: operation types, separated by spaces.
-        effect: whether nodes such as assignments run without a reader of their results.
-        draws: whether the kernel takes a ``numpy.random.Generator`` before its inputs.
+        effect: whether nodes run even if no node reads the results, like assignments.
+        draws: whether the kernel takes a ``numpy.random.Generator`` before the inputs.
 
     Raises:
-        ValueError: for a type that has a kernel already.
+        ValueError: if a type already has a kernel.
     """
 
     def keep(maker: Maker) -> Maker:
@@ -73,14 +73,14 @@ def register_function(types: str, function: Kernel, *, effect: bool = False) -> 
 
     Args:
         types: operation types, separated by spaces.
-        function: the kernel of every node of these types.
-        effect: as of :func:`register`.
+        function: kernel of every node of these types.
+        effect: see :func:`register`.
     """
     register(types, effect=effect)(lambda node: function)
 
 
 def register_token(token: str, entry: Entry) -> None:
-    """Register one of Graphcore's operations, whose node is a ``PyFunc`` with a token.
+    """Register one of Graphcore's operations under a ``PyFunc`` token.
 
     Args:
         token: unique text.
@@ -90,27 +90,27 @@ def register_token(token: str, entry: Entry) -> None:
 
 
 def forget_token(token: str) -> None:
-    """Forget an operation whose graph is gone."""
+    """Forget an operation after its graph is gone."""
     _BY_TOKEN.pop(token, None)
 
 
 def entry_of(node: Node) -> Entry | None:
-    """Return the entry of a node's operation; None without a kernel."""
+    """Return the registry entry of a node's operation; None without a kernel."""
     if node.type == "PyFunc":
         return _BY_TOKEN.get(node.attributes.get("token", "")) or _ENTRIES.get(node.type)
     return _ENTRIES.get(node.type)
 
 
 def is_users(node: Node) -> bool:
-    """Tell whether a node is a Python function of the program's own."""
+    """Tell whether a node is a Python function of the program."""
     return node.type in USERS and node.attributes.get("token", "") not in _BY_TOKEN
 
 
 def find(node: Node) -> Entry:
-    """Return the entry of a node's operation.
+    """Return the registry entry of a node's operation.
 
     Raises:
-        UnsupportedProgramError: for an operation without a kernel.
+        UnsupportedProgramError: if the operation has no kernel.
     """
     entry = entry_of(node)
     if entry is None:
@@ -119,5 +119,5 @@ def find(node: Node) -> Entry:
 
 
 def registered() -> tuple[str, ...]:
-    """Return all operation types with a kernel, sorted."""
+    """Return all registered operation types, sorted."""
     return tuple(sorted(_ENTRIES))

@@ -1,4 +1,4 @@
-"""Splits the body of a training loop into forward pass, gradients and weight update, as a pipeline has them apart."""
+"""Splits a training loop's body into forward pass, gradients and weight update."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ipusim.ipu.graph.needed import NeededNodes, runs_for_effect
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.traced_step import TracedStep, handed_to_update
 
-#: Attribute of a node that names its IPU.
+#: Node attribute holding the IPU number.
 SHARD: Final = "_ipusim_shard"
-#: Operation types that hand on each input.
+#: Operation types whose outputs equal their inputs.
 _IDENTITIES: Final = frozenset({"Identity", "IdentityN"})
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The nodes of a body by purpose.
+    """Nodes of a loop body by purpose.
 
     Attributes:
-        forward: nodes that depend on no gradient.
+        forward: nodes independent of gradients.
         gradient: nodes of gradients.
-        update: nodes behind gradients: weight updates, and nodes that wait for weight updates.
+        update: nodes after gradients: weight updates, and nodes waiting for weight updates.
     """
 
     forward: tuple[str, ...]
@@ -38,11 +38,13 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """Where the nodes of a body are: a stage is a run of nodes of the same IPU, in the order of their creation.
+    """Placement of a body's nodes on stages.
+
+    A stage is a run of nodes on the same IPU, in creation order.
 
     Attributes:
-        mapping: IPU of each stage.
-        stage_of: number of a node's stage, by the node's name.
+        mapping: IPU per stage.
+        stage_of: stage number by node name.
     """
 
     mapping: tuple[int, ...]
@@ -54,16 +56,16 @@ class Shards:
         return len(self.mapping)
 
     def owners(self, names: Collection[str], feeds: Collection[str]) -> dict[str, Role]:
-        """Return the pass of each node of the forward pass; those of ``feeds`` take elements of queues."""
+        """Return the pass of every forward-pass node; nodes in ``feeds`` take elements of queues."""
         return {name: FEED if name in feeds else Role(Kind.FORWARD, self.stage_of[name]) for name in names}
 
 
 def shards_of(graph: Graph, names: Collection[str]) -> Shards:
-    """Return where nodes of a body are, by the IPUs that the program names; a node without one is with those before.
+    """Return the placement of body nodes by IPU number; unplaced nodes follow the previous node.
 
     Args:
         graph: the graph.
-        names: names of nodes of the forward pass.
+        names: node names of the forward pass.
     """
     mapping: list[int] = []
     stage_of: dict[str, int] = {}
@@ -80,9 +82,10 @@ def shards_of(graph: Graph, names: Collection[str]) -> Shards:
 def split(graph: Graph, names: Collection[str]) -> Split:
     """Return the nodes of a body by purpose.
 
-    A node belongs to a gradient if TensorFlow notes an origin of it, or if it lies between two such nodes. Nodes that
-    depend on gradients, by data or by control edges, belong to the update, unless an earlier run of them gives the
-    same: a loss that waits for the update by control edges alone is the forward pass's.
+    A node belongs to a gradient if TensorFlow records an origin, or if the node lies between two nodes with an
+    origin. Nodes that depend on gradients, by data or control edges, belong to the update. Exceptions are nodes that
+    would give the same result earlier: a loss connected to the update only by control edges belongs to the forward
+    pass.
 
     Args:
         graph: the graph.
@@ -105,9 +108,10 @@ def split(graph: Graph, names: Collection[str]) -> Split:
 
 
 def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], update: set[str]) -> set[str]:
-    """Return the nodes of an update that wait for it by control edges alone, and whose results do not depend on it.
+    """Return update nodes whose results do not depend on the update.
 
-    A read of a variable depends on it. An assignment does not if the rest of the update does not use its variable.
+    Control edges alone make these nodes wait. Reads of a variable depend on the update. Assignments do not, if no
+    remaining update node uses the variable.
     """
     alone: set[str] = set()
     assigning: dict[str, str] = {}
@@ -128,7 +132,7 @@ def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], upda
 
 
 def _reached(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> set[str]:
-    """Return nodes with all descendants, or with all ancestors."""
+    """Return nodes including all descendants, or including all ancestors."""
     edges: dict[str, list[str]] = {}
     for node in nodes:
         for source in (*(tensor.node for tensor in node.inputs), *node.controls):
@@ -151,18 +155,18 @@ def as_training(
     effects: Collection[str],
     shards: Shards,
 ) -> TracedStep | None:
-    """Return a body as a step that trains; None for any other body.
+    """Return a body as a training step; None for any other body.
 
-    In a plain training, an operation such as ``ResourceApplyAdam`` takes the gradient of each variable unchanged, and
-    the forward pass makes all results.
+    In plain training, operations such as ``ResourceApplyAdam`` take variables' gradients unchanged, and the forward
+    pass computes all results.
 
     Args:
         graph: the graph.
         parts: the body's nodes.
-        feeds: names of nodes that take elements of queues.
+        feeds: names of nodes taking elements of queues.
         results: tensors that the body sends.
-        effects: names of nodes whose effects it asks for.
-        shards: where the nodes are.
+        effects: names of nodes whose effects the body requests.
+        shards: placement of the nodes.
     """
     fed = _gradients_of_updates(graph, parts)
     gradients = {name: _accumulated(graph, tensor) for name, tensor in fed.items()}
@@ -182,7 +186,7 @@ def as_training(
 
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
-    """Return the gradient of each updated variable; empty if another operation reads a gradient."""
+    """Return gradients by updated variable; empty if another operation reads a gradient."""
     found: dict[str, Output] = {}
     accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}
     ends = accumulating.union(parts.gradient)
@@ -201,13 +205,13 @@ def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
 
 
 def _accumulated(graph: Graph, tensor: Output) -> Output:
-    """Return the gradient of a micro-batch that a tensor accumulates; the tensor itself where none is accumulated."""
+    """Return the micro-batch gradient behind an accumulated tensor; other tensors are returned unchanged."""
     node = graph.nodes[tensor.node]
     return tensor if accumulation_of(node) is None else node.inputs[0]
 
 
 def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Output:
-    """Return the source of a tensor, before identities and averages over replicas that are not among ``ends``."""
+    """Return a tensor's source, skipping identities and averages over replicas outside ``ends``."""
     node = graph.nodes[tensor.node]
     while (node.type in _IDENTITIES or averaged_of(node) is not None) and node.name not in ends:
         tensor = node.inputs[tensor.number]
@@ -218,14 +222,14 @@ def _handed_on(graph: Graph, tensor: Output, ends: Collection[str] = ()) -> Outp
 def as_one_pass(
     graph: Graph, names: Collection[str], feeds: Collection[str], results: Sequence[Output], shards: Shards
 ) -> TracedStep:
-    """Return a body as a step of a forward pass alone, which changes variables as it likes.
+    """Return a body as a step with only a forward pass, which may change variables.
 
     Args:
         graph: the graph.
         names: names of the body's nodes.
-        feeds: names of the nodes that take elements of queues.
+        feeds: names of nodes taking elements of queues.
         results: tensors that the body sends.
-        shards: where the nodes are.
+        shards: placement of the nodes.
     """
     for name in names:
         mark = averaged_of(graph.nodes[name])

@@ -1,4 +1,4 @@
-"""A stage of a traced step as the machine executes it."""
+"""A traced stage in the form that the machine executes."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ipusim.ipu.graph.executable import Invocation
 from ipusim.ipu.graph.node import Output, Variable
 from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 
-#: Values that travel between stages.
+#: Values sent between stages.
 Values = tuple[Any, ...]
-#: Seed of draws outside of training, where nothing of a key is known.
+#: Draw seed outside training, where no key exists.
 _NO_KEY = (0,)
 
 
 @dataclass(frozen=True, eq=False)
 class GraphStage:
-    """A computational stage of nodes that TensorFlow traced; a :class:`~ipusim.model.stages.stage.Stage`.
+    """A computational stage of nodes traced by TensorFlow; a :class:`~ipusim.model.stages.stage.Stage`.
 
     Attributes:
-        name: the stage's name.
-        passes: its passes.
-        trained: initial value of each variable that its backward pass makes a gradient of, by shared name.
+        name: name of the stage.
+        passes: forward and backward pass.
+        trained: initial values of variables with a gradient in the backward pass, by shared name.
         untrained: initial values of other variables by shared name.
-        layers: names of the layers found among its nodes.
-        constants: values of tensors of outside of the step.
-        handed: values of the last micro-batch for the weight update, which the last stage writes.
-        hands: tensors of these values, behind the others that the stage gives.
-        again: tensors that its backward pass computes again from checkpoints; None where it keeps all.
+        layers: names of layers among the nodes.
+        constants: values of tensors from outside the step.
+        handed: last micro-batch's values for the weight update, written by the last stage.
+        hands: tensors of ``handed``, after the regular outputs of the stage.
+        again: tensors that the backward pass recomputes from checkpoints; None without recomputation.
     """
 
     name: str
@@ -51,27 +51,27 @@ class GraphStage:
 
     @property
     def recomputes_itself(self) -> bool:
-        """Whether its backward pass computes values again from what its forward pass keeps."""
+        """Whether the backward pass recomputes values from checkpoints."""
         return self.again is not None
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Return copies of the trained variables' initial values, each in its own dtype."""
+        """Return copies of the trained variables' initial values, without a change of dtype."""
         return {name: np.array(value) for name, value in self.trained.items()}
 
     def initial_untrained(self) -> dict[str, Array]:
-        """Return the initial values of the other variables."""
+        """Return initial values of the untrained variables."""
         values = {name: np.array(value) for name, value in self.untrained.items()}
         for value in values.values():
             value.flags.writeable = False
         return values
 
     def bind(self, parameters: Mapping[str, Array]) -> BoundGraph:
-        """Return the passes on ``parameters``."""
+        """Return the passes bound to ``parameters``."""
         return BoundGraph(self, parameters)
 
 
 class BoundGraph:
-    """Runs the passes of a stage on variables that are updated in place."""
+    """Runs a stage's passes on variables that are updated in place."""
 
     def __init__(self, stage: GraphStage, parameters: Mapping[str, Array]) -> None:
         """Take the trained variables."""
@@ -80,7 +80,7 @@ class BoundGraph:
         self._owned = {id(parameters[name]) for name in stage.trained}
 
     def forward(self, x: Sequence[Any], labels: Array | None, key: tuple[int, ...] | None = None) -> tuple[Values, Any]:
-        """Run the forward pass; return what the stage gives, and what the backward pass needs."""
+        """Run the forward pass; return the stage's outputs and the state for the backward pass."""
         stage, now = self._stage, functions.surroundings().untrained
         variables = dict(self._trained)
         if now is not None:
@@ -104,7 +104,7 @@ class BoundGraph:
     def backward(
         self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
     ) -> Values:
-        """Run the backward pass; hand the gradients of variables to ``receive`` and return those that go back."""
+        """Run the backward pass; pass variables' gradients to ``receive``, return inputs' gradients."""
         returned, gradients = self.backward_input(saved, grad, need_input_gradient)
         self.backward_weights(gradients, receive, totals)
         return returned
@@ -112,7 +112,7 @@ class BoundGraph:
     def backward_input(
         self, saved: Any, grad: Values | None, need_input_gradient: bool
     ) -> tuple[Values, dict[str, Array]]:
-        """Run the whole backward pass; keep the gradients of variables."""
+        """Run the whole backward pass; return variables' gradients without passing them on."""
         (kept, variables, key), cut = saved, self._stage.passes.cut
         arriving: Values = grad or ()
         if cut.packs is not None:
@@ -125,12 +125,12 @@ class BoundGraph:
         return returned if cut.packs is None else _packed(returned, cut), gradients
 
     def backward_weights(self, rest: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
-        """Hand out the gradients of variables."""
+        """Pass variables' gradients to ``receive``."""
         for name, gradient in rest.items():
             receive(name, np.asarray(gradient, self._stage.trained[name].dtype))
 
     def _again(self, kept: _Kept, key: tuple[int, ...]) -> Values:
-        """Return what the backward pass takes, computed again on the variables that the forward pass has seen."""
+        """Return the backward pass's inputs, recomputed on the variables seen by the forward pass."""
         passes = self._stage.passes
         variables = {**self._trained, **{name: Variable(name, value) for name, value in kept.untrained.items()}}
         _, values = passes.forward(Invocation(variables, key), kept.taken, self._stage.constants)
@@ -138,7 +138,7 @@ class BoundGraph:
         return tuple(kept.stored.get(tensor, value) for tensor, value in pairs)
 
     def _own(self, value: Any) -> Array:
-        """Return a value as an array that no update changes: a copy of a variable, or of a view of one."""
+        """Return a value as an array safe from updates, copying variables and their views."""
         array = np.asarray(value)
         owner = array
         while isinstance(owner.base, np.ndarray):
@@ -147,11 +147,11 @@ class BoundGraph:
 
 
 class _Kept(NamedTuple):
-    """What a stage with checkpoints keeps of a forward pass.
+    """State of a forward pass in a stage with checkpoints.
 
     Attributes:
-        taken: values that the stage took.
-        stored: values of tensors that are not computed again.
+        taken: input values of the stage.
+        stored: values of tensors that are not recomputed.
         untrained: untrained variables before the pass.
     """
 
@@ -161,15 +161,15 @@ class _Kept(NamedTuple):
 
 
 class _Gradients(dict[Output, Any]):
-    """Gradients on their way back, by tensor: those of concurrent stages are put together."""
+    """Gradients on the way back, by tensor; concurrent stages' gradients are merged."""
 
     def __add__(self, other: _Gradients) -> _Gradients:
-        """Return the gradients of both."""
+        """Return the union of two dictionaries of gradients."""
         return _Gradients(self | other)
 
 
 def _packed(returned: Values, cut: StageCut) -> Values:
-    """Return gradients apart for each stage before, in as many places as it has outputs."""
+    """Return gradients grouped by previous stage, padded with None to the stage's number of outputs."""
     values, places = dict(zip(cut.returns, returned, strict=True)), []
     for width, tensors in cut.packs or ():
         places += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]

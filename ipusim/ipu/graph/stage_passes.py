@@ -1,4 +1,4 @@
-"""The passes of a stage of a traced step, ready to run."""
+"""Executable passes of a traced stage."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ipusim.ipu.graph.executable import Executable, Invocation, Observer
 from ipusim.ipu.graph.needed import runs_for_effect
 from ipusim.ipu.graph.node import Graph, Output
 
-#: Values of tensors that lie outside of the step, such as inputs of a pipeline.
+#: Values of tensors from outside the step, such as pipeline inputs.
 Constants = Mapping[Output, Any]
 
 
 class StagePasses:
-    """Runs the passes of one stage.
+    """Runs the forward and backward pass of a single stage.
 
     Attributes:
         cut: the stage.
-        constants: tensors of outside of the step that its passes read.
+        constants: tensors from outside the step, read by the passes.
     """
 
     def __init__(self, graph: Graph, cut: StageCut, observer: Observer | None = None) -> None:
-        """Order the nodes of both passes.
+        """Order the nodes of forward and backward pass.
 
         Raises:
-            UnsupportedProgramError: for a node without a kernel.
+            UnsupportedProgramError: if a node has no kernel.
         """
         self.cut, graph = cut, with_sums(graph, [cut])
         effects = [name for name in cut.forward if runs_for_effect(graph.nodes[name])]
@@ -41,7 +41,7 @@ class StagePasses:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Shared names of the variables that its passes use, in the order of their use."""
+        """Shared names of the variables used by the passes, in order of use."""
         return tuple(dict.fromkeys((*self._forward.variables, *self._backward.variables)))
 
     def forward(
@@ -51,8 +51,8 @@ class StagePasses:
 
         Args:
             invocation: variables and draws.
-            values: of what the stage takes.
-            constants: values of tensors of outside of the step.
+            values: values of ``cut.takes``.
+            constants: values of tensors from outside the step.
 
         Returns:
             Values for the next stage, and values for the backward pass.
@@ -69,12 +69,12 @@ class StagePasses:
 
         Args:
             invocation: variables and draws.
-            kept: values that the forward pass kept.
-            arriving: values that came back from the next stage.
-            constants: values of tensors of outside of the step.
+            kept: values kept by the forward pass.
+            arriving: values returned by the next stage.
+            constants: values of tensors from outside the step.
 
         Returns:
-            The values that go back, and the gradients of variables by shared name.
+            Values for the previous stage, and gradients of variables by shared name.
         """
         outer = [constants[tensor] for tensor in self._backward.external]
         found = self._backward.run(invocation, [*kept, *arriving, *outer])

@@ -1,4 +1,4 @@
-"""Origins of gradient nodes that a ``tf.GradientTape`` writes: TensorFlow notes them for ``tf.gradients`` alone."""
+"""Origins for gradient nodes of a ``tf.GradientTape``; TensorFlow records origins only for ``tf.gradients``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GRADIENT_FUNCTION: Final = _TAPE._gradient_function
 
 
 def note_origins() -> None:
-    """Let tapes of this process note the origin of every gradient node that they write into a graph."""
+    """Let tapes of this process record an origin for every gradient node in a graph."""
     _REGISTRY.TFE_Py_RegisterGradientFunction(_noting)
 
 
@@ -30,7 +30,7 @@ def _noting(
     skipped: Any,
     scope: str,
 ) -> Any:
-    """Write the gradient of an operation as TensorFlow does, with the operation as the origin of all nodes."""
+    """Write an operation's gradient like TensorFlow, with the operation as origin of all nodes."""
     arguments = (operation, attributes, count, inputs, outputs, gradients, skipped, scope)
     if tf.executing_eagerly():
         return _GRADIENT_FUNCTION(*arguments)
@@ -43,7 +43,7 @@ def _noting(
 
 
 def _candidates(graph: Any, operation: str, inputs: Sequence[Any], outputs: Sequence[Any], scope: str) -> Iterator[Any]:
-    """Yield the operations of a graph that a tape may mean: by results, by arguments, and by the name of the scope."""
+    """Yield graph operations that a tape may mean, found by results, arguments, then scope name."""
     for tensor in outputs:
         if getattr(tensor, "graph", None) is graph and tensor.op.type == operation:
             yield tensor.op

@@ -1,4 +1,4 @@
-"""The import of TensorFlow, the host of programs, with settings for the import."""
+"""Import of TensorFlow, the host for programs, with fixed environment variables."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from typing import Any, Final
 
 from ipusim.base.errors import IpusimError, MissingPackageError, ProgramStateError
 
-#: Environment variables that TensorFlow reads at its import: tf_keras as Keras, no oneDNN and no GPU, so that the same
-#: program gives the same bytes on any machine, and errors as the only lines of its log.
+#: Environment variables for TensorFlow's import. tf_keras becomes Keras. Without oneDNN and GPUs, a program gives the
+#: same bytes on any machine. The log shows errors only.
 SETTINGS: Final = {
     "TF_USE_LEGACY_KERAS": "1",
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "CUDA_VISIBLE_DEVICES": "-1",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
-#: First Python without wheels of TensorFlow 2.21.
+#: First Python version without TensorFlow 2.21 wheels.
 _FIRST_WITHOUT_WHEELS: Final = (3, 14)
-#: Lines of TensorFlow's libraries, which they write before its log level counts.
+#: Log lines that TensorFlow's libraries write before the log level applies.
 _LOG_LINE: Final = re.compile(r"[IW]\d{4} \d\d:\d\d:\d\d|[IW]0000 00:00:|WARNING: All log messages before absl")
 _STANDARD_ERROR: Final = 2
-#: TensorFlow, once it has been imported here.
+#: TensorFlow module after :func:`load`.
 _IMPORTED: Final[list[Any]] = []
 
 
 def load() -> Any:
-    """Import TensorFlow with ipusim's settings.
+    """Import TensorFlow under ipusim's environment variables.
 
     Returns:
         The module ``tensorflow``.
 
     Raises:
         MissingPackageError: if TensorFlow is not installed; the message names the command, or supported Pythons.
-        ProgramStateError: if a program has imported it before, with other settings.
+        ProgramStateError: if a program imported TensorFlow earlier under different environment variables.
     """
-    if _IMPORTED:  # whatever a program has made of the environment since
+    if _IMPORTED:  # later changes of the environment by a program do not matter
         return _IMPORTED[0]
     if "tensorflow" in sys.modules:
         _check_settings()
@@ -50,7 +50,7 @@ def load() -> Any:
         raise MissingPackageError(_missing())
     os.environ.update(SETTINGS)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    # Autograph and Keras leave such errors as they are, in place of errors with many lines.
+    # Autograph and Keras pass errors with these attributes through, instead of wrapping them in long messages.
     for name in ("ag_pass_through", "_keras_call_info_injected"):
         setattr(IpusimError, name, True)
     with _without_log_lines():
@@ -59,13 +59,13 @@ def load() -> Any:
 
 
 def check_first() -> None:
-    """Raise ProgramStateError if a program has imported TensorFlow before, with other settings."""
+    """Raise ProgramStateError if a program imported TensorFlow earlier under different environment variables."""
     if not _IMPORTED and "tensorflow" in sys.modules:
         _check_settings()
 
 
 def _check_settings() -> None:
-    """Raise ProgramStateError for a TensorFlow whose import read other settings."""
+    """Raise ProgramStateError if TensorFlow's import saw different environment variables."""
     wrong = [f"{name}={value}" for name, value in SETTINGS.items() if os.environ.get(name) != value]
     if wrong:
         raise ProgramStateError(
@@ -86,7 +86,7 @@ def _missing() -> str:
 
 @contextmanager
 def _without_log_lines() -> Iterator[None]:
-    """Leave TensorFlow's log lines out of what libraries write to the standard error meanwhile."""
+    """Remove TensorFlow's log lines from the standard error output of a block."""
     sys.stderr.flush()
     kept = os.dup(_STANDARD_ERROR)
     with tempfile.TemporaryFile() as written:

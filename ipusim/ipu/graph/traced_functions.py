@@ -1,4 +1,4 @@
-"""A traced step as the stages of a request: profiles and arithmetic."""
+"""A traced step as stages of a request: profiles and arithmetic."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from ipusim.ipu.graph.stage_passes import Constants, StagePasses
 from ipusim.ipu.graph.traced_step import TracedStep
 from ipusim.ipu.graph.update import GraphUpdate
 
-#: Returns the values that the first stage takes of micro-batch ``index``.
+#: Returns the first stage's input values for micro-batch ``index``.
 Elements = Callable[[int], Sequence[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class StepFeed:
-    """The micro-batches of a step.
+    """Micro-batches of a step.
 
     Attributes:
-        elements: values of each micro-batch.
+        elements: returns a micro-batch's values.
     """
 
     elements: Elements
 
     def element(self, index: int) -> tuple[tuple[Any, ...], None]:
-        """Return what the first stage takes of micro-batch ``index``."""
+        """Return the first stage's inputs for micro-batch ``index``."""
         return tuple(self.elements(index)), None
 
 
 @dataclass(frozen=True, eq=False)
 class StepFunctions:
-    """The stages of a traced step; a request's ``functions``.
+    """Stages of a traced step, used as a request's ``functions``.
 
     Attributes:
         name: name of the program.
         step: the step.
         variables: values of all variables by shared name.
-        elements: values of each micro-batch, in the order in which the first stage takes them.
-        reduction: how gradients are accumulated.
-        outfeed: what leaves the last stage, without its bytes.
-        accumulators: dtype of a variable's gradient accumulator by its name, if it is not the variable's own.
-        constants: values of tensors of outside of the step.
-        first: values of a micro-batch that is tried; empty for zeros like ``elements(0)``.
-        shown: name of each stage in pictures; an empty name stands for that of the stage.
-        averages: whether replicas average gradients; None if a node of the update says so.
-        from_checkpoints: whether backward passes compute stages again from their checkpoints.
+        elements: returns the values of a micro-batch, ordered like the first stage's inputs.
+        reduction: accumulation of gradients.
+        outfeed: outfeed of the last stage, without byte counts.
+        accumulators: dtype of a gradient accumulator by variable name, if different from the variable's dtype.
+        constants: values of tensors from outside the step.
+        first: values of the micro-batch for observation; empty for zeros like ``elements(0)``.
+        shown: stage names in pictures; the stage's name replaces an empty text.
+        averages: whether replicas average gradients; None if a node of the update decides.
+        from_checkpoints: whether backward passes recompute stages from checkpoints.
     """
 
     name: str
@@ -77,33 +77,33 @@ class StepFunctions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each computational stage; concurrent stages have one."""
+        """Name per computational stage; concurrent stages share a name."""
         return tuple(f"{self.name}_stage_{position}" for position in range(len(self.parts)))
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """The name of each stage in pictures, each of concurrent stages by itself."""
+        """Stage names in pictures, with separate names for concurrent stages."""
         return tuple(name or stage.name for name, stage in zip_longest(self.shown, self.stages))
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The number of stages at each position."""
+        """Number of stages per position."""
         return tuple(map(len, self.step.trace.positions))
 
     @property
     def sums_gradients(self) -> bool:
-        """Whether replicas sum up their gradients before a weight update."""
+        """Whether replicas sum gradients before a weight update."""
         said = self.step.averages if self.averages is None else self.averages
         return not self.training or (self._averaging is not None if said is None else said)
 
     @property
     def training(self) -> bool:
-        """Whether it trains."""
+        """Whether the step trains."""
         return bool(self.step.trace.gradients)
 
     @cached_property
     def stages(self) -> tuple[GraphStage, ...]:
-        """The stages as the machine executes them."""
+        """Stages in the machine's form."""
         graph, trained_at_all, result = self.step.graph, self.step.trace.gradients, []
         for number, one in enumerate(cut(self.step.trace)):
             position = self.step.trace.position_of[number]
@@ -121,7 +121,7 @@ class StepFunctions:
 
     @cached_property
     def update(self) -> GraphUpdate | None:
-        """The weight update; None in inference."""
+        """Weight update; None in inference."""
         if not self.training:
             return None
         trained = {name: self.variables[name] for name in self.step.accumulators}
@@ -138,7 +138,7 @@ class StepFunctions:
 
     @cached_property
     def _sections(self) -> list[Sections | None]:
-        """The forward pass of each stage between the checkpoints from which it is computed again."""
+        """Forward pass per stage, divided at the checkpoints for recomputation; None without recomputation."""
         cuts = cut(self.step.trace)
         uses = self.training and self.from_checkpoints
         return [sections_of(self._graph, one) if uses else None for one in cuts]
@@ -149,16 +149,16 @@ class StepFunctions:
 
     @cached_property
     def _first(self) -> tuple[Array, ...]:
-        """Values of a micro-batch that is tried."""
+        """Values of the micro-batch for observation."""
         return tuple(np.zeros_like(value) for value in (self.elements(0) if self.first is None else self.first))
 
     @cached_property
     def observed(self) -> list[ObservedStage]:
-        """The stages with a micro-batch that has run through them under observation."""
+        """Stages after one observed micro-batch."""
         return observe(self.step.trace, self.variables, self._first, self.constants)
 
     def content(self, system: System, offload: pipelines.Offload) -> runs.Content:
-        """Return what the stages cost and compute; raises UnsupportedProgramError for what is not simulated."""
+        """Return the stages' costs and arithmetic; raises UnsupportedProgramError for unsimulated features."""
         if offload.weights:
             self._check_parts()
         first, profiles = self._first, self._profiles()
@@ -187,7 +187,7 @@ class StepFunctions:
         )
 
     def _check_parts(self) -> None:
-        """Refuse a variable of several stages of which replicas would store parts."""
+        """Refuse to store parts of a variable used by several stages on replicas."""
         users = Counter(name for stage in self.stages for name in stage.trained)
         shared = [name for name, count in users.items() if count > 1]
         if shared:
@@ -224,31 +224,31 @@ class StepFunctions:
 
     @property
     def _averages_in_pass(self) -> bool:
-        """Whether replicas average gradients in a forward pass, which has the weight update of a loop in it."""
+        """Whether replicas average gradients in a forward pass, as in a whole training loop."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and averaged_of(nodes[name]) is not None for name in owners)
 
     @property
     def _enqueues(self) -> bool:
-        """Whether forward passes send to outfeeds by themselves."""
+        """Whether forward passes contain enqueues to outfeeds."""
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
 
     def _summed(self, last: ObservedStage) -> Summed:
-        """Return what an execution sums up of the results of the last stage."""
+        """Return the elements of the last stage's results that an execution accumulates."""
         sent = [np.asarray(last.gives[place]) for place in self.outfeed.sent]
         chosen = self.outfeed.accumulate_dtype
         width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
         return Summed(sum(value.size for value in sent), width)
 
     def _sent_bytes(self) -> int:
-        """Return the bytes of an element of the outfeed whose shape is known when the program runs."""
+        """Return the outfeed's bytes per element; shapes are known once the program runs."""
         chosen = self.outfeed.accumulate_dtype
         sent = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent]
         return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
 
     def _workload(self, _: int) -> Workload:
-        """Return the arithmetic of a replica, whose last stage hands values to its own weight update."""
+        """Return a replica's arithmetic, whose last stage hands values to the replica's weight update."""
         handed: dict[Output, Any] = {}
         last = replace(self.stages[-1], handed=handed)
         return Workload(
@@ -261,7 +261,7 @@ class StepFunctions:
 
 
 def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> None:
-    """Refuse collectives in groups that are no part of the device; raises ProgramError."""
+    """Raise ProgramError for a collective whose groups do not divide the device."""
     for profile in profiles:
         for call in (*profile.forward_collectives, *profile.backward_collectives):
             if call.operation == "all_to_all":
@@ -276,7 +276,7 @@ def _check_groups(profiles: Sequence[models.StageProfile], replicas: int) -> Non
 
 
 def _exchanged(profiles: Sequence[models.StageProfile]) -> bool:
-    """Tell whether stages exchange gradients by themselves."""
+    """Tell whether backward passes of stages exchange gradients themselves."""
     return any(profile.backward_collectives for profile in profiles) and not any(
         profile.tables.gradients for profile in profiles
     )

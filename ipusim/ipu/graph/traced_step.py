@@ -1,4 +1,4 @@
-"""A training step, or an inference, that TensorFlow traced."""
+"""A training step or inference step traced by TensorFlow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ipusim.ipu.graph.node import Graph, Output
 
 @dataclass(frozen=True, eq=False)
 class TracedStep:
-    """A traced step with its weight update.
+    """A traced step including weight update.
 
     Attributes:
         trace: forward and backward passes.
-        accumulators: the tensor that stands for the accumulated gradient of each variable, by shared name.
-        update_nodes: names of the nodes of the update.
-        rule: optimizer of the simulator that gives the update's price; None for a price node by node.
-        averages: whether replicas average gradients; None if a node of the update says so.
+        accumulators: tensor holding the accumulated gradient, by the variable's shared name.
+        update_nodes: node names of the update.
+        rule: simulator's optimizer that prices the update; None prices the update node by node.
+        averages: whether replicas average gradients; None if a node of the update decides.
     """
 
     trace: Trace
@@ -36,18 +36,18 @@ class TracedStep:
 
     @property
     def graph(self) -> Graph:
-        """The graph of all nodes."""
+        """Graph of all nodes."""
         return self.trace.graph
 
     def weight_update(self) -> Executable:
-        """Return the weight update; it takes the accumulated gradients in the order of ``accumulators``.
+        """Return the weight update, whose feeds are the accumulated gradients ordered like ``accumulators``.
 
-        Nodes of a forward pass run again in the update if needed, such as nodes of a decayed learning rate, unless
-        they depend on elements of queues: such values are handed to the update.
+        The update reruns nodes of a forward pass that it needs, such as a decayed learning rate. Values that depend on
+        queue elements are handed over instead.
 
         Raises:
-            UnsupportedProgramError: for an update that reads a gradient of a single micro-batch.
-            ProgramTypeError: for a gradient of another dtype than its variable.
+            UnsupportedProgramError: if the update reads a gradient of a single micro-batch.
+            ProgramTypeError: if a gradient's dtype differs from the variable's dtype.
         """
         self._check_types()
         effects = [name for name in self.update_nodes if runs_for_effect(self.graph.nodes[name])]
@@ -74,20 +74,20 @@ class TracedStep:
                     )
 
     def averaging(self) -> Averaging | None:
-        """Return the weight update in two parts; None where replicas average no gradients in it."""
+        """Return the weight update split at gradient averaging; None without averaging."""
         return averaging_of(self.graph, dict(self.accumulators), self.update_nodes, self._part())
 
     def _part(self) -> set[str]:
-        """Return the names of the nodes that may run in an update."""
+        """Return names of nodes allowed to run in an update."""
         return {*self.update_nodes, *repeated(self.graph, self.trace.owners)}
 
 
 def repeated(graph: Graph, owners: Mapping[str, Role]) -> set[str]:
-    """Return the nodes of forward passes that give the same outside of a micro-batch.
+    """Return names of forward-pass nodes whose values do not depend on the micro-batch.
 
     Args:
         graph: the graph.
-        owners: the pass of each node of the feed and of the forward passes.
+        owners: pass of every node of the feed and the forward passes.
     """
     of_element = {name for name, role in owners.items() if role == FEED}
     work = list(of_element)
@@ -106,13 +106,15 @@ def repeated(graph: Graph, owners: Mapping[str, Role]) -> set[str]:
 def handed_to_update(
     graph: Graph, owners: Mapping[str, Role], accumulators: Mapping[str, Output], update_nodes: Sequence[str]
 ) -> tuple[Output, ...]:
-    """Return the tensors of the feed and of forward passes that an update reads as the last micro-batch has them.
+    """Return tensors of the feed and forward passes that the weight update reads.
+
+    The update sees their values of the last micro-batch.
 
     Args:
         graph: the graph.
-        owners: the pass of each node of the feed and of the forward passes.
-        accumulators: tensor that stands for the accumulated gradient of each variable.
-        update_nodes: names of the nodes of the update.
+        owners: pass of every node of the feed and the forward passes.
+        accumulators: tensor holding the accumulated gradient, by variable.
+        update_nodes: node names of the update.
     """
     effects = [name for name in update_nodes if runs_for_effect(graph.nodes[name])]
     part = {*update_nodes, *repeated(graph, owners)}

@@ -1,4 +1,4 @@
-"""Notes which nodes of TensorFlow's graph belong to which pass, while TensorFlow traces a program into it."""
+"""Records the pass of every node while TensorFlow traces a program into a graph."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ tf = load()
 
 
 class StepTracer:
-    """Traces one training step, or one inference, into the graph that is being built.
+    """Traces one training step or inference step into TensorFlow's current graph.
 
     Attributes:
         graph: TensorFlow's graph.
 
     Example:
-        The optimizer's own functions are called: gradients are nodes of the graph, and so is the update::
+        The optimizer's functions are called, and write gradients and update as nodes of the graph::
 
             tracer = StepTracer()
             with tracer.feed():
@@ -48,14 +48,14 @@ class StepTracer:
 
     @contextmanager
     def feed(self) -> Iterator[None]:
-        """Note the nodes that are written in the block as the feed's."""
+        """Assign nodes written in the block to the feed."""
         with self._noting() as written:
             yield
         self._owners.update(dict.fromkeys(written, FEED))
 
     @contextmanager
     def of_stage(self, number: int) -> Iterator[None]:
-        """Note the nodes that are written in the block as the forward pass of a stage."""
+        """Assign nodes written in the block to the forward pass of a stage."""
         with self._noting() as written:
             yield
         self._owners.update(dict.fromkeys(written, Role(Kind.FORWARD, number)))
@@ -66,11 +66,11 @@ class StepTracer:
 
         Args:
             function: takes and returns tensors.
-            values: tensors of the stage before, or of the feed; dictionaries of tensors among them.
-            named: tensors by the name of the argument.
+            values: tensors of the previous stage or the feed, possibly dictionaries of tensors.
+            named: tensors by argument name.
 
         Returns:
-            The results of the function.
+            Results of the function.
         """
         number = self._stages
         with self.of_stage(number):
@@ -83,17 +83,17 @@ class StepTracer:
             )
 
     def concurrent(self, parts: Sequence[int]) -> None:
-        """Note how many stages run at each position of the pipeline."""
+        """Record the number of concurrent stages per position of the pipeline."""
         self._parts = tuple(parts) if max(parts) > 1 else ()
 
     def gradients(self, compute: Callable[[], Sequence[tuple[Any, Any]]]) -> list[tuple[Any, Any]]:
         """Trace gradients.
 
         Args:
-            compute: returns pairs of a gradient and its variable, as ``compute_gradients`` of optimizers does.
+            compute: returns pairs (gradient, variable), like an optimizer's ``compute_gradients``.
 
         Returns:
-            The pairs that have a gradient, each as a dense tensor.
+            Pairs with a gradient; gradients are dense tensors.
         """
         with self._noting() as written:
             pairs = [
@@ -112,12 +112,12 @@ class StepTracer:
         """Trace the weight update.
 
         Args:
-            apply: takes pairs of an accumulated gradient and its variable.
+            apply: takes pairs (accumulated gradient, variable).
             pairs: gradients and variables.
-            dtypes: dtype of an accumulated gradient by the variable's name, if it is not that of the gradient.
+            dtypes: dtypes of accumulated gradients by variable name; by default the gradient's dtype.
 
         Returns:
-            The result of ``apply``.
+            Result of ``apply``.
         """
         with self._noting() as written:
             accumulated = [
@@ -138,7 +138,7 @@ class StepTracer:
         """Read the graph.
 
         Args:
-            results: tensors that the last stage returns, or sends.
+            results: tensors returned or sent by the last stage.
 
         Returns:
             The step as plain values.
@@ -154,7 +154,7 @@ class StepTracer:
         return TracedStep(trace, fed, tuple(self._update_nodes))
 
     def name_of(self, variable: Any) -> str:
-        """Return the name by which nodes know a variable."""
+        """Return a variable's name in the nodes."""
         return variable_name(variable)
 
     def read(self) -> Graph:
@@ -163,9 +163,9 @@ class StepTracer:
 
     @contextmanager
     def _noting(self) -> Iterator[list[str]]:
-        """Collect the names of the nodes that are written in the block.
+        """Collect names of nodes written in the block.
 
-        Assignments of initial values are left out, and nodes that a block inside of it has noted.
+        Assignments of initial values are left out, like nodes already recorded by an inner block.
         """
         names: list[str] = []
         start = len(self.graph.get_operations())
@@ -184,7 +184,7 @@ class StepTracer:
 
 
 def is_fed_by_session(operation: Any) -> bool:
-    """Tell whether a session gives the value of an operation: of a placeholder with a constant default.
+    """Tell whether an operation is a placeholder with a constant default, fed by a session.
 
     Functions take the default.
     """
@@ -194,5 +194,5 @@ def is_fed_by_session(operation: Any) -> bool:
 
 
 def variable_name(variable: Any) -> str:
-    """Return the name by which nodes know a variable."""
+    """Return a variable's name in the nodes."""
     return handle_name(variable.handle)

@@ -1,4 +1,4 @@
-"""The weight update of a traced step, as the machine applies it to all stages at once."""
+"""Weight update of a traced step, applied by the machine to all stages at once."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ipusim.ipu.graph.stage_passes import Constants
 
 
 class GraphUpdate:
-    """Applies accumulated gradients by the nodes of a traced update; a core ``JointOptimizer``.
+    """Applies accumulated gradients through the nodes of a traced update; a core ``JointOptimizer``.
 
     Attributes:
-        slots: initial values of the optimizer's own variables by shared name.
-        owners: trained variable of each slot; counts of updates belong to the first trained variable.
+        slots: initial values of the optimizer's variables by shared name.
+        owners: trained variable per slot; update counters belong to the first trained variable.
     """
 
     gradient_map = None
@@ -39,11 +39,11 @@ class GraphUpdate:
         rule: Any = None,
         averaging: Averaging | None = None,
     ) -> None:
-        """Take the update, whose feeds are gradients in the order of ``trained``, and all variables that it uses.
+        """Take the update, whose feeds are gradients ordered like ``trained``, and all variables in use.
 
-        ``constants`` has the values of tensors of outside of the step, as they are when an update runs.
-        The update has the price of ``rule``, else of the operation that updates a variable, else of all operations.
-        ``averaging`` is the update in two parts where replicas average gradients in its middle.
+        ``constants`` holds values of tensors from outside the step at the time of the update. The price comes from
+        ``rule``, else from the operation that updates a variable, else from all operations. ``averaging`` splits the
+        update in two parts if replicas average gradients in between.
         """
         self._update, self._trained, self._constants = update, dict(trained), constants
         self._averaging = averaging
@@ -54,23 +54,23 @@ class GraphUpdate:
         self._works = self._works_of_nodes(graph) if self._rule is None else {}
 
     def initial_state(self, parameters: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the slots of these variables at their initial values."""
+        """Return slots of these variables at initial values."""
         return {name: np.array(value) for name, value in self.slots.items() if self.owners[name] in parameters}
 
     def apply(self, parameters: Mapping[str, Array], gradients: Mapping[str, Array], state: dict[str, Array]) -> None:
-        """Update the variables of a model of one stage."""
+        """Update the variables of a one-stage model."""
         self._apply([learning.Updated(parameters, gradients, state)])
 
     def of_replica(self, handed: Constants) -> GraphUpdate:
-        """Return the update of one replica, which reads values of its last stage."""
+        """Return the update for one replica, with values from the replica's last stage."""
         result = copy(self)
         result._constants = ChainMap(dict[Output, Any](), handed, self._constants)  # type: ignore[arg-type]
         return result
 
     def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
-        """Return the function that updates the variables of all stages, behind the averaging of gradients.
+        """Return a function that updates the variables of all stages after gradient averaging.
 
-        Replicas run the update up to there, where a node averages; without such a node nothing comes before.
+        Replicas run the part of the update before averaging here. Without an averaging node, nothing runs yet.
         """
         split = self._averaging
         if not replicated or split is None:
@@ -83,14 +83,14 @@ class GraphUpdate:
         return lambda: self._run(split.after, stages, [*(gradients[name] for name in split.names), *own])
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work of the update of one variable."""
+        """Return the work for updating one variable."""
         if self._rule is not None:
             work: Work = self._rule.work(parameter_count, itemsize)
             return work
         return self._works.get(parameter_count, Work(itemsize=itemsize))
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
-        """Return the bytes of the slots of one variable."""
+        """Return the slot bytes of one variable."""
         counts = [
             value.nbytes
             for name, value in self.slots.items()
@@ -104,11 +104,11 @@ class GraphUpdate:
         self._run(self._update, stages, [gradients[name] for name in self._trained])
 
     def _run(self, part: Executable, stages: Sequence[learning.Updated], fed: Sequence[Array]) -> list[Any]:
-        """Run a part of the update on variables of all stages, and put the new values in their arrays."""
+        """Run a part of the update on all stages' variables, in place."""
         arrays: dict[str, Array] = {}
         for stage in stages:
             arrays |= {**stage.parameters, **stage.state}
-        shared = functions.surroundings().untrained  # of stages, such as a count of updates that the last stage reads
+        shared = functions.surroundings().untrained  # the last stage may read a shared update counter
         here = {} if shared is None else {name: shared.values[name] for name in arrays if name in shared.values}
         variables = {name: Variable(name, here.get(name, array)) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
@@ -121,11 +121,11 @@ class GraphUpdate:
         return found
 
     def _outer(self, part: Executable) -> list[Any]:
-        """Return the values of the tensors of outside of the step that a part of the update reads."""
+        """Return values of tensors from outside the step that a part of the update reads."""
         return [self._constants[tensor] for tensor in part.external]
 
     def _works_of_nodes(self, graph: Graph) -> dict[int, Work]:
-        """Return the work of an update of several operations a variable, by the number of the variable's elements."""
+        """Return the work of a multi-operation update, by a variable's element count."""
         observation = Observation(graph)
         observed = self._update.observed_by(observation)
         variables = {name: Variable(name, np.array(value)) for name, value in {**self._trained, **self.slots}.items()}
@@ -145,7 +145,7 @@ def _size(seen: ObservedNode) -> int:
 
 
 def _joined(works: Sequence[Work], users: int) -> Work:
-    """Return the share of one of several variables of the same size in works one after another."""
+    """Return one variable's share of sequential work spread over several variables of equal size."""
     vector = sum((work.vector for work in works), VectorWork())
     counts = vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals
     share = VectorWork(*(count // users for count in counts))
@@ -156,7 +156,7 @@ def _joined(works: Sequence[Work], users: int) -> Work:
 def _owners(
     graph: Graph, update: Executable, trained: Mapping[str, Array], slots: Mapping[str, Array]
 ) -> dict[str, str]:
-    """Return the trained variable of each slot: the one in the same operation, else of its name, else the first."""
+    """Return the trained variable per slot, by operation, else by name, else the first."""
     owners: dict[str, str] = {}
     for step in update.steps:
         handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]

@@ -1,1 +1,1 @@
-"""What carries out the names of Graphcore's and TensorFlow's."""
+"""Implementations behind Graphcore's and TensorFlow's names."""

@@ -1,4 +1,4 @@
-"""The arguments of ``pipelining_ops.pipeline``: Graphcore's own rules, in Graphcore's order and words."""
+"""Arguments of ``pipelining_ops.pipeline``: Graphcore's rules, in Graphcore's order and words."""
 
 from __future__ import annotations
 
@@ -24,23 +24,24 @@ from ipusim.ipu.runtime.queues import InfeedArguments, OutfeedArguments
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """The arguments of a pipeline, checked and with the defaults filled in.
+    """Checked arguments of a pipeline, with defaults filled in.
 
     Attributes:
-        stages: the functions of each computational stage: one, or several of concurrent stages.
+        stages: functions per computational stage: one function, or several for concurrent stages.
         count: gradient accumulation count.
-        options: arguments that are a truth value or a whole number and nothing more, by their keys as a pipeline's
-            options: repeat_count, and whether something is offloaded, sharded, summed up or sent.
-        gradient_accumulation_dtype: a dtype of the accumulators, or a function from a variable to it; None for its own.
-        infeed: the queue of elements.
-        optimizer_function: from the last stage's outputs to the optimizer and the loss; None in inference.
-        mapping: the IPU of each function, in order.
-        schedule, recomputation_mode, reduction_method: as named.
-        forward_options, backward_options: of each computational stage.
-        update_options: of the weight update.
-        outfeed_mask: of the last stage's outputs, true for what the outfeed leaves out; None where it carries all.
-        accumulate_outfeed_dtype: dtype of the sum of an execution's results; None for their own.
-        name: the pipeline's.
+        options: boolean and integer arguments, keyed like a pipeline's options: repeat_count, and flags for
+            offloading, sharding, sums and outfeeds.
+        gradient_accumulation_dtype: accumulator dtype, or a function from a variable to its dtype; None for the
+            variable's dtype.
+        infeed: queue of elements.
+        optimizer_function: takes the last stage's outputs, returns optimizer and loss; None in inference.
+        mapping: IPU per function, in order.
+        schedule, recomputation_mode, reduction_method: arguments of the same names.
+        forward_options, backward_options: Poplar options per computational stage.
+        update_options: Poplar options of the weight update.
+        outfeed_mask: flags of the last stage's outputs; the outfeed omits outputs flagged True. None without a mask.
+        accumulate_outfeed_dtype: dtype for the sum of an execution's results; None for the results' dtypes.
+        name: name of the pipeline.
     """
 
     stages: tuple[tuple[Callable[..., Any], ...], ...]
@@ -62,35 +63,35 @@ class Arguments:
 
     @property
     def training(self) -> bool:
-        """Whether there is an optimizer."""
+        """Whether the pipeline has an optimizer."""
         return self.optimizer_function is not None
 
     @property
     def outfeed_loss(self) -> bool:
-        """Whether the outfeed carries the loss alone."""
+        """Whether the outfeed carries only the loss."""
         return bool(self.options["outfeed_loss"])
 
     @property
     def accumulate_outfeed(self) -> bool:
-        """Whether an execution's results are summed up."""
+        """Whether an execution's results are summed."""
         return bool(self.options["accumulate_outfeed"])
 
 
-#: Arguments with a rule of Graphcore's own about what they may be at all.
+#: Arguments whose allowed values follow a separate Graphcore rule.
 _OWN_RULE: Final = ("gradient_accumulation_count",)
-#: Arguments for which Graphcore takes None as False.
+#: Arguments that accept None in place of False.
 _NONE_IS_FALSE: Final = ("replicated_optimizer_state_sharding",)
-#: Arguments with the options of stages and of the weight update.
+#: Arguments holding options of stages and of the weight update.
 FORWARD_OPTIONS: Final = "forward_propagation_stages_poplar_options"
 BACKWARD_OPTIONS: Final = "backward_propagation_stages_poplar_options"
 UPDATE_OPTIONS: Final = "weight_update_poplar_options"
 
 
 def check_arguments(settings: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of ``pipeline``, by their names, as an Arguments.
+    """Return the arguments of ``pipeline``, given by name, as Arguments.
 
-    Raises ProgramError, ProgramTypeError and UnsupportedProgramError, in Graphcore's words where it has a text: they
-    are a ValueError, a TypeError and a NotImplementedError.
+    Raises ProgramError, ProgramTypeError and UnsupportedProgramError, subclasses of ValueError, TypeError and
+    NotImplementedError; Graphcore's text is used if Graphcore has a text.
     """
     _check_captured(settings["gradient_accumulation_for_captured_grads"])
     count, training = _count(settings["gradient_accumulation_count"]), settings["optimizer_function"] is not None
@@ -145,7 +146,7 @@ def check_arguments(settings: Mapping[str, Any]) -> Arguments:
 
 
 def _plain(row: runs.GraphcoreOption, options: Mapping[str, Any]) -> bool | int | None:
-    """Return the argument that ``row`` is: a truth value, None where it takes that, or a whole number."""
+    """Return the argument for ``row``: a boolean, None if allowed, or an integer."""
     if row.kind is int:
         return checks.whole(row.name, options[row.name], row.least)
     if row.name in _NONE_IS_FALSE:
@@ -160,7 +161,7 @@ def _check_objects(options: Mapping[str, Any]) -> None:
 
 
 def _check_captured(value: Any) -> None:
-    """Refuse what is no truth value, as a count in a place of another release; raises ProgramTypeError."""
+    """Raise ProgramTypeError for non-booleans, such as a count placed by another release's argument order."""
     if not isinstance(value, bool):
         raise ProgramTypeError(
             f"gradient_accumulation_for_captured_grads: expected True or False, got {value!r}; the order of pipeline's "
@@ -177,7 +178,7 @@ def _count(count: Any) -> int:
 
 
 def _dtype(name: str, options: Mapping[str, Any], kinds: str) -> Any:
-    """Return the dtype that the argument ``name`` is, or the function to one; None for none."""
+    """Return the argument ``name``: a dtype, a function returning a dtype, or None."""
     value = options[name]
     if value is None or (callable(value) and not isinstance(value, type)):
         return value
@@ -231,7 +232,7 @@ def _checked_mapping(options: Mapping[str, Any], schedule: PipelineSchedule, bat
 
 
 def _flat(mapping: Sequence[Any]) -> list[int]:
-    """Return the IPUs of all functions, those of concurrent stages one after another."""
+    """Return the IPUs of all functions, listing concurrent stages individually."""
     return [int(ipu) for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])]
 
 
@@ -250,7 +251,7 @@ def _check_concurrent_stages(stages: Sequence[Any], mapping: Sequence[Any]) -> N
 
 
 def refuse_what_is_not_simulated(arguments: Arguments) -> None:
-    """Refuse what Graphcore takes and this simulator does not; raises UnsupportedProgramError naming the argument."""
+    """Raise UnsupportedProgramError for arguments that Graphcore supports and ipusim does not."""
     if len(arguments.stages[0]) > 1 or len(arguments.stages[-1]) > 1:
         raise UnsupportedProgramError(
             "computational_stages: expected a single stage at either end of the pipeline, got concurrent stages"

@@ -1,4 +1,4 @@
-"""Operations of Graphcore's on arrays: slices, products in parts, images, statistics, and look-ups in parts."""
+"""Graphcore's array operations: slices, serialized products, images, statistics, and serialized look-ups."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from ipusim.api import Array, LayerCost, VectorWork, Work, layers, models
 
 @dataclass(frozen=True)
 class SequenceSlice:
-    """Rows of (dst, src, counts, sources, places): counts[i] rows of src from sources[i] come to places[i] of dst.
+    """Copies of row slices on (dst, src, counts, sources, places).
 
-    Where slices overlap in dst, the later one stays.
+    Rows sources[i] to sources[i] + counts[i] of src replace rows of dst from places[i] on.
+
+    If slices overlap in dst, the later slice wins.
 
     Attributes:
-        zero_unused: whether other rows become zero.
+        zero_unused: whether the remaining rows become zero.
     """
 
     zero_unused: bool
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return dst with the slices in it."""
+        """Return dst with the slices inserted."""
         dst, src, counts, sources, targets = arrays
         taken = np.full(len(dst), -1)
         for count, source, target in zip(counts, sources, targets, strict=True):
@@ -34,7 +36,7 @@ class SequenceSlice:
         return (result,), (taken, src.shape)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the gradients of the rows that stay, and of each row of src the sum of those of its uses."""
+        """Return gradients of dst's remaining rows, and of src's rows, summed over uses."""
         taken, shape = saved
         (grad,) = grads
         of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
@@ -44,9 +46,9 @@ class SequenceSlice:
         return [(of_dst, of_src)[argument] for argument in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: dst is written once, rows are read and written, and come over the exchange.
+        """Return the work: dst is written once; rows are read, exchanged and written.
 
-        Back, the rows of src are summed into zeros.
+        The backward pass sums gradients into zeros in src's shape.
         """
         dst, src, counts = arrays[:3]
         moved, row = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
@@ -65,27 +67,28 @@ class SequenceSlice:
 
 @dataclass(frozen=True)
 class SerializedProduct:
-    """The products of (a, b), stacks of matrices, in parts as the core's dense layer has them."""
+    """Products of (a, b), stacks of matrices, serialized like the core's dense layer."""
 
     parts: layers.SerializedMatmul
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return a @ b for each of the stack."""
+        """Return a @ b for every pair of matrices."""
         a, b = arrays
         made = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
         return (np.stack(made).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return grad @ b.T and a.T @ grad, in parts too."""
+        """Return grad @ b.T and a.T @ grad, also serialized."""
         a, b = saved
         of = self.parts.left_gradient, self.parts.right_gradient
         stacked = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
         return [np.stack([of[at](*item) for item in stacked]).reshape((a, b)[at].shape) for at in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: one product there, and one back for each gradient; operands are read and written once.
+        """Return the work: one product forward, one per gradient backward.
 
-        Parts read or write once more what :meth:`SerializedMatmul.repeated` says, in each of the products.
+        Operands are read and written once. Parts read or write extra elements in every product, as given by
+        :meth:`SerializedMatmul.repeated`.
         """
         a, b = arrays
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
@@ -105,16 +108,16 @@ def _matrices(stack: Array) -> Array:
 
 @dataclass(frozen=True)
 class NormaliseImage:
-    """(image * scale - offsets) * scales of (image, offsets, scales), with a fourth channel of zeros behind.
+    """(image * scale - offsets) * scales of (image, offsets, scales), plus a channel of zeros.
 
     Attributes:
-        scale: of all channels.
+        scale: scale for all channels.
     """
 
     scale: float
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the images with four channels: in float16 where they come as bytes, else as they come."""
+        """Return images with four channels; bytes become float16, other dtypes stay."""
         image, offsets, scales = arrays
         kind = np.dtype(np.float16) if image.dtype == np.uint8 else image.dtype
         difference = image.astype(kind) * kind.type(self.scale) - offsets.astype(kind)
@@ -137,7 +140,7 @@ class NormaliseImage:
         ]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: a product, a difference and a product for each element there, and the same back."""
+        """Return the work: product, difference and product per element forward, and as much backward."""
         image = arrays[0]
         size = image.dtype.itemsize if image.dtype.kind == "f" else 2
         written = image.size // 3 * 4 * size
@@ -154,7 +157,7 @@ class NormaliseImage:
 
 @dataclass(frozen=True)
 class FixedWidthBins:
-    """So many levels at equal distances from the least to the largest of (values,)."""
+    """Evenly spaced levels between minimum and maximum of (values,)."""
 
     levels: int
 
@@ -164,7 +167,7 @@ class FixedWidthBins:
         return (np.linspace(values.min(), values.max(), self.levels, dtype=values.dtype),), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: a minimum and a maximum, each of two compute sets, and a product and a sum for a level."""
+        """Return the work: minimum, maximum, then product and sum per level."""
         (values,) = arrays
         size = values.dtype.itemsize
         work = Work(
@@ -178,22 +181,24 @@ class FixedWidthBins:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Numbers of (values, levels, before): below the first level, from each level on, added to those before.
+    """Histogram counts of (values, levels, before), added to ``before``.
+
+    The first count is for values below the first level.
 
     Attributes:
-        absolute: whether magnitudes are counted.
+        absolute: whether to count magnitudes.
     """
 
     absolute: bool
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return (levels + 1,) counts in float32, as popops counts with ``useFloatArithmetic``."""
+        """Return (levels + 1,) counts in float32, like popops with ``useFloatArithmetic``."""
         values, levels, before = arrays
         bins = np.searchsorted(levels, np.abs(values) if self.absolute else values, side="right")
         return (before + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: each value is held against each level, and the tiles' counts are summed in two sets."""
+        """Return the work: compare values with levels, then sum the tiles' counts."""
         values, levels, before = arrays
         size = values.dtype.itemsize
         work = Work(
@@ -208,24 +213,24 @@ class Histogram:
 
 @dataclass(frozen=True)
 class SerializedLookup:
-    """Rows of (table, ids), looked up in so many parts of the table one after another."""
+    """Rows of (table, ids), looked up in successive parts of the table."""
 
     parts: int
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the rows, (..., elements); raises ModelError for ids that the table does not have."""
+        """Return the rows, (..., elements); raises ModelError for ids outside the table."""
         table, ids = arrays
         rows, _ = layers.Embedding(*table.shape).forward({"W": table}, ids)
         return (rows,), (table, ids)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the table's gradient, of each row the sum of those of its uses."""
+        """Return the table's gradient, summed over uses of a row."""
         table, ids = saved
         result = layers.Embedding(*table.shape).backward_weights({"W": table}, (ids, grads[0]))
         return [result["W"] for _ in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: of each part that of a lookup of all ids, and the sum of rows that others leave zero."""
+        """Return the work: a full look-up per part, plus the sums over parts."""
         table, ids = arrays
         size, elements = table.dtype.itemsize, ids.size * table.shape[1]
         one = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)

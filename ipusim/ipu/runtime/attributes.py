@@ -1,4 +1,4 @@
-"""Attributes of a configuration: their types and defaults, as Graphcore's configuration checks them."""
+"""Configuration attributes: types and defaults, checked like Graphcore's configuration."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Field:
     """An attribute.
 
     Attributes:
-        default: its value to begin with.
-        type_name: its type as messages call it.
-        fits: whether a value is of that type.
-        legal: whether a value of that type is one that there is.
-        expected: what a legal value is, in words.
-        without_effect: why another value than the default changes nothing here; empty where it does.
+        default: initial value.
+        type_name: type name in messages.
+        fits: whether a value has the type.
+        legal: whether a value of the type is allowed.
+        expected: description of allowed values.
+        without_effect: reason why changing the value has no effect; empty if the attribute has an effect.
     """
 
     default: Any
@@ -39,42 +39,42 @@ Fields = Mapping[str, "Field | Fields"]
 
 
 def is_int(value: Any) -> bool:
-    """Tell whether a value is a whole number, which True and False are not."""
+    """Tell whether a value is an integer; booleans are not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def whole(default: int, least: int = 0) -> Field:
-    """Return an attribute that is a whole number from ``least`` on."""
+    """Return an integer attribute with minimum ``least``."""
     return Field(default, "int", is_int, lambda value: value >= least, f"{least} or more")
 
 
 def flag(default: bool = False) -> Field:
-    """Return an attribute that is True or False."""
+    """Return a boolean attribute."""
     return Field(default, "bool", lambda value: isinstance(value, bool))
 
 
 def text(default: str = "", *legal: str) -> Field:
-    """Return an attribute that is a text, one of ``legal`` where there are any."""
+    """Return a text attribute, restricted to ``legal`` values if given."""
     result = Field(default, "str", lambda value: isinstance(value, str))
     expected = "one of " + ", ".join(map(repr, legal))
     return replace(result, legal=lambda value: value in legal, expected=expected) if legal else result
 
 
 def share(default: float) -> Field:
-    """Return an attribute that is a proportion."""
+    """Return a proportion attribute."""
     return Field(
         default, "float", lambda value: isinstance(value, float), lambda value: 0 < value <= 1, "above 0 and at most 1"
     )
 
 
 def member(default: Enum) -> Field:
-    """Return an attribute that is a member of an enumeration."""
+    """Return an attribute for members of an enumeration."""
     kind = type(default)
     return Field(default, kind.__name__, lambda value: isinstance(value, kind))
 
 
 def devices() -> Field:
-    """Return an attribute that is one whole number for each device."""
+    """Return an attribute holding one integer per device."""
 
     def fits(value: Any) -> bool:
         return is_int(value) or (isinstance(value, list | tuple) and all(map(is_int, value)))
@@ -83,64 +83,67 @@ def devices() -> Field:
 
 
 def options() -> Field:
-    """Return an attribute that is a dictionary of a library's options."""
+    """Return a dictionary attribute for a library's options."""
     return Field({}, "dict", lambda value: isinstance(value, dict))
 
 
 class AttributeMetadata:
-    """What a configuration knows of one of its attributes or categories."""
+    """Metadata of a configuration's attribute or category."""
 
     def __init__(self, name: str, field: Field | None, deprecated_msg: str | None = None) -> None:
-        """Take the full name, what the attribute is (None for a category), and why it is deprecated, if it is."""
+        """Take full name, attribute (None for a category), and reason for deprecation."""
         self._name, self._field, self._deprecated_msg = name, field, deprecated_msg
 
     @property
     def name(self) -> str:
-        """The full name, relative to the configuration's root."""
+        """Full name, relative to the configuration's root."""
         return self._name
 
     @property
     def type(self) -> str | None:
-        """The type, as a text; None for a category."""
+        """Type as text; None for a category."""
         return self._field.type_name if self._field else None
 
     @property
     def default(self) -> Any:
-        """The default value; None for a category."""
+        """Default value; None for a category."""
         return copy(self._field.default) if self._field else None
 
     @property
     def without_effect(self) -> str:
-        """Why another value than the default changes nothing here; empty where it does. This is the simulator's own."""
+        """Reason why a changed value has no effect; empty for attributes with an effect."""
         return self._field.without_effect if self._field else ""
 
     @property
     def deprecated(self) -> bool:
-        """Whether it is deprecated."""
+        """Whether the attribute is deprecated."""
         return self._deprecated_msg is not None
 
     @property
     def deprecated_msg(self) -> str | None:
-        """Why it is deprecated; None where it is not."""
+        """Reason for deprecation; None if the attribute is not deprecated."""
         return self._deprecated_msg
 
     def check_type(self, value: Any) -> bool:
-        """Return True for a value of the type; raises ProgramTypeError for another. A category takes any."""
+        """Return True for a value of the right type, else raise ProgramTypeError.
+
+        Categories accept any value.
+        """
         if self._field and not self._field.fits(value):
             raise ProgramTypeError(f"Trying to set {self._name} to {value}, but it must be of type {self.type}")
         return True
 
     def warn_if_deprecated(self) -> None:
-        """Log a warning if it is deprecated."""
+        """Log a warning if the attribute is deprecated."""
         if self.deprecated:
             logging.getLogger(__name__).warning("%s has been deprecated: %s", self._name, self._deprecated_msg)
 
 
 class Category:
-    """Attributes by name, some of them categories themselves; no others can be read or set."""
+    """Attributes and nested categories by name; other names cannot be read or set."""
 
     def __init__(self, path: str, fields: Fields) -> None:
-        """Begin with the defaults; ``path`` is the category's own name, empty for the whole configuration."""
+        """Begin with the defaults; ``path`` is the category's name, empty for the whole configuration."""
         prefix = f"{path}." if path else ""
         values = {
             name: copy(field.default) if isinstance(field, Field) else Category(prefix + name, field)
@@ -149,7 +152,7 @@ class Category:
         self.__dict__.update(_path=prefix, _fields=fields, **values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Category:
-        """Return one with copies of the values, of the same attributes."""
+        """Return a copy with copied values and the same attributes."""
         result = object.__new__(type(self))
         values = ((name, value if name == "_fields" else deepcopy(value, memo)) for name, value in vars(self).items())
         result.__dict__.update(values)
@@ -158,9 +161,10 @@ class Category:
     def __getattr__(self, name: str) -> Any:
         """Refuse an unknown attribute.
 
-        Raises ConfigAttributeError, with the nearest name: a ValueError as in Graphcore's, and an AttributeError.
+        Raises ConfigAttributeError with the nearest name; the error is a ValueError, like Graphcore's, and an
+        AttributeError.
         """
-        if name.startswith("__"):  # asked for by Python itself, also before there are any fields
+        if name.startswith("__"):  # Python asks for these names, also before ``_fields`` exists
             raise AttributeError(name)
         near = nearest(name, self._fields)
         hint = f"Did you mean '{self._path}{near}'?" if near else ""
@@ -169,7 +173,7 @@ class Category:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute.
 
-        Raises ConfigAttributeError for an unknown one, ProgramTypeError for another type, ProgramError for a
+        Raises ConfigAttributeError for an unknown attribute, ProgramTypeError for a wrong type, ProgramError for a
         value out of range or a category.
         """
         field = self._fields.get(name)
@@ -184,9 +188,9 @@ class Category:
             self.__dict__[name] = value
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """Return what is known of an attribute or category, by its name below this category.
+        """Return metadata of an attribute or category, by name relative to this category.
 
-        Raises ProgramError for an unknown one, and ProgramTypeError for what is no text.
+        Raises ProgramError for an unknown name, and ProgramTypeError if ``attr`` is not a string.
         """
         if not isinstance(attr, str):
             raise ProgramTypeError(f"attr: expected a text, got {attr!r}")
@@ -205,12 +209,12 @@ class Category:
         return AttributeMetadata(name, field if isinstance(field, Field) else None)
 
     def same_as(self, other: Category) -> bool:
-        """Tell whether all values are those of another category of the same attributes."""
+        """Tell whether all values equal another category's values."""
         pairs = ((getattr(self, name), getattr(other, name)) for name in self._fields)
         return all(own.same_as(its) if isinstance(own, Category) else own == its for own, its in pairs)
 
     def notes(self) -> tuple[str, ...]:
-        """Return why each value that is not the default has no effect, where it has none."""
+        """Return sentences on changed values without effect."""
         result: list[str] = []
         for name, field in self._fields.items():
             value = getattr(self, name)
@@ -221,7 +225,7 @@ class Category:
         return tuple(result)
 
     def check_all(self) -> None:
-        """Check every value again, as lists and dictionaries can be changed in place; raises as setting them does."""
+        """Check all values again, since lists and dictionaries can change in place; raises like assignments."""
         for name, field in self._fields.items():
             value = getattr(self, name)
             if isinstance(value, Category):
@@ -230,5 +234,5 @@ class Category:
                 setattr(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Refuse to lose an attribute; raises ProgramError."""
+        """Refuse to delete an attribute; raises ProgramError."""
         raise ProgramError(f"{self._path}{name} cannot be deleted.")

@@ -1,4 +1,4 @@
-"""Checks of functions that a program hands over, and of the arguments that they are called with."""
+"""Checks of functions passed by a program, and of the functions' arguments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ipusim.ipu.runtime import checks
 
 
 def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Refuse a function that does not take these arguments; raises ProgramTypeError, as Graphcore's loops do."""
+    """Raise ProgramTypeError, like Graphcore's loops, if a function does not take given arguments."""
     try:
         inspect.signature(function).bind(*args, **named)
-    except ValueError:  # one that is not written in Python, and says nothing
+    except ValueError:  # functions not written in Python may have no signature
         return
     except TypeError as error:
         names = f" and {', '.join(named)}" if named else ""
@@ -22,7 +22,7 @@ def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], na
 
 
 def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the arguments by name; raises ProgramTypeError for what is no function, and for args or kwargs of none."""
+    """Return the keyword arguments; raises ProgramTypeError for a non-function, wrong args or wrong kwargs."""
     checks.function(name, function)
     checks.instance("args", args, list | tuple, "a tuple of the function's arguments")
     named: Mapping[str, Any] = {} if kwargs is None else kwargs
@@ -32,5 +32,5 @@ def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping
 
 
 def check_body(name: str, function: object) -> None:
-    """Refuse what is no function; raises ProgramTypeError."""
+    """Raise ProgramTypeError unless a loop body is a function."""
     checks.function(name, function, "a function of the loop-carried tensors and of an element of the infeed")

@@ -1,6 +1,7 @@
-"""Checks of arguments that Graphcore has no text for: each names the argument, the value and what would be right.
+"""Argument checks without a Graphcore text.
 
-All raise ProgramTypeError for a value of another type than they return.
+Messages name the argument, the value and the expected value. All checks raise ProgramTypeError for a value of a
+wrong type.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from ipusim.base.errors import ProgramError, ProgramTypeError
 
 _INT32_MAX: Final = 2**31 - 1
 _SHORT: Final = Repr()
-_SHORT.maxstring = _SHORT.maxother = 60  # characters of a value that a message quotes
+_SHORT.maxstring = _SHORT.maxother = 60  # characters of a value quoted in a message
 
 
 def wrong_type(name: str, expected: str, value: object) -> NoReturn:
-    """Raise ProgramTypeError for an argument of another type."""
+    """Raise ProgramTypeError for an argument of a wrong type."""
     raise ProgramTypeError(f"{name}: expected {expected}, got {_SHORT.repr(value)}")
 
 
@@ -31,26 +32,26 @@ def wrong_value(name: str, expected: str, value: object) -> NoReturn:
 
 
 def instance(name: str, value: object, kinds: type | UnionType, expected: str) -> None:
-    """Check that an argument is an object of one of the ``kinds``."""
+    """Check that an argument is an instance of ``kinds``."""
     if not isinstance(value, kinds):
         wrong_type(name, expected, value)
 
 
 def function(name: str, value: object, expected: str = "a function", *, optional: bool = False) -> None:
-    """Check that an argument can be called, or is None where it is ``optional``."""
+    """Check that an argument is callable; an ``optional`` argument may be None."""
     if not callable(value) and not (optional and value is None):
         wrong_type(name, expected, value)
 
 
 def integer(name: str, value: object) -> int:
-    """Return a whole number, which True and False are not."""
+    """Return an integer; booleans are refused."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         wrong_type(name, "a whole number", value)
     return int(value)
 
 
 def whole(name: str, value: object, least: int = 0) -> int:
-    """Return a whole number from ``least`` to the largest of 32 bits; raises ProgramError for another."""
+    """Return a 32-bit integer of at least ``least``; raises ProgramError if out of range."""
     result = integer(name, value)
     if not least <= result <= _INT32_MAX:
         wrong_value(name, f"a whole number from {least} to {_INT32_MAX}", result)
@@ -58,7 +59,7 @@ def whole(name: str, value: object, least: int = 0) -> int:
 
 
 def number(name: str, value: object) -> float:
-    """Return a finite number; raises ProgramError for one that is not."""
+    """Return a finite number; raises ProgramError for infinities and NaN."""
     result = _real(name, value)
     if not math.isfinite(result):
         wrong_value(name, "a finite number", value)
@@ -66,7 +67,7 @@ def number(name: str, value: object) -> float:
 
 
 def not_negative(name: str, value: object) -> float:
-    """Return a finite number that is not negative; raises ProgramError for another."""
+    """Return a finite, non-negative number; raises ProgramError for other numbers."""
     result = _real(name, value)
     if not 0 <= result < float("inf"):
         wrong_value(name, "a finite number from 0", value)
@@ -74,20 +75,20 @@ def not_negative(name: str, value: object) -> float:
 
 
 def _real(name: str, value: object) -> float:
-    """Return a number, which True and False are not."""
+    """Return a number; booleans are refused."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         wrong_type(name, "a number", value)
     return float(value)
 
 
 def truth(name: str, value: object) -> bool:
-    """Return a truth value."""
+    """Return a boolean."""
     instance(name, value, bool | np.bool_, "True or False")
     return bool(value)
 
 
 def three_state(name: str, value: object) -> bool | None:
-    """Return a truth value, or None for the default."""
+    """Return a boolean, or None for the default."""
     instance(name, value, bool | np.bool_ | None, "True, False or None")
     return None if value is None else bool(value)
 
@@ -107,9 +108,9 @@ def path(name: str, value: Any) -> str:
 
 
 def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
-    """Return a dtype, NumPy's or TensorFlow's, of one of NumPy's ``kinds``; None, NumPy's float64, is none.
+    """Return a NumPy or TensorFlow dtype of one of NumPy's ``kinds``.
 
-    Raises ProgramError for a dtype of another kind.
+    None is refused, although NumPy reads float64. Raises ProgramError for a dtype of another kind.
     """
     try:
         result: np.dtype[Any] | None = None if value is None else np.dtype(getattr(value, "as_numpy_dtype", value))
@@ -123,10 +124,10 @@ def dtype(name: str, value: Any, kinds: str = "f") -> np.dtype[Any]:
 
 
 def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
-    """Return an array of real or whole numbers or truth values."""
+    """Return an array of numbers or booleans."""
     try:
         result = np.asarray(value)
-    except ProgramTypeError:  # with a message of the value's own
+    except ProgramTypeError:  # the value raised a specific message
         raise
     except (TypeError, ValueError):  # rows of different lengths
         result = None
@@ -136,7 +137,7 @@ def numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def as_results(value: Any) -> tuple[Any, ...]:
-    """Return results of a function as a tuple: one value as a tuple of one, None as an empty one."""
+    """Return a function's results as a tuple; None gives an empty tuple."""
     if value is None:
         return ()
     return tuple(value) if isinstance(value, tuple | list) else (value,)

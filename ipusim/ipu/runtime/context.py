@@ -1,4 +1,4 @@
-"""Variables of the context, set for a block."""
+"""Context variables set for a block."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ U = TypeVar("U")
 
 
 class Scoped(Generic[T]):
-    """A variable of the context that blocks set; called, it returns the value of the innermost block."""
+    """A context variable set by blocks; a call returns the innermost block's value."""
 
     def __init__(self, name: str, default: T) -> None:
-        """Take the name, and the value outside of blocks."""
+        """Take the name and the value outside blocks."""
         self._variable: ContextVar[Any] = ContextVar(name, default=default)
 
     def __call__(self) -> T:
-        """Return the value."""
+        """Return the current value."""
         value: T = self._variable.get()
         return value
 
     @contextmanager
     def set_to(self, value: U) -> Iterator[U]:
-        """Set it in the block, which gets the value."""
+        """Set the variable during a block, and yield the value."""
         before = self._variable.set(value)
         try:
             yield value

@@ -1,4 +1,4 @@
-"""The devices that a configuration asks for, and the one that programs and queues are for."""
+"""Devices requested by a configuration, and the current device of programs and queues."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ipusim.ipu.runtime.context import Scoped
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Machines that a program runs on when none is named: the first with enough IPUs.
+#: Candidate machines for a program without a machine name; the first machine with enough IPUs is used.
 _USUAL_MACHINES: Final = ("m2000", "pod16", "pod64", "pod128", "pod256")
 
 
 class ChosenDevice(NamedTuple):
-    """A device of a machine as a request asks for it.
+    """A machine's device, in the form of a request.
 
     Attributes:
-        machine: that has it.
-        ipus: its size, where it is the first of that size; None where ``device`` says it, or nothing does.
-        device: its id in the machine's listing.
+        machine: machine of the device.
+        ipus: size, if the device is the first device of that size; None if ``device`` is given, or without a choice.
+        device: id in the machine's device list.
     """
 
     machine: Machine
@@ -35,21 +35,21 @@ class ChosenDevice(NamedTuple):
 
 
 def device_count(config: Any) -> int:
-    """Return the number of TensorFlow devices that an IPUConfig asks for; 0 where it names none."""
+    """Return the number of TensorFlow devices requested by an IPUConfig; 0 without devices."""
     return max(len(_numbers(config.auto_select_ipus)), len(_numbers(config.select_ipus)))
 
 
 def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
-    """Return the device with an ordinal, of the devices that an IPUConfig configures.
+    """Return the device with an ordinal among the devices of an IPUConfig.
 
     Args:
-        config: the configuration. Its devices lie on one machine, the smallest that has them, and share no IPU: each
-            is the first one of its size whose IPUs are free.
-        ordinal: the number behind ``/device:IPU:``.
-        least: the IPUs of the machine where the configuration asks for no device.
+        config: the configuration. All devices lie on one machine, the smallest suitable machine, and share no IPU; a
+            size stands for the first device of that size with free IPUs.
+        ordinal: number after ``/device:IPU:``.
+        least: minimum IPUs of the machine if the configuration requests no device.
 
     Raises:
-        DeviceError: in Graphcore's words, where there is no such device.
+        DeviceError: in Graphcore's words, if the device does not exist.
     """
     sizes, ids = _numbers(config.auto_select_ipus), _numbers(config.select_ipus)
     names = (config.machine,) if config.machine else _USUAL_MACHINES
@@ -74,7 +74,7 @@ def chosen_device(config: Any, ordinal: int, least: int) -> ChosenDevice:
 
 
 def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool:
-    """Tell whether a machine has devices of all these sizes side by side, or with these ids."""
+    """Tell whether a machine has disjoint devices of all sizes, or devices with all ids."""
     if ids:
         return max(ids) < len(hardware.devices_of(machine))
     try:
@@ -84,7 +84,7 @@ def _has_all(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> bool
 
 
 def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Iterator[hardware.Device]:
-    """Yield the devices in the order in which they are attached to, which is that of their numbers."""
+    """Yield devices in order of attachment, which is the order of ordinals."""
     taken: set[int] = set()
     for ordinal, size_or_id in enumerate(ids or sizes):
         device = _free(machine, size_or_id, ordinal, taken) if sizes else hardware.select_device(machine, size_or_id)
@@ -102,7 +102,7 @@ def _attached(machine: Machine, sizes: Sequence[int], ids: Sequence[int]) -> Ite
 
 
 def _free(machine: Machine, size: int, ordinal: int, taken: set[int]) -> hardware.Device | None:
-    """Return the first device of a size whose IPUs are free; None where there is none. Raises DeviceError."""
+    """Return the first free device of a size, or None; raises DeviceError for unknown sizes."""
     if size not in machine.sizes:
         raise DeviceError(
             f"Unsupported number of IPUs requested - could not find an IPU device with {size} IPUs for the TensorFlow "
@@ -121,30 +121,30 @@ ONE_PIPELINE: Final = (
     "needs to be split into multiple compilations."
 )
 _IPU: Final = re.compile(r"(?:^|[/:])IPU(?::(?P<number>.*))?$", re.IGNORECASE)
-#: The number of the device that programs run on which are built here.
+#: Device number for programs built in this context.
 device_ordinal: Final = Scoped("device_of_programs", 0)
-#: Sets the number of the device that programs in the block are built for.
+#: Sets the device number for programs built in a block.
 on_device: Final = device_ordinal.set_to
-#: Whether the caller is a function of a program, which is being built.
+#: Whether the caller is a function of a program under construction.
 builds_program: Final = Scoped("builds_program", False)
-#: The device of queues that are made here and name none.
+#: Device for queues created without a device.
 _QUEUES: Final = Scoped("device_of_queues", 0)
 
 
-#: What is traced by the caller: "pipeline", "loop", or nothing.
+#: Kind of program under trace: "pipeline", "loop", or an empty text.
 _TRACED: Final = Scoped("traced_program", "")
 
 
 @contextmanager
 def exclusive_program(kind: str) -> Iterator[None]:
-    """Trace the stages of a pipeline, or the body of a loop, in the block.
+    """Trace the stages of a pipeline, or a loop body, in the block.
 
     Args:
         kind: "pipeline" or "loop".
 
     Raises:
         ProgramError: for a pipeline in a pipeline, in Graphcore's words.
-        UnsupportedProgramError: for a loop in another program, and a pipeline in a loop.
+        UnsupportedProgramError: for a loop in another program, or a pipeline in a loop.
     """
     outer_kind = _TRACED()
     if outer_kind == kind == "pipeline":
@@ -158,7 +158,7 @@ def exclusive_program(kind: str) -> Iterator[None]:
 
 
 def building(build: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that builds a program, whose own functions are called in it."""
+    """Wrap a function that builds a program and calls the program's functions."""
 
     @wraps(build)
     def built(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -169,9 +169,9 @@ def building(build: Callable[P, T]) -> Callable[P, T]:
 
 
 def ordinal_of(device: str) -> int | None:
-    """Return the number of the IPU device that has a name such as '/device:IPU:1'; None for the host.
+    """Return the IPU device number from a name like '/device:IPU:1'; None for the host.
 
-    Raises ProgramTypeError for what is no text, ProgramError for an IPU device without a number.
+    Raises ProgramTypeError for non-strings, ProgramError for an IPU device without a number.
     """
     named = _IPU.search(checks.text("device", device))
     if named is None:
@@ -183,7 +183,7 @@ def ordinal_of(device: str) -> int | None:
 
 
 def ipu_ordinal(argument: str, device: str) -> int:
-    """Return the number of the IPU device that an argument names; raises as :func:`ordinal_of`, and for the host."""
+    """Return an argument's IPU device number; raises like :func:`ordinal_of`, and ProgramError for the host."""
     result = ordinal_of(checks.text(argument, device))
     if result is None:
         checks.wrong_value(argument, "an IPU device, such as /device:IPU:0", device)
@@ -192,15 +192,15 @@ def ipu_ordinal(argument: str, device: str) -> int:
 
 @contextmanager
 def all_on_device(ordinal: int) -> Iterator[None]:
-    """Build the programs in the block for a device, to which queues that name none belong as well."""
+    """Build a block's programs, and queues without a device, for a device."""
     with _QUEUES.set_to(ordinal), on_device(ordinal):
         yield
 
 
 def ordinal_of_queue(ordinal: object) -> int:
-    """Return the number of a queue's device: ``ordinal``, or where that is None or 0 the one of the strategy around.
+    """Return a queue's device number; None and 0 select the enclosing strategy's device.
 
-    Raises ProgramError for what is no whole number from 0 up.
+    Raises ProgramError unless the ordinal is an integer of at least 0.
     """
     if ordinal is None:
         return _QUEUES()
@@ -212,9 +212,9 @@ def ordinal_of_queue(ordinal: object) -> int:
 
 
 def check_queue_on_device(queue: str, ordinal: int) -> None:
-    """Refuse a queue of the device ``ordinal`` for a program that is built here for another one; raises ProgramError.
+    """Raise ProgramError if a queue's device ``ordinal`` differs from the current program's device.
 
-    ``queue`` is what the program calls it.
+    ``queue`` is the argument name in the message.
     """
     if ordinal != device_ordinal():
         raise ProgramError(
@@ -224,9 +224,9 @@ def check_queue_on_device(queue: str, ordinal: int) -> None:
 
 
 def check_deprecated(feed_name: object, replication_factor: object) -> None:
-    """Check the arguments that releases up to 2.1 call deprecated, a name and a number without effect.
+    """Check deprecated arguments of releases up to 2.1, without effect today.
 
-    Raises ProgramTypeError for others, ProgramError for a factor below 1.
+    Raises ProgramTypeError for wrong types, ProgramError for a factor below 1.
     """
     checks.instance("feed_name", feed_name, str | None, "a text")
     if replication_factor is not None:

@@ -1,4 +1,4 @@
-"""``tf.distribute``: clusters of simulated hosts, as TF_CONFIG describes them, and how their values are reduced."""
+"""``tf.distribute``: simulated host clusters described by TF_CONFIG, and reductions over hosts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ipusim.ipu.runtime.offered import in_module, rows
 
 tf = load()
 
-#: The name of the variable, which messages begin with.
+#: Name of the environment variable, used in messages.
 VARIABLE: Final = "TF_CONFIG"
 _CHIEF, _EVALUATOR, _WORKER, _SERVER = "chief", "evaluator", "worker", "ps"
 
 
 class ClusterConfig(NamedTuple):
-    """Who this process is, and with how many others.
+    """Task of this process, and size of the cluster.
 
     Attributes:
-        cluster_spec: addresses by the type of task.
-        task_type, task_id: this process's.
-        master: its address; empty without a cluster.
-        num_ps_replicas, num_worker_replicas: servers of parameters, and workers with the chief.
-        is_chief: whether it is the chief.
+        cluster_spec: addresses by task type.
+        task_type, task_id: task of this process.
+        master: address of this process; empty without a cluster.
+        num_ps_replicas, num_worker_replicas: number of parameter servers, and number of workers including the chief.
+        is_chief: whether this process is the chief.
     """
 
     cluster_spec: Any
@@ -42,7 +42,7 @@ class ClusterConfig(NamedTuple):
 
 
 def cluster_spec() -> Any:
-    """Return the addresses that the environment says; raises ProgramError for what is none, or not of its task."""
+    """Return the addresses in TF_CONFIG; raises ProgramError if malformed or without this process's task."""
     cluster, task, kind, index = _environment()
     if cluster.jobs and "type" in task:
         _check_task(cluster.as_dict(), kind, index)
@@ -50,7 +50,7 @@ def cluster_spec() -> Any:
 
 
 def cluster_config() -> ClusterConfig:
-    """Return what the environment says; raises ProgramError in TensorFlow's words for what does not go together."""
+    """Return the cluster from TF_CONFIG; raises ProgramError, in TensorFlow's words, if inconsistent."""
     spec, task, kind, index = _environment()
     cluster = spec.as_dict()
     if cluster and ("type" not in task or "index" not in task):
@@ -70,7 +70,7 @@ def cluster_config() -> ClusterConfig:
 
 
 def cluster_of(strategy: Any) -> ClusterConfig:
-    """Return the simulated hosts as the workers of a strategy, the first of which is the chief."""
+    """Return simulated hosts as a strategy's workers; host 0 is the chief."""
     host, resolver = machine.this_host(), getattr(strategy, "cluster_resolver", None)
     rank, count = (0, 1) if host is None else (host.rank, host.count)
     if resolver is None:
@@ -81,9 +81,9 @@ def cluster_of(strategy: Any) -> ClusterConfig:
 
 
 def _environment() -> tuple[Any, Mapping[str, Any], str, int]:
-    """Return the cluster that the variable says, this process's task, and the type and index of that.
+    """Return TF_CONFIG's cluster, this process's task, task type and task index.
 
-    Raises ProgramError where one is not of its form.
+    Raises ProgramError for malformed parts.
     """
     text = os.environ.get(VARIABLE, "{}")
     try:
@@ -112,7 +112,7 @@ def _part(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> None:
-    """Refuse a task that the cluster has not; an evaluator stands outside of it."""
+    """Refuse a task missing in the cluster; evaluators do not belong to the cluster."""
     if kind == _EVALUATOR:
         return
     if kind not in cluster:
@@ -125,7 +125,7 @@ def _check_task(cluster: Mapping[str, Sequence[str]], kind: str, index: int) -> 
 
 
 def _is_cluster(cluster: Any) -> bool:
-    """Tell whether something is a dictionary of lists of texts."""
+    """Tell whether a value is a dictionary of lists of strings."""
     return isinstance(cluster, Mapping) and all(
         isinstance(kind, str) and isinstance(tasks, list | tuple) and all(isinstance(task, str) for task in tasks)
         for kind, tasks in cluster.items()
@@ -137,12 +137,12 @@ def _refuse(text: str, value: object) -> NoReturn:
 
 
 class TFConfigClusterResolver:
-    """The cluster of TF_CONFIG, whose chief and workers are the simulated hosts, by rank.
+    """TF_CONFIG's cluster, whose chief and workers are the simulated hosts, by rank.
 
-    Without that variable it is the simulated hosts as workers. Which task a host is its rank says: the variable is the
-    same for all.
+    Without TF_CONFIG, the simulated hosts are workers. A host's rank decides the host's task, since the variable is
+    equal on all hosts.
 
-    Raises ProgramError for a variable that describes no cluster, and for one of other than the simulated hosts.
+    Raises ProgramError if TF_CONFIG describes no cluster, or a cluster other than the simulated hosts.
     """
 
     def __init__(self) -> None:
@@ -167,16 +167,16 @@ class TFConfigClusterResolver:
         return self._spec
 
     def master(self, task_type: str | None = None, task_id: int | None = None, rpc_layer: str | None = None) -> str:
-        """Return the empty text: a session runs in this process."""
+        """Return an empty text: sessions run in this process."""
         return ""
 
 
 class Server:
-    """A server of a cluster: hosts are simulated in one process and need none.
+    """A cluster's server; simulated hosts share a process and need no server.
 
     Args:
         server_or_cluster_def: the cluster, from a resolver or as a dictionary of lists of addresses.
-        job_name, task_index: which of its tasks this is.
+        job_name, task_index: task of this server.
         protocol, config, start: without effect.
     """
 
@@ -189,7 +189,7 @@ class Server:
         config: object = None,
         start: bool = True,
     ) -> None:
-        """Check the arguments; raises ProgramError for a task that the cluster has not."""
+        """Check the arguments; raises ProgramError for a task missing in the cluster."""
         spec = server_or_cluster_def
         if not isinstance(spec, tf.train.ClusterSpec):
             if not _is_cluster(spec):
@@ -206,18 +206,18 @@ class Server:
 
     @property
     def target(self) -> str:
-        """What a session connects to: itself."""
+        """Address for sessions: empty, for this process."""
         return ""
 
     def start(self) -> None:
         """Do nothing."""
 
     def join(self) -> None:
-        """Return at once: the hosts end with their programs."""
+        """Return at once: hosts end with their programs."""
 
 
 def reduce_op_of(name: str, value: Any) -> Any:
-    """Return an operation, also by its name in any case; raises ProgramTypeError, and ProgramError for another name."""
+    """Return a reduction, given as member or case-insensitive name; raises ProgramTypeError and ProgramError."""
     operations = tf.distribute.ReduceOp
     if isinstance(value, str):
         if value.upper() not in operations.__members__:
@@ -228,12 +228,12 @@ def reduce_op_of(name: str, value: Any) -> Any:
 
 
 def has_strategy() -> bool:
-    """Return whether the caller is in the scope of a strategy of several hosts."""
+    """Return whether the caller is inside the scope of a multi-host strategy."""
     return strategy() is not None
 
 
 def get_strategy() -> Any:
-    """Return the strategy whose scope the caller is in; outside of scopes TensorFlow's default one."""
+    """Return the strategy of the enclosing scope; outside scopes TensorFlow's default strategy."""
     return strategy() or tf.distribute.get_strategy()
 
 

@@ -1,4 +1,4 @@
-"""The block of a program that the host runs in the middle of a pass, while it is traced."""
+"""Current host block of a program under trace; the host runs the block's operations."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Final
 from ipusim.base.errors import ModelError
 from ipusim.ipu.runtime.context import Scoped
 
-#: Name of the outermost block around the caller; None on the IPU.
+#: Name of the outermost enclosing host block; None on the IPU.
 host_block: Final[Scoped[str | None]] = Scoped("host_block", None)
 
 
 def check_on_ipu(what: str, instead: str) -> None:
-    """Refuse an operation on the host.
+    """Refuse an operation inside a host block.
 
     Args:
-        what: the operation, with a verb.
-        instead: what a program should do.
+        what: operation, with a verb.
+        instead: advice for the program.
 
     Raises:
-        ModelError: inside of a block.
+        ModelError: inside a host block.
     """
     if (name := host_block()) is not None:
         raise ModelError(f"{what} in scope {name!r}, whose operations run on the host: {instead}")

@@ -1,4 +1,4 @@
-"""The strategy of several hosts that programs are built under: which hosts sum up gradients, and how."""
+"""Multi-host strategy of programs: which hosts sum gradients, and how."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ipusim.ipu.runtime.context import Scoped
 
 @dataclass(frozen=True)
 class Distribution:
-    """The hosts that train together.
+    """Hosts that train together.
 
     Attributes:
-        host: this process's host.
-        over_links: whether gradients are summed up over the links between IPUs, and not over the hosts' network.
-        averaged: whether the sum is divided by the hosts.
+        host: host of this process.
+        over_links: whether gradients are summed over links between IPUs, rather than over the hosts' network.
+        averaged: whether the sum is divided by the number of hosts.
     """
 
     host: machine.Host
@@ -26,18 +26,18 @@ class Distribution:
     averaged: bool = False
 
     def options(self) -> dict[str, Any]:
-        """Return the options of a request for it."""
+        """Return the request's host options."""
         return {"count": self.host.count} | ({"sum_over": "links"} if self.over_links else {})
 
 
-#: The strategy of the innermost scope; None outside of any.
+#: Strategy of the innermost scope; None outside scopes.
 strategy: Final[Scoped[Any]] = Scoped("strategy", None)
-#: Whether hosts average gradients in programs that are built here, instead of summing them.
+#: Whether hosts average gradients, rather than sum, in programs built in this context.
 averages: Final = Scoped("averages", default=False)
 
 
 def in_scope_of(result: Any) -> AbstractContextManager[Any]:
-    """Enter the scope of a strategy, or of none, for the block; raises ProgramStateError in another one's."""
+    """Enter a strategy's scope, or none; raises ProgramStateError inside another strategy's scope."""
     current = strategy()
     if current is not None and result is not None and result is not current:
         raise ProgramStateError(
@@ -48,7 +48,7 @@ def in_scope_of(result: Any) -> AbstractContextManager[Any]:
 
 
 def distribution() -> Distribution | None:
-    """Return how a program built here is distributed over hosts; None for a single one."""
+    """Return the distribution over hosts for programs built here; None for a single host."""
     host, result = machine.this_host(), strategy()
     if host is None or host.count == 1 or result is None:
         return None
@@ -56,10 +56,10 @@ def distribution() -> Distribution | None:
 
 
 def variables_on_host() -> bool:
-    """Tell whether the strategy of the scope places variables on the host."""
+    """Tell whether the current strategy places variables on the host."""
     return bool(getattr(strategy(), "variables_on_host", False))
 
 
 def replicas_in_sync() -> int:
-    """Return the hosts over which gradients are summed up in the scope that the caller is in."""
+    """Return the number of hosts that sum gradients in the current scope."""
     return 1 if strategy() is None else machine.host_count()

@@ -1,4 +1,4 @@
-"""Which of the simulated hosts a program runs on, in Horovod's names: one process of Horovod's for each host."""
+"""Simulated hosts under Horovod's names, with one Horovod process per host."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from ipusim.api import machine
 
 
 def init() -> None:
-    """Do nothing: a simulated host is there from its beginning."""
+    """Do nothing: simulated hosts need no start."""
 
 
 def shutdown() -> None:
-    """Do nothing: a simulated host ends with its program."""
+    """Do nothing: a simulated host ends with the host's program."""
 
 
 def is_initialized() -> bool:
-    """Return that it is."""
+    """Return True."""
     return True
 
 
 def size() -> int:
-    """Return how many hosts there are."""
+    """Return the number of hosts."""
     return machine.host_count()
 
 
 def rank() -> int:
-    """Return the number of this one, from 0 up."""
+    """Return this host's number, starting from 0."""
     host = machine.this_host()
     return 0 if host is None else host.rank
 
 
 def local_size() -> int:
-    """Return how many processes this host has: one."""
+    """Return the number of processes per host: one."""
     return 1
 
 
 def local_rank() -> int:
-    """Return the number of this process among those of its host."""
+    """Return this process's number on the host."""
     return 0
 
 

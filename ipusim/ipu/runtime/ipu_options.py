@@ -1,6 +1,6 @@
-"""The configuration as releases up to SDK 2.1 make it, function by function; what they act on is an IPUConfig.
+"""Functions that build a configuration in releases up to SDK 2.1; they change an IPUConfig.
 
-Graphcore's programs of TensorFlow 1 are configured so, such as graphcore/examples at commit 3c88014,
+Graphcore's TensorFlow 1 programs use these functions, for example graphcore/examples at commit 3c88014,
 applications/tensorflow/autoencoder/util.py.
 """
 
@@ -24,7 +24,7 @@ from ipusim.ipu.runtime.attributes import is_int
 from ipusim.ipu.runtime.options_table import ATTRIBUTES, MAX_REPORT_SIZE, WITHOUT_EFFECT
 from ipusim.ipu.runtime.verification import VerificationOptions
 
-#: Schedulers by the names that they had before they were an enumeration.
+#: Schedulers by their names before the enumeration existed.
 _SCHEDULERS: Final = {
     "": SchedulingAlgorithm.CHOOSE_BEST,
     "Clustering": SchedulingAlgorithm.CLUSTERING,
@@ -57,10 +57,10 @@ def create_ipu_config(
     selection_order: SelectionOrder = SelectionOrder.AUTO,
     enable_experimental_remote_buffer_embedding: bool = False,
 ) -> IPUConfig:
-    """Return an IPUConfig with the arguments that became its attributes.
+    """Return an IPUConfig from arguments that became attributes.
 
-    Arguments other than ``selection_order`` and ``max_cross_replica_sum_buffer_size`` have no effect; the notes of a
-    run say why of those that are not their defaults.
+    Arguments other than ``selection_order`` and ``max_cross_replica_sum_buffer_size`` have no effect; a run's notes
+    give reasons for arguments that differ from the defaults.
 
     Raises ProgramError and ProgramTypeError in Graphcore's words for an unknown profile or scheduler.
     """
@@ -74,9 +74,9 @@ def create_ipu_config(
 
 
 def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...]) -> IPUConfig:
-    """Configure a device of ``num_ipus`` IPUs, and return the configuration.
+    """Configure a device with ``num_ipus`` IPUs, and return the configuration.
 
-    Raises ProgramError in Graphcore's words where devices have been asked for, ProgramTypeError for no number.
+    Raises ProgramError in Graphcore's words if devices are already configured, ProgramTypeError for non-numbers.
     """
     _check_no_devices(opts)
     if not isinstance(num_ipus, int | list | tuple):
@@ -85,7 +85,7 @@ def auto_select_ipus(opts: IPUConfig, num_ipus: int | list[int] | tuple[int, ...
 
 
 def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUConfig:
-    """Ask for a device of the machine's listing by its id, and return the configuration; raises as auto_select_ipus."""
+    """Request devices by id from the machine's list, and return the configuration; raises like auto_select_ipus."""
     _check_no_devices(opts)
     if not isinstance(indices, list | tuple):
         raise ProgramTypeError("`indices` must be a list or tuple.")
@@ -95,24 +95,25 @@ def select_ipus(opts: IPUConfig, indices: list[int] | tuple[int, ...]) -> IPUCon
 
 
 def set_compilation_options(opts: IPUConfig, compilation_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add Poplar's compilation options; raises ProgramTypeError in Graphcore's words for no dictionary.
+    """Add Poplar's compilation options; raises ProgramTypeError in Graphcore's words for non-dictionaries.
 
-    Without effect: Poplar does not compile anything here.
+    Without effect: ipusim compiles nothing with Poplar.
     """
     return _add(opts, "compilation_options", compilation_options)
 
 
 def set_convolution_options(opts: IPUConfig, convolution_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add options of convolutions whose stage gives none; raises ProgramTypeError for no dictionary."""
+    """Add convolution options for stages without options; raises ProgramTypeError for non-dictionaries."""
     return _add(opts, "convolution_options", convolution_options)
 
 
 def set_experimental_multi_replica_distribution_options(
     opts: IPUConfig, process_count: int, process_index: int
 ) -> IPUConfig:
-    """Say which of several processes this one is, which is refused where it is configured.
+    """Set the number of processes, and the index of this process.
 
-    Raises ProgramError in Graphcore's words for an index out of range.
+    Raises ProgramError in Graphcore's words for an index out of range. Other numbers than those of the simulated
+    hosts are refused when the configuration takes effect.
     """
     count, index = checks.whole("process_count", process_count), checks.integer("process_index", process_index)
     if not 0 <= index < count:
@@ -123,18 +124,18 @@ def set_experimental_multi_replica_distribution_options(
 def set_floating_point_behaviour_options(
     opts: IPUConfig, inv: bool = True, div0: bool = True, oflo: bool = True, esr: bool = True, nanoo: bool = True
 ) -> IPUConfig:
-    """Say which floating-point operations stop a run, and how values are rounded.
+    """Choose the floating-point operations that stop a run, and the rounding of values.
 
-    Without effect: no operation stops a run, and NumPy rounds to nearest. Where values are not finite, the notes of a
-    run name the first.
+    Without effect: no operation stops a run, and NumPy rounds to nearest. A run's notes name the first value that is
+    not finite.
     """
     return _set(**locals())
 
 
 def set_gcl_options(opts: IPUConfig, gcl_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add options of collectives; raises ProgramTypeError in Graphcore's words for no dictionary, None too.
+    """Add options for collectives; raises ProgramTypeError in Graphcore's words for non-dictionaries, also for None.
 
-    Without effect: collectives run by the machine's own algorithms.
+    Without effect: collectives run by the machine's algorithms.
     """
     if gcl_options is None:
         raise ProgramTypeError("`gcl_options` must be a dictionary")
@@ -147,9 +148,9 @@ def set_io_tile_options(
     place_ops_on_io_tiles: bool | None = None,
     io_tile_available_memory_proportion: float = 0.9,
 ) -> IPUConfig:
-    """Set tiles aside for host copies; None leaves as it is what is placed on them.
+    """Reserve tiles for host copies; None keeps the current placement of operations.
 
-    Raises ProgramError in Graphcore's words for operations on no tiles.
+    Raises ProgramError in Graphcore's words for operations on zero tiles.
     """
     arguments: dict[str, Any] = {
         "num_io_tiles": num_io_tiles,
@@ -168,12 +169,13 @@ def set_ipu_connection_type(
     ipu_version: str | int = "",
     enable_remote_buffers: bool = False,
 ) -> IPUConfig:
-    """Say when to attach to the device, which is always there here, and whether it has remote buffers.
+    """Choose when to attach to the device, and whether the device has remote buffers.
 
-    ``connection_type`` and ``ipu_version`` have no effect: the device is always there, and the machine says its IPUs.
+    ``connection_type`` and ``ipu_version`` have no effect: the device always exists, and the machine determines the
+    IPU version.
 
-    A version that is a number, as before SDK 2.1, is that of its text. Raises ProgramError in Graphcore's words for
-    no version where none can be found out.
+    Numeric versions, allowed before SDK 2.1, become texts. Raises ProgramError in Graphcore's words if a version is
+    required and missing.
     """
     version = f"ipu{ipu_version}" if is_int(ipu_version) else ipu_version
     offline = connection_type is DeviceConnectionType.NEVER or connection_type is DeviceConnectionType.PRE_COMPILE
@@ -185,9 +187,9 @@ def set_ipu_connection_type(
 def set_ipu_model_options(
     opts: IPUConfig, compile_ipu_code: bool = True, tiles_per_ipu: int | None = None, ipu_model_version: str = "ipu2"
 ) -> IPUConfig:
-    """Set options of Graphcore's IPU Model, which does not run here; None leaves as it is how many tiles it has.
+    """Set options of Graphcore's IPU Model; None keeps the number of tiles.
 
-    Without effect: Graphcore's IPU Model does not run here.
+    Without effect: Graphcore's IPU Model does not run in ipusim.
     """
     tiles = {} if tiles_per_ipu is None else {"tiles_per_ipu": tiles_per_ipu}
     return _set(opts, compile_ipu_code=compile_ipu_code, ipu_model_version=ipu_model_version, **tiles)
@@ -196,9 +198,9 @@ def set_ipu_model_options(
 def set_matmul_options(
     opts: IPUConfig, matmul_options: dict[str, str] | None = None, clear_pass_type: bool = False
 ) -> IPUConfig:
-    """Add options of products whose stage gives none; raises ProgramTypeError for no dictionary.
+    """Add matmul options for stages without options; raises ProgramTypeError for non-dictionaries.
 
-    ``clear_pass_type`` has no effect: products are planned by their shapes alone, in any pass.
+    ``clear_pass_type`` has no effect: products are planned by shape alone, in any pass.
     """
     _add(opts, "matmul_options", matmul_options)
     return _set(opts, clear_pass_type=clear_pass_type)
@@ -209,9 +211,9 @@ def set_norm_options(
     use_stable_statistics: bool = False,
     experimental_distributed_batch_norm_replica_group_size: int = 1,
 ) -> IPUConfig:
-    """Set options of normalisations, such as of how many replicas statistics of batches are taken together.
+    """Set options of normalisations, for example the number of replicas that share batch statistics.
 
-    ``use_stable_statistics`` has no effect: the mean is always taken off before the variance is computed.
+    ``use_stable_statistics`` has no effect: the mean is always subtracted before the variance is computed.
     """
     return _set(**locals())
 
@@ -231,33 +233,33 @@ def set_optimization_options(
     cholesky_block_size: int = 0,
     enable_fast_math: bool = False,
 ) -> IPUConfig:
-    """Set the smallest tensor that goes to remote memory, and what waits until replicas sum it up, in bytes.
+    """Set the minimum size of remote tensors and the replica sum buffer, in bytes.
 
-    Arguments other than ``minimum_remote_tensor_size`` and ``max_cross_replica_sum_buffer_size`` have no effect; the
-    notes of a run say why of those that are not their defaults.
+    Arguments other than ``minimum_remote_tensor_size`` and ``max_cross_replica_sum_buffer_size`` have no effect; a
+    run's notes give reasons for arguments that differ from the defaults.
     """
     return _set(**locals())
 
 
 def set_pooling_options(opts: IPUConfig, pooling_options: dict[str, str] | None = None) -> IPUConfig:
-    """Add options of poolings; raises ProgramTypeError in Graphcore's words for no dictionary.
+    """Add pooling options; raises ProgramTypeError in Graphcore's words for non-dictionaries.
 
-    Without effect: a pooling takes as long under any plan.
+    Without effect: poolings take equally long under any plan.
     """
     return _add(opts, "pooling_options", pooling_options)
 
 
 def set_recomputation_options(opts: IPUConfig, allow_recompute: bool = True) -> IPUConfig:
-    """Say whether stages keep their inputs and compute their activations again."""
+    """Choose whether stages keep only their inputs and recompute activations."""
     return _set(opts, allow_recompute=allow_recompute)
 
 
 def set_report_options(
     opts: IPUConfig, graph_options: dict[str, str] | None = None, execution_options: dict[str, str] | None = None
 ) -> IPUConfig:
-    """Take options of Poplar's reports, of which there are none; raises ProgramTypeError for no dictionary.
+    """Take options of Poplar's reports; raises ProgramTypeError for non-dictionaries.
 
-    Without effect: Poplar makes no reports here.
+    Without effect: ipusim makes no Poplar reports.
     """
     arguments = {"graph_options": graph_options, "execution_options": execution_options}
     for name, value in arguments.items():
@@ -266,25 +268,25 @@ def set_report_options(
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
-    """Say where executables are kept.
+    """Set the folder for executables.
 
-    Without effect: nothing is compiled, so that there is no executable to keep.
+    Without effect: ipusim has no compiler, and therefore no executables.
     """
     return _set(opts, output_folder=output_folder)
 
 
 def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) -> IPUConfig:
-    """Say whether transfers are verified.
+    """Choose whether transfers are verified.
 
-    Without effect: what crosses a simulated host link is neither encrypted nor checked.
+    Without effect: data on simulated host links are neither encrypted nor checked.
     """
     return _without(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
 
 
 def set_verification_options(opts: IPUConfig, verification_options: VerificationOptions) -> IPUConfig:
-    """Take the keys of verified transfers; raises ProgramTypeError in Graphcore's words for others.
+    """Take the keys of verified transfers; raises ProgramTypeError in Graphcore's words for wrong types.
 
-    Without effect: what crosses a simulated host link is neither encrypted nor checked.
+    Without effect: data on simulated host links are neither encrypted nor checked.
     """
     if not isinstance(verification_options, VerificationOptions):
         raise ProgramTypeError("`verification_options` must be of type VerificationOptions")
@@ -325,7 +327,7 @@ def _scheduler(selection: SchedulingAlgorithm | str) -> SchedulingAlgorithm:
 
 
 def _set(opts: IPUConfig, **arguments: Any) -> IPUConfig:
-    """Set the attributes that arguments became; raises what setting one raises, naming the argument."""
+    """Set attributes from arguments; raises the assignment's error, preceded by the argument's name."""
     _check_config(opts)
     for argument, value in arguments.items():
         above, _, last = ATTRIBUTES[argument].rpartition(".")
@@ -338,14 +340,14 @@ def _set(opts: IPUConfig, **arguments: Any) -> IPUConfig:
 
 
 def _add(opts: IPUConfig, argument: str, added: dict[str, str] | None) -> IPUConfig:
-    """Add a dictionary to the one that is an attribute; None adds nothing."""
+    """Merge a dictionary into a dictionary attribute; None adds nothing."""
     _check_config(opts)
     _check_dictionary(argument, added)
     return _set(opts, **{argument: attrgetter(ATTRIBUTES[argument])(opts) | (added or {})})
 
 
 def _without(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
-    """Check arguments that became no attribute, and have the notes of runs say of others than the defaults why."""
+    """Check arguments without an attribute; note why a changed value has no effect."""
     _check_config(opts)
     for argument, value in options.items():
         unused = WITHOUT_EFFECT[argument]

@@ -1,4 +1,4 @@
-"""Lazy tables of names: modules that offer names of Graphcore's, imported at their first use."""
+"""Lazy tables of Graphcore's names: modules are imported at first use."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-#: Names of a module that a message lists at most; of more, the nearest one and the page of all names are said.
+#: Maximum number of names listed in a message; longer lists are replaced by the nearest name and the page of all names.
 _LISTED: Final = 12
 
 _Lookup = tuple[Callable[[str], Any], Callable[[], list[str]]]
-#: A name's row: its module, or a module and behind a colon the name there, or the rows of a module of that name.
+#: Row of a name: a module, "module:name", or the rows of a module with that name.
 Row = str | Mapping[str, Any]
 
 
 def in_module(home: str, names: str) -> dict[str, Row]:
-    """Return the names of a text, each with the module ``home`` that it is in under this name."""
+    """Return rows for names in a text, all defined in module ``home``."""
     return {name: f"{home}:{name}" for name in names.split()}
 
 
 def offering(module: str, names: Mapping[str, Row]) -> _Lookup:
-    """Return ``__getattr__`` and ``__dir__`` of Graphcore's ``module``, which offers ``names``."""
+    """Return ``__getattr__`` and ``__dir__`` for Graphcore's ``module`` with ``names``."""
 
     def find(name: str) -> Any:
-        if name == "__path__":  # so that `import` looks for the modules below this one, which the finder knows
+        if name == "__path__":  # lets `import` search for submodules, which the finder knows
             return []
         if name not in names:
             lack(module, name, list(names))
         return resolved(f"{module}.{name}", names[name])
 
-    return cache(find), lambda: sorted(names)  # a program may ask for each sample
+    return cache(find), lambda: sorted(names)  # programs may look names up for every sample
 
 
 def rows(module: str, names: Mapping[str, Row]) -> _Lookup:
-    """Return ``__getattr__`` and ``__dir__`` of a module that has more ``names`` than it defines."""
+    """Return ``__getattr__`` and ``__dir__`` for a module with ``names`` in addition to definitions."""
 
     @cache
     def find(name: str) -> Any:
@@ -54,7 +54,7 @@ def rows(module: str, names: Mapping[str, Row]) -> _Lookup:
 
 
 def resolved(name: str, row: Row) -> Any:
-    """Return the object that the row of a name stands for."""
+    """Return the object behind a name's row."""
     if not isinstance(row, str):
         return _Namespace(name, row)
     home, _, attribute = row.partition(":")
@@ -63,7 +63,7 @@ def resolved(name: str, row: Row) -> Any:
 
 
 class _Namespace(ModuleType):
-    """A module that is rows alone."""
+    """A module consisting of rows."""
 
     def __init__(self, name: str, names: Mapping[str, Row]) -> None:
         super().__init__(name)
@@ -71,8 +71,8 @@ class _Namespace(ModuleType):
 
 
 def lack(module: str, name: str, known: list[str]) -> NoReturn:
-    """Raise MissingNameError for a name of Graphcore's that is not offered."""
-    if name.startswith("__"):  # asked for by Python itself
+    """Raise MissingNameError for an unknown name of Graphcore's API."""
+    if name.startswith("__"):  # requested by Python
         raise AttributeError(name)
     from ipusim.base.errors import MissingNameError  # noqa: PLC0415 - most programs need neither
     from ipusim.base.near_names import did_you_mean  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""Operations with a backward pass and a cost of their own: CTC and recurrent layers."""
+"""Operations with special backward passes and costs: CTC and recurrent layers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ipusim.ipu.runtime import checks
 
 @dataclass(frozen=True)
 class PerExampleCTC:
-    """The core's loss of (outputs, labels, numbers of labels, numbers of time steps) for each sample.
+    """CTC loss per sample of (outputs, labels, label counts, time-step counts).
 
     Attributes:
-        loss: the core's, whose labels have the number of time steps behind them.
+        loss: the core's loss; the number of time steps follows the labels.
     """
 
     loss: layers.CTC
@@ -33,7 +33,7 @@ class PerExampleCTC:
             checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", labels)
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the losses (batch,); raises ModelError for labels that do not fit."""
+        """Return the losses (batch,); raises ModelError for unsuitable labels."""
         x, labels, counts, steps = arrays
         self.check(labels, counts, x.shape[-1])
         used = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
@@ -47,23 +47,25 @@ class PerExampleCTC:
         return [self.loss.per_example_gradient(saved, grads[0]) for _ in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the loss's own."""
+        """Return the work of the core's loss."""
         x = arrays[0]
         return self.loss.cost(x.shape[1:], len(x), x.dtype.itemsize)
 
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """The likeliest labels of (scores, steps): scores (batch, time steps, classes), so many steps of each sample.
+    """Beam search for the most likely labels of (scores, steps).
 
-    A beam is labels with the probabilities of all their alignments so far, that end in a blank and that do not
-    (Graves 2012; Hannun et al. 2014). Where two are as likely, the one that was found earlier comes first.
+    Scores are (batch, time steps, classes); steps are the time-step counts per sample.
+
+    A beam is a label sequence with two probabilities over all alignments so far: alignments ending in a blank, and
+    alignments ending in a label (Graves 2012; Hannun et al. 2014). Ties go to the earlier beam.
 
     Attributes:
-        width: beams that go on after each time step.
-        paths: labels that are returned.
-        blank: the blank's class.
-        log_probabilities: whether scores are logarithms of probabilities; else logits.
+        width: number of beams kept per time step.
+        paths: number of label sequences returned.
+        blank: class of the blank.
+        log_probabilities: whether scores are log probabilities rather than logits.
     """
 
     width: int
@@ -72,7 +74,7 @@ class BeamSearch:
     log_probabilities: bool
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return negative log probabilities, lengths, and labels with -1 behind them, in int32."""
+        """Return negative log probabilities, lengths, and labels padded with -1, in int32."""
         scores, steps = arrays
         x = scores.astype(np.result_type(scores, np.float32))
         if not self.log_probabilities:
@@ -88,7 +90,7 @@ class BeamSearch:
         return (losses, lengths, labels), None
 
     def _search(self, scores: Array) -> list[tuple[tuple[int, ...], float]]:
-        """Return the labels of the likeliest beams with their log probabilities, the likeliest first."""
+        """Return the most likely label sequences with log probabilities, best first."""
         beams: list[tuple[int, ...]] = [()]
         blank, label = np.zeros(1, scores.dtype), np.full(1, -np.inf, scores.dtype)
         for row in scores:
@@ -100,17 +102,17 @@ class BeamSearch:
     def _step(
         self, row: Array, beams: list[tuple[int, ...]], blank: Array, label: Array
     ) -> tuple[list[tuple[int, ...]], Array, Array]:
-        """Advance one time step: each beam repeats its last label, takes a blank, or is extended by a label."""
+        """Advance one time step: beams repeat a label, take a blank, or gain a label."""
         total = np.logaddexp(blank, label)
         last = np.array([beam[-1] if beam else -1 for beam in beams])
         more = total[:, None] + row
         ends = last >= 0
-        more[ends, last[ends]] = blank[ends] + row[last[ends]]  # without a blank between it would be one label
+        more[ends, last[ends]] = blank[ends] + row[last[ends]]  # a repeated label without a blank between would merge
         more[:, self.blank] = -np.inf
         stay_blank = total + row[self.blank]
         stay_label = np.where(ends, label + row[last], -np.inf)
         places = {beam: at for at, beam in enumerate(beams)}
-        for at, beam in enumerate(beams):  # what another beam becomes with a label more is this one too
+        for at, beam in enumerate(beams):  # merge extensions of another beam that equal this beam
             parent = places.get(beam[:-1]) if beam else None
             if parent is not None:
                 stay_label[at] = np.logaddexp(stay_label[at], more[parent, beam[-1]])
@@ -128,10 +130,10 @@ class BeamSearch:
         return [item for item, _, _ in survivors], blank, label
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: at each time step each beam with each class more, and the likeliest of them.
+        """Return the work of extending beams by classes and selecting the most likely.
 
-        Each is a sum, a logarithm of two exponentials' sum, and goes into the selection; a time step is four compute
-        sets, as PopLibs generates, merges, selects and updates candidates (the number is assumed).
+        An extension costs a sum, a logarithm of a sum of two exponentials, and a share of the selection. A time step
+        has four compute sets: PopLibs generates, merges, selects and updates candidates (the number is assumed).
         """
         scores = arrays[0]
         batch, steps, classes = scores.shape
@@ -147,7 +149,7 @@ class BeamSearch:
         return LayerCost(work, Work(itemsize=size))
 
 
-#: The place in Graphcore's kernel of each of the core's gates (popnn/LstmDef.hpp, popnn/GruDef.hpp).
+#: Position in Graphcore's kernel per gate of the core (popnn/LstmDef.hpp, popnn/GruDef.hpp).
 _PLACES: Final[dict[type[layers.Recurrent], tuple[int, ...]]] = {layers.LSTM: (1, 0, 2, 3), layers.GRU: (1, 0, 2)}
 
 
@@ -155,15 +157,14 @@ _PLACES: Final[dict[type[layers.Recurrent], tuple[int, ...]]] = {layers.LSTM: (1
 class RecurrentOperation:
     """A recurrent layer of the core on (x, kernel, biases, scores, lengths, states).
 
-    x is (time steps, batch, elements), the kernel (elements + units, gates * units), biases (gates, units), or
-    (gates, 2, units) where each product has its own. Scores are (batch, time steps) and lengths (batch,), where the
-    layer has them, and each state (batch, units), where it is given. Results are the outputs of all time steps and
-    the states after the last.
+    Shapes: x (time steps, batch, elements); kernel (elements + units, gates * units); biases (gates, units), or
+    (gates, 2, units) if both products have biases. Optional arguments: scores (batch, time steps), lengths (batch,),
+    states (batch, units). Results are the outputs of all time steps and the final states.
 
     Attributes:
-        layer: with sequences returned.
-        takes_states: whether states are.
-        partials_itemsize: bytes of the products' partial sums.
+        layer: the layer, returning sequences.
+        takes_states: whether initial states are arguments.
+        partials_itemsize: bytes per partial sum of the products.
     """
 
     layer: layers.LSTM | layers.GRU
@@ -192,7 +193,7 @@ class RecurrentOperation:
         return (outputs.transpose(1, 0, 2), *states), (parameters, saved, arrays[0].shape[-1], arrays[2].shape)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the gradients of the arguments ``argnums``; lengths have none."""
+        """Return the gradients for arguments ``argnums``; lengths have no gradient."""
         parameters, inner, elements, biases = saved
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
         needs_x = bool({0, 3} & set(argnums)) if self._attended else 0 in argnums
@@ -208,14 +209,14 @@ class RecurrentOperation:
         return [result[argument] for argument in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the layer's own work."""
+        """Return the work of the layer."""
         steps, batch, elements = arrays[0].shape
         need = 0 in argnums or (self._attended and 3 in argnums)
         result = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
         return LayerCost(result.forward, result.backward).with_partials(self.partials_itemsize)
 
     def _joined(self, arrays: Sequence[Array]) -> Array:
-        """Return the input as the layer takes it: the batch first, with scores and the mask behind the elements."""
+        """Return the layer's input: batch first, with scores and mask after the elements."""
         x = arrays[0].transpose(1, 0, 2)
         parts = [x]
         if self._attended:
@@ -226,7 +227,7 @@ class RecurrentOperation:
         return np.concatenate(parts, axis=-1)
 
     def _unpacked(self, elements: int, kernel: Array, biases: Array) -> dict[str, Array]:
-        """Return the core's parameters."""
+        """Return the core's parameters from Graphcore's kernel and biases."""
         order, units = list(self._places), self.layer.units
         columns = kernel.reshape(len(kernel), len(order), units)[:, order].reshape(kernel.shape)
         own = biases[order]
@@ -234,7 +235,7 @@ class RecurrentOperation:
         return {"W": columns[:elements], "U": columns[elements:], "b": bias}
 
     def _packed(self, gradients: dict[str, Array], biases: tuple[int, ...]) -> tuple[Array, Array]:
-        """Return the gradients of kernel and biases."""
+        """Return the gradients of kernel and biases in Graphcore's layout."""
         order, units = list(np.argsort(self._places)), self.layer.units
         columns = np.concatenate([gradients["W"], gradients["U"]])
         kernel = columns.reshape(len(columns), len(order), units)[:, order].reshape(columns.shape)
@@ -247,13 +248,13 @@ class RecurrentOperation:
 class ContinuedRecurrence:
     """A recurrent layer of the core on (x, parameters, states).
 
-    x is (batch, time steps, elements), each state (batch, units). Results are the outputs of all time steps, or of the
-    last, and the states behind it.
+    Shapes: x (batch, time steps, elements), states (batch, units). Results are the outputs of all time steps, or of the
+    last time step, and the final states.
 
     Attributes:
-        layer: what runs, whose ``return_sequences`` says which outputs.
-        names: of the parameters.
-        partials_itemsize: bytes of the products' partial sums.
+        layer: the layer; ``return_sequences`` selects the outputs.
+        names: names of the parameters.
+        partials_itemsize: bytes per partial sum of the products.
     """
 
     layer: layers.LSTM | layers.GRU
@@ -269,7 +270,7 @@ class ContinuedRecurrence:
         return (value, *states), (parameters, saved, outputs.shape)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the gradients of the arguments ``argnums``."""
+        """Return the gradients for arguments ``argnums``."""
         parameters, inner, shape = saved
         grad = grads[0]
         if not self.layer.return_sequences:
@@ -281,7 +282,7 @@ class ContinuedRecurrence:
         return [result[index] for index in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the layer's own work."""
+        """Return the work of the layer."""
         batch, *shape = arrays[0].shape
         cost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
         return cost.with_partials(self.partials_itemsize)

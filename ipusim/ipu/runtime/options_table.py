@@ -1,4 +1,4 @@
-"""What the arguments of releases up to SDK 2.1 that made a configuration became in an IPUConfig, as data."""
+"""Table from configuration arguments up to SDK 2.1 to IPUConfig attributes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ipusim.ipu.runtime.verification import VerificationOptions
 
 @dataclass(frozen=True)
 class Unused:
-    """An argument that became no attribute: its default, and why another value has no effect."""
+    """An argument without an attribute: default, and reason for having no effect."""
 
     default: Any
     why: str
 
 
-#: How large a report may be, unless another number is given: 256 MiB.
+#: Default maximum report size: 256 MiB.
 MAX_REPORT_SIZE: Final = 268435456
 _NO_PROFILE: Final = "a simulated run always has its whole profile, which is no part of the program"
 _NO_REPORT: Final = "Poplar makes no reports here"
 _NO_TRANSFER: Final = "what crosses a simulated host link is neither encrypted nor checked"
-#: The attribute of IPUConfig that an argument became, of any of the functions.
+#: IPUConfig attribute by argument name, for all functions.
 ATTRIBUTES: Final[Mapping[str, str]] = {
     "scheduler_selection": "scheduling.algorithm",
     "always_rearrange_copies_on_the_host": "experimental.always_rearrange_copies_on_the_host",
@@ -72,7 +72,7 @@ ATTRIBUTES: Final[Mapping[str, str]] = {
     "allow_recompute": "allow_recompute",
     "output_folder": "serialization_output_folder",
 }
-#: Arguments that became no attribute.
+#: Arguments without an attribute.
 WITHOUT_EFFECT: Final[Mapping[str, Unused]] = {
     "profiling": Unused(False, _NO_PROFILE),
     "enable_ipu_events": Unused(False, _NO_PROFILE),

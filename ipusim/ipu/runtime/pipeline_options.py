@@ -1,4 +1,4 @@
-"""Graphcore's enumerations and options of pipelines and their stages."""
+"""Graphcore's enumerations and options for pipelines and stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.ipu.runtime import checks
 
 
 class PipelineSchedule(Enum):
-    """How stages and micro-batches overlap; the value is the name of the core's schedule."""
+    """Overlap of stages and micro-batches; values are the core's schedule names."""
 
     Grouped = "grouped"
     Interleaved = "interleaved"
@@ -25,14 +25,14 @@ class PipelineSchedule(Enum):
 
 
 class LoopSchedule(Enum):
-    """How a loop without a pipeline runs; the value is the name of the core's schedule."""
+    """Schedule of a loop without a pipeline; values are the core's schedule names."""
 
     Single = "single"
     Sharded = "sharded"
 
 
 class RecomputationMode(Enum):
-    """When a stage's activations are computed again; the value is the core's name."""
+    """Time of recomputing a stage's activations; values are the core's names."""
 
     Auto = "Auto"
     RecomputeThenBackpropagate = rules.THEN_BACKPROPAGATE
@@ -40,9 +40,9 @@ class RecomputationMode(Enum):
 
 
 class GradientAccumulationReductionMethod(Enum):
-    """What becomes of the gradients of an execution's micro-batches; the value is the core's name of it.
+    """Accumulation rule for the gradients of an execution's micro-batches; values are the core's names.
 
-    SUM adds them, MEAN adds each divided by the count, RUNNING_MEAN keeps the mean of those so far.
+    SUM adds gradients, MEAN adds gradients divided by the count, RUNNING_MEAN keeps the mean of gradients so far.
     """
 
     SUM = "SUM"
@@ -51,7 +51,7 @@ class GradientAccumulationReductionMethod(Enum):
 
     @classmethod
     def parse(cls, reduction_method: object) -> GradientAccumulationReductionMethod:
-        """Return the method that a member or a name in any case stands for; raises ProgramError for another."""
+        """Return the method for a member or case-insensitive name; raises ProgramError for other values."""
         if isinstance(reduction_method, cls):
             return reduction_method
         if isinstance(reduction_method, str) and reduction_method.upper() in cls.__members__:
@@ -62,18 +62,18 @@ class GradientAccumulationReductionMethod(Enum):
         )
 
 
-#: Those of Poplar's options that are simulated.
+#: Simulated Poplar options.
 _PROPORTION: Final = "availableMemoryProportion"
 _PARTIALS: Final = "partialsType"
-#: A number as a text, short enough that reading it takes no time: 1e999999999 is one of a thousand million digits.
+#: Number as text, of limited length: 1e999999999 would have a thousand million digits.
 _NUMBER: Final = re.compile(r"\s*\+?(\d{1,40}(/\d{1,40})?|(?=\.?\d)\d{0,40}\.?\d{0,40}([eE][+-]?\d{1,3})?)\s*")
 _ZERO_BELOW: Final = re.compile(r"/0+\s*$")
 
 
 class PipelineStageOptions:
-    """Poplar options for the operations of one stage; each a dictionary of texts.
+    """Poplar options for the operations of one stage, as dictionaries of texts.
 
-    Raises ProgramTypeError for anything else.
+    Raises ProgramTypeError for other types.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PipelineStageOptions:
         self.slice_options = slice_options or {}
 
     def simulated(self, argument: str) -> models.StageOptions:
-        """Return the options that are simulated; raises UnsupportedProgramError for others, naming ``argument``."""
+        """Return the simulated options; raises UnsupportedProgramError, naming ``argument``, for other options."""
         if self.slice_options:
             raise UnsupportedProgramError(f"{argument}: options of slices are not simulated, got {self.slice_options}")
         return models.StageOptions(
@@ -102,10 +102,10 @@ class PipelineStageOptions:
 
 
 def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOptions:
-    """Return availableMemoryProportion, a number or its text, and partialsType out of ``options`` of products.
+    """Return availableMemoryProportion (number or text) and partialsType from products' ``options``.
 
-    Raises UnsupportedProgramError for other options, and ProgramError for a proportion outside of 0 to 1 and a type
-    that is neither half nor float.
+    Raises UnsupportedProgramError for other options. Raises ProgramError for a proportion outside 0 to 1, and for a
+    type other than half and float.
     """
     others = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
     if others:
@@ -132,7 +132,7 @@ def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
 
 
 def poplar_options(options: models.PlanOptions) -> dict[str, Any]:
-    """Return the options as a scenario has them."""
+    """Return the options in a scenario's form."""
     share = options.memory_proportion
     names = {size: name for name, size in models.PARTIALS_BYTES.items()}
     return {
@@ -142,7 +142,7 @@ def poplar_options(options: models.PlanOptions) -> dict[str, Any]:
 
 
 def check_stage_options(options: Any, stages: int, name: str) -> Sequence[PipelineStageOptions]:
-    """Return the options of all stages, the argument ``name``.
+    """Return the options for all stages from argument ``name``.
 
     Raises ProgramTypeError and ProgramError in Graphcore's words.
     """
@@ -160,7 +160,7 @@ def check_stage_options(options: Any, stages: int, name: str) -> Sequence[Pipeli
 
 
 def check_update_options(options: Any) -> PipelineStageOptions:
-    """Return the options of the weight update; raises ProgramTypeError for what is none."""
+    """Return the weight update's options; raises ProgramTypeError for wrong types."""
     if options is None:
         return PipelineStageOptions()
     if not isinstance(options, PipelineStageOptions):
@@ -171,7 +171,7 @@ def check_update_options(options: Any) -> PipelineStageOptions:
 
 
 def partials_itemsize(partials_dtype: Any) -> int:
-    """Return the bytes of a partial sum; raises ProgramError for another type than float16 and float32."""
+    """Return the bytes per partial sum; raises ProgramError for types other than float16 and float32."""
     dtype = checks.dtype("partials_dtype", partials_dtype)
     if dtype.itemsize not in models.PARTIALS_BYTES.values():
         checks.wrong_value("partials_dtype", "float16 or float32", dtype.name)

@@ -1,4 +1,4 @@
-"""The environment variable TF_POPLAR_FLAGS of Graphcore's software, and whether data travel from the host at all."""
+"""Graphcore's environment variable TF_POPLAR_FLAGS, and the use of synthetic data."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.runtime.context import Scoped
 
-#: The variable of the environment.
+#: Name of the environment variable.
 VARIABLE: Final = "TF_POPLAR_FLAGS"
 _SYNTHETIC: Final = "use_synthetic_data"
-#: Why each flag of Graphcore's changes nothing here.
+#: Reason why a Graphcore flag has no effect.
 _NO_GRAPH: Final = "nothing is compiled to a graph"
 _WITHOUT_EFFECT: Final = {
     "dump_schedule_as_dot": _NO_GRAPH,
@@ -36,17 +36,20 @@ _SYNTHETIC_HERE: Final = Scoped("synthetic", False)
 
 
 def synthetic_data(enabled: bool) -> AbstractContextManager[Any]:
-    """Give programs that are laid out in the block synthetic data, if ``enabled``: none travels from or to the host."""
+    """Use synthetic data for programs built in the block, if ``enabled``.
+
+    No data travel from or to the host.
+    """
     return _SYNTHETIC_HERE.set_to(enabled or _SYNTHETIC_HERE())
 
 
 def uses_synthetic_data() -> bool:
-    """Tell whether no data travel, as a block or the environment says."""
+    """Tell whether a block or the environment selects synthetic data."""
     return _SYNTHETIC_HERE() or any(_is_on(flag) for flag in _flags() if _name(flag) == _SYNTHETIC)
 
 
 def notes() -> tuple[str, ...]:
-    """Return a note for each flag of the environment that changes nothing, and why."""
+    """Return a note with a reason per environment flag without effect."""
     return tuple(_note(name) for name in dict.fromkeys(map(_name, _flags())) if name != _SYNTHETIC)
 
 
@@ -66,5 +69,5 @@ def _name(flag: str) -> str:
 
 
 def _is_on(flag: str) -> bool:
-    """Tell whether a flag is set: without a value it is, as in Graphcore's."""
+    """Tell whether a flag is set; flags without a value count as set, like Graphcore's."""
     return flag.partition("=")[2].lower() in ("", "true", "1")

@@ -1,4 +1,4 @@
-"""The request of a program, by the arguments and the configuration of Graphcore's, and what is said of its answer."""
+"""Requests built from Graphcore's arguments and configuration, with errors in Graphcore's names."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageO
 from ipusim.ipu.runtime.poplar_flags import notes, uses_synthetic_data
 from ipusim.ipu.runtime.program_state import configured
 
-#: The schedule of loops on one IPU.
+#: Schedule of loops on one IPU.
 _SINGLE: Final = schedules.find("single")
-#: Option of a program, without a key of a scenario: replicas that normalise a batch together.
+#: Option without a scenario key: number of replicas that normalise a batch together.
 STATISTICS_GROUP: Final = "statistics_group"
-#: What a loop without a pipeline has to say of its I/O tiles.
+#: Note on I/O tiles for loops without a pipeline.
 _NOT_OVERLAPPED: Final = (
     "io_tiles.place_ops_on_io_tiles will have no effect: the feeds of a loop are not overlapped with computation, as "
     "those of a pipeline with PipelineSchedule.Grouped are; the I/O tiles compute nothing all the same."
@@ -42,18 +42,18 @@ _NOT_OVERLAPPED: Final = (
 
 
 def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Sequence[str] = ()) -> Job:
-    """Return what runs a program.
+    """Return the job of a program.
 
     Args:
-        request: its request.
-        config: the program's own configuration; None for the one in effect.
-        notes_of_queue: sentences on arguments of its outfeed.
+        request: request of the program.
+        config: configuration of the program; None for the active configuration.
+        notes_of_queue: sentences about arguments of the outfeed.
 
     Raises:
-        ProgramError: for what a request may not ask for; UnsupportedProgramError and CountError as the schedule does.
+        ProgramError: for an invalid request; the schedule may raise UnsupportedProgramError and CountError.
         DeviceError: for an unknown device.
         RemoteMemoryError: for offloads without Streaming Memory.
-        OutOfMemoryError: for a program that does not fit its IPUs.
+        OutOfMemoryError: if the program does not fit the IPUs.
     """
     with _in_graphcores_names():
         job = assemble(request)
@@ -63,14 +63,14 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
 
 
 def validated(asked: Mapping[str, Any]) -> runs.Options:
-    """Return the options of a request by their keys; raises ProgramError for one that is refused."""
+    """Return validated request options by key; raises ProgramError for invalid options."""
     with _in_graphcores_names():
         return runs.validate({key: value for key, value in asked.items() if key != STATISTICS_GROUP})
 
 
 @contextmanager
 def _in_graphcores_names() -> Iterator[None]:
-    """Raise the first problem of a request as an error that has Graphcore's name of the option."""
+    """Raise the first problem of a request as an error under Graphcore's option name."""
     try:
         yield
     except RequestMemoryError as error:
@@ -84,12 +84,12 @@ def _in_graphcores_names() -> Iterator[None]:
 def options_of_loop(
     ordinal: int, prefetch_depth: int | None = None, own: IPUConfig | None = None
 ) -> Callable[[], dict[str, Any]]:
-    """Return a function that gives the options of a loop's system, for the configuration in effect when it is called.
+    """Return a function giving a loop's system options, for the configuration active at the call.
 
     Args:
         ordinal: number of the device.
-        prefetch_depth: elements of the infeed that the host keeps ready; None for a loop without an infeed.
-        own: the loop's own configuration; None for the one in effect.
+        prefetch_depth: infeed elements kept ready by the host; None for a loop without an infeed.
+        own: configuration of the loop; None for the active configuration.
     """
 
     def options() -> dict[str, Any]:
@@ -105,12 +105,12 @@ def options_of_loop(
 
 
 def _leaves_io_tiles(schedule: Schedule, config: IPUConfig) -> bool:
-    """Tell whether a loop without a pipeline configures I/O tiles, with which none of its passes overlaps."""
+    """Tell whether a loop outside pipelines configures I/O tiles, without any overlap."""
     return config.io_tiles.place_ops_on_io_tiles and not schedule.pipelined
 
 
 def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
-    """Return the options of a configuration, with its device, and of the environment."""
+    """Return the options from configuration, device and environment."""
     options = config.options()
     options["system"] |= device
     if _leaves_io_tiles(schedule, config):
@@ -125,9 +125,9 @@ def _options_of_device(config: IPUConfig, device: Mapping[str, Any], schedule: S
 
 
 def request_options(arguments: Arguments, config: IPUConfig, configured: bool, ordinal: int | None) -> dict[str, Any]:
-    """Return the options of a program's request, by the keys of a scenario."""
+    """Return a program's request options, keyed like a scenario."""
     schedule = schedules.find(arguments.schedule.value)
-    if not arguments.count:  # a request's counts begin at 1; in Graphcore's words it is the schedule that takes none
+    if not arguments.count:  # counts of a request begin at 1; in Graphcore, the schedule refuses 0
         shape = pipelines.PlanShape(mapping=arguments.mapping, micro_batches=0, training=arguments.training)
         rules.check_count(0, schedule.multiple(shape))
     number = device_ordinal() if ordinal is None else ordinal
@@ -140,7 +140,7 @@ def request_options(arguments: Arguments, config: IPUConfig, configured: bool, o
 
 
 def _pipeline(arguments: Arguments) -> dict[str, Any]:
-    """Return the pipeline's options by their own names, which are Graphcore's."""
+    """Return the pipeline options under Graphcore's names."""
     ipus = iter(arguments.mapping)
     devices = [[next(ipus) for _ in functions] for functions in arguments.stages]
     return {
@@ -165,7 +165,7 @@ def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
 
 
 def _argument(path: KeyPath) -> str:
-    """Return an option by the name that it has in Graphcore's API, or would have there."""
+    """Return an option's name in Graphcore's API, or the name by analogy."""
     for prefix, rows in (("", runs.arguments()), ("IPUConfig.", runs.attributes())):
         for row in rows:
             if path[: len(row.path)] == row.path:
@@ -180,7 +180,7 @@ _STAGES: Final = "the model into more computational_stages on more IPUs"
 
 
 def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
-    """Raise OutOfMemoryError, with a remedy, unless all fits the IPUs and the Streaming Memory beside them."""
+    """Raise OutOfMemoryError, with a remedy, unless the program fits IPUs and Streaming Memory."""
     if fit.too_large:
         raise OutOfMemoryError(f"{fit.out_of_memory} {_remedy(fit, system, schedule)}")
     if fit.streaming:
@@ -188,7 +188,7 @@ def check_memory(fit: analysis.Fit, system: System, schedule: Schedule) -> None:
 
 
 def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
-    """Return a sentence on how to make the largest holder of the fullest IPU smaller."""
+    """Return advice for shrinking the fullest IPU's largest holder."""
     shape, updating = fit.plan.shape, fit.too_large[0].op is None
     match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):

@@ -1,4 +1,4 @@
-"""The configuration that a program sets for all that follows in its context."""
+"""Configuration that a program sets for the rest of a context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NOTHING: Final = object()
 
 
 class Remembered(Generic[T]):
-    """A value by a name, which belongs to the context that sets it.
+    """A named value, owned by the context that sets the value.
 
-    So two programs beside each other, each in a context of its own, have their own. A new thread begins with an empty
-    context: there it is the value that any has set last, as TensorFlow has one for the process.
+    Two programs in separate contexts have separate values. A new thread starts with an empty context and sees the
+    value set last anywhere, like TensorFlow's per-process value.
     """
 
     def __init__(self, name: str, default: T) -> None:
@@ -24,19 +24,19 @@ class Remembered(Generic[T]):
         self._default = self._last = default
 
     def __call__(self) -> T:
-        """Return the value in effect."""
+        """Return the active value."""
         result = self._here.get(_NOTHING)
         if result is not _NOTHING:
-            return result  # type: ignore[return-value]  # what is not nothing is a value
+            return result  # type: ignore[return-value]  # any other object is a value
         return self._default if threading.current_thread() is threading.main_thread() else self._last
 
     def set(self, value: T) -> None:
-        """Set it for this context, and for threads that begin."""
+        """Set the value for this context, and for new threads."""
         self._here.set(value)
         self._last = value
 
 
-#: The IPUConfig in effect, None where the machine is the smallest that does.
+#: Active IPUConfig; None selects the smallest sufficient machine.
 configured: Final[Remembered[Any]] = Remembered("configured", None)
-#: Sets the configuration for programs that run from now on; None for none.
+#: Sets the configuration for programs that run from now on; None removes the configuration.
 configure: Final = configured.set

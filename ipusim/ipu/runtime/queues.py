@@ -1,4 +1,4 @@
-"""The arguments of queues, checked as Graphcore checks them, whoever runs the program."""
+"""Arguments of queues, checked like Graphcore's."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.devices import check_deprecated, ordinal_of_queue
 
-#: Elements that the host keeps ready, unless another number is given.
+#: Default number of elements kept ready by the host.
 _PREFETCH_DEPTH: Final = runs.InfeedSpec().prefetch_depth
-#: Elements that the host's buffer holds, unless another number is given.
+#: Default capacity of the host's buffer, in elements.
 BUFFER_DEPTH: Final = runs.OutfeedSpec().buffer_depth
-#: Why a release's batches of elements have no effect.
+#: Reason why a release's batches of elements have no effect.
 _NO_BATCHES: Final = "io_batch_size of IPUOutfeedQueue will have no effect: each element is sent when it is there."
 
 
 class IPUOutfeedMode(Enum):
-    """ALL keeps every element, LAST only the last one; the value is the core's name."""
+    """Elements to keep: ALL or only the LAST; values are the core's names."""
 
     ALL = "ALL"
     LAST = "LAST"
 
 
 class InfeedArguments:
-    """An infeed's arguments but its dataset.
+    """Arguments of an infeed, except the dataset.
 
     Attributes:
-        ordinal: number of the device whose programs it feeds.
-        prefetch_depth: elements that the host keeps ready.
-        optimise_latency: as given.
+        ordinal: device number of fed programs.
+        prefetch_depth: elements kept ready by the host.
+        optimise_latency: argument of the same name.
     """
 
     def check(
@@ -43,7 +43,7 @@ class InfeedArguments:
         prefetch_depth: int | None,
         optimise_latency: bool,
     ) -> None:
-        """Take the arguments of the constructor; raises ProgramError in Graphcore's words, and ProgramTypeError."""
+        """Take the constructor's arguments; raises ProgramError in Graphcore's words, and ProgramTypeError."""
         self.ordinal = ordinal_of_queue(device_ordinal)
         check_deprecated(feed_name, replication_factor)
         ahead = checks.whole("data_to_prefetch", data_to_prefetch, 1)
@@ -55,14 +55,14 @@ class InfeedArguments:
 
 
 class OutfeedArguments:
-    """An outfeed's arguments.
+    """Arguments of an outfeed.
 
     Attributes:
-        ordinal: number of the device whose programs send here.
-        notes: sentences on arguments without effect.
-        outfeed_mode: which elements are kept.
-        buffer_depth: elements that the host's buffer holds.
-        optimise_latency: as given.
+        ordinal: device number of sending programs.
+        notes: sentences about arguments without effect.
+        outfeed_mode: selection of elements to keep.
+        buffer_depth: capacity of the host's buffer, in elements.
+        optimise_latency: argument of the same name.
     """
 
     def check(
@@ -75,7 +75,7 @@ class OutfeedArguments:
         buffer_depth: int,
         optimise_latency: bool,
     ) -> None:
-        """Take the arguments of the constructor; raises ProgramError in Graphcore's words, and ProgramTypeError."""
+        """Take the constructor's arguments; raises ProgramError in Graphcore's words, and ProgramTypeError."""
         mode: object = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
         if not isinstance(mode, IPUOutfeedMode):
             raise ProgramError(

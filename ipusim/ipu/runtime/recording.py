@@ -1,4 +1,4 @@
-"""Recording of programs for profiles: each program with its first session runs."""
+"""Recording of programs for profiles, including the first session runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ipusim.ipu.runtime.context import Scoped
 
 @dataclass(eq=False)
 class Recorded:
-    """A program, and the session runs of it that are kept.
+    """A program and the kept session runs.
 
     Attributes:
-        job: what runs.
-        steps: session runs that are kept, from the first on.
-        ran: session runs in all.
+        job: job of the program.
+        steps: number of kept session runs, from the first run.
+        ran: number of all session runs.
     """
 
     job: Job
@@ -35,7 +35,7 @@ class Recorded:
     _late: list[int] = field(default_factory=list)
 
     def keep(self, session: Session, timeline: Timeline) -> None:
-        """Keep the session run that has just ended."""
+        """Keep the session run that just ended."""
         if session.before:
             self._between[self.steps * self.job.program.repeat_count] = session.before
         self._late += session.late
@@ -51,7 +51,7 @@ class Recorded:
         self._weights = session.variables()
 
     def as_job(self, name: str = "") -> Job:
-        """Return the Job of the recorded session runs, with another ``name`` where one is passed."""
+        """Return the Job of the recorded session runs, renamed to ``name`` if given."""
         notes = list(self.job.notes)
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
@@ -62,13 +62,13 @@ class Recorded:
         return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))
 
     def run(self, request: Request, stages: tuple[str, ...] = (), layers: tuple[str, ...] = ()) -> Run:
-        """Return all that is kept as one Run: steps one after the other, as those of a scenario.
+        """Return all kept session runs as one Run, with consecutive steps like a scenario's.
 
-        ``request`` is what the Run says that was asked for, and its name is the Run's; ``stages`` are the names of the
-        stages in pictures, and ``layers`` those of the layers of each.
+        The Run gets name and request from ``request``; ``stages`` are stage names in pictures, ``layers`` the layer
+        names per stage.
         """
         job = replace(self.as_job(request.name), request=request)
-        # Time is as it is with arithmetic, and steps follow each other as they do in a run of all of them.
+        # Arithmetic does not change times, and steps follow each other as in an uninterrupted run.
         timeline = self._timeline or Session(replace(job, workload=None)).run(job.executions)
         info = replace(
             timeline.info,
@@ -88,15 +88,15 @@ class Recorded:
 
 
 class Recorder:
-    """Keeps the session runs of all programs that run while it looks on, from any thread.
+    """Keeps session runs of all programs, from any thread, while active.
 
     Attributes:
-        folder: where the profile goes that it is of; None where it is of none.
-        laid_out: programs that were laid out.
+        folder: target folder of the profile; None without a profile.
+        laid_out: number of placed programs.
     """
 
     def __init__(self, steps: int | None = None, folder: Path | None = None) -> None:
-        """Keep ``steps`` session runs of each program; by default as many as one trace can hold."""
+        """Keep ``steps`` session runs per program; by default the capacity of one trace."""
         self._steps, self.folder = steps, folder
         self._of: dict[int, Recorded] = {}
         self._lock = Lock()
@@ -104,18 +104,18 @@ class Recorder:
 
     @property
     def programs(self) -> tuple[Recorded, ...]:
-        """The programs that have run, in the order of their first session runs."""
+        """Executed programs, ordered by first session run."""
         return tuple(self._of.values())
 
     def check(self, what: str) -> None:
-        """Refuse that nothing has run; raises ProgramStateError, in which ``what`` says where."""
+        """Raise ProgramStateError if no program ran; ``what`` names the place in the message."""
         if self._of:
             return
         got = f"{self.laid_out} that no session has run" if self.laid_out else "none"
         raise ProgramStateError(f"{what}: expected a pipeline or a loop that runs on IPUs, got {got}")
 
     def note(self, session: Session, timeline: Timeline) -> None:
-        """Note that a session run has ended."""
+        """Record the end of a session run."""
         job = session.job
         with self._lock:
             result = self._of.setdefault(id(job), Recorded(job))
@@ -124,16 +124,16 @@ class Recorder:
                 result.keep(session, timeline)
 
     def _most(self, session: Session) -> int:
-        """Return the session runs to keep: as many as a scenario may have steps, or as were asked for."""
+        """Return the number of session runs to keep, limited by a scenario's maximum."""
         job = session.job
         first = [np.asarray(item) for results in session.results for element in results[:1] for item in element]
-        # Each is kept as it comes, in one array with the others, and in the file.
+        # Three copies exist: the results as they arrive, one joined array, and the file.
         results = 3 * sum(item.nbytes for item in first) * max(map(len, session.results), default=0)
         fit = runs.most_session_runs(job, results)
         return fit if self._steps is None else min(self._steps, fit)
 
 
-#: The recorder that is active; None where none is.
+#: Active recorder; None without recording.
 recorder: Final[Scoped[Recorder | None]] = Scoped("recorder", None)
-#: Sets what records, unless it is None, what runs inside the block, or is laid out there and runs in a thread.
+#: Sets the recorder of a block, unless None; programs built in the block and run in a thread are included.
 recording: Final = recorder.set_to

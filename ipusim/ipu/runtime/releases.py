@@ -1,8 +1,8 @@
-"""The order of arguments in Graphcore's releases, inferred from the types of positional arguments.
+"""Argument order of Graphcore's releases, inferred from types of positional arguments.
 
-``pipeline`` of SDK 2.1 and before has one argument fewer than today's; its queues begin with a name. Programs of these
-releases say so by position, and ``pipeline_depth`` by name, such as graphcore/examples at commit 3c88014,
-code_examples/tensorflow/pipelining/pipelining.py; others follow today's reference.
+``pipeline`` up to SDK 2.1 has one argument fewer than today; queues begin with a name. Programs of these releases pass
+arguments by position, and ``pipeline_depth`` by name, for example graphcore/examples at commit 3c88014,
+code_examples/tensorflow/pipelining/pipelining.py; other programs follow today's reference.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ipusim.base.errors import ProgramTypeError
 
 _ReturnT = TypeVar("_ReturnT")
 
-#: The place of gradient_accumulation_for_captured_grads, True or False; in SDK 2.1 repeat_count stands there.
+#: Position of gradient_accumulation_for_captured_grads, a boolean; SDK 2.1 has repeat_count at this position.
 _CAPTURED: Final = 3
-#: The gradient accumulation count by the name that it had before SDK 1.4.
+#: Name of the gradient accumulation count before SDK 1.4.
 _DEPTH: Final = "pipeline_depth"
 
-#: Arguments of queues in today's order, an infeed's behind its dataset; their own order is that of SDK 2.1.
+#: Queue arguments in today's order, after an infeed's dataset; the declared order is SDK 2.1's.
 _INFEED: Final = ("device_ordinal", "prefetch_depth", "optimise_latency")
 _OUTFEED: Final = ("outfeed_mode", "device_ordinal", "buffer_depth", "optimise_latency")
-#: Modes of an outfeed by name: a text that is one is more likely meant as a mode than as the name of a queue.
+#: Outfeed modes by name: these texts are more likely modes than queue names.
 _MODES: Final = ("ALL", "LAST")
 
 
 def in_any_release(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]:
-    """Accept calls of ``pipeline`` by position in the order of SDK 2.1, and ``pipeline_depth`` by name."""
+    """Accept calls of ``pipeline`` in SDK 2.1's positional order, and ``pipeline_depth`` by name."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> _ReturnT:
@@ -42,9 +42,9 @@ def in_any_release(function: Callable[..., _ReturnT]) -> Callable[..., _ReturnT]
 
 
 def _in_order(args: Sequence[Any]) -> tuple[Any, ...]:
-    """Return positional arguments in the order of today.
+    """Return positional arguments in today's order.
 
-    Raises ProgramTypeError for those before SDK 1.4, where a count stood in the place of the accumulators' dtype.
+    Raises ProgramTypeError for the order before SDK 1.4, which had a count in place of the accumulators' dtype.
     """
     count, dtype = [*args[1:_CAPTURED], None, None][:2]
     if isinstance(dtype, int) and not isinstance(dtype, bool):
@@ -58,9 +58,9 @@ def _in_order(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
-    """Accept today's order of an infeed's arguments by position too, beside the declared one of SDK 2.1.
+    """Accept today's positional order of an infeed's arguments, beside the declared order of SDK 2.1.
 
-    Raises ProgramTypeError for positions that both orders could have, with another meaning.
+    Raises ProgramTypeError for ambiguous positions.
     """
 
     @wraps(init)
@@ -76,9 +76,9 @@ def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
-    """Accept today's order of an outfeed's arguments by position too, beside the declared one of SDK 2.1.
+    """Accept today's positional order of an outfeed's arguments, beside the declared order of SDK 2.1.
 
-    Raises ProgramTypeError for positions that both orders could have, with another meaning.
+    Raises ProgramTypeError for ambiguous positions.
     """
 
     @wraps(init)
@@ -96,10 +96,9 @@ def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_later(queue: str, depth: str, values: Sequence[Any]) -> bool:
-    """Tell whether positions behind None are in today's order: ``depth``, optimise_latency.
+    """Tell whether positions after None are in today's order: ``depth``, optimise_latency.
 
-    In that of SDK 2.1 they are device_ordinal, replication_factor and more. Raises ProgramTypeError for one that can
-    be either.
+    SDK 2.1's order is device_ordinal, replication_factor and more. Raises ProgramTypeError for an ambiguous position.
     """
     if len(values) > 1:
         return len(values) == 2 and isinstance(values[1], bool)
@@ -112,7 +111,7 @@ def _is_later(queue: str, depth: str, values: Sequence[Any]) -> bool:
 
 
 def _named(order: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    """Return positional arguments by their names; raises ProgramTypeError for more than there are."""
+    """Return positional arguments by name; raises ProgramTypeError for too many arguments."""
     if order and len(values) > len(order):
         raise ProgramTypeError(f"expected at most {len(order)} arguments, {', '.join(order)}, got {len(values)}")
     return dict(zip(order, values, strict=False))

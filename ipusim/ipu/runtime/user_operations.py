@@ -1,4 +1,4 @@
-"""Operations of a user's own: functions of a file of Python, and expressions of elements."""
+"""User operations: functions from a Python file, and elementwise expressions."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ class UserOperation:
     """A user's functions of arrays.
 
     Attributes:
-        name: what messages call it.
-        run: takes the inputs and ``attributes``, and returns an array or several.
-        pull_back: takes the gradients of the results, these, the inputs, and ``attributes``, and returns the gradients
-            of the inputs; with ``separate`` it takes before them the place of one, and returns that. None without one.
-        cycles: takes the inputs and returns the cycles of both passes, ``forward`` and ``backward``; None to count an
-            operation for each element that is written.
-        outputs: type and shape of each result.
-        attributes, gradient_attributes: handed to the functions.
-        separate: whether gradients are asked for one by one.
-        learns: places of the inputs that have gradients; None for all.
+        name: name in messages.
+        run: takes the inputs and ``attributes``; returns an array or several arrays.
+        pull_back: takes gradients of results, results, inputs and ``attributes``; returns the inputs' gradients. With
+            ``separate`` set, an input's position is the first argument, and only that input's gradient is returned.
+            None without a gradient.
+        cycles: takes the inputs; returns the cycles of both passes, ``forward`` and ``backward``. None counts one
+            operation per element written.
+        outputs: dtype and shape per result.
+        attributes, gradient_attributes: texts passed to the functions.
+        separate: whether the gradient function is called once per input.
+        learns: positions of inputs with gradients; None for all inputs.
     """
 
     name: str
@@ -45,7 +46,7 @@ class UserOperation:
     learns: tuple[int, ...] | None = None
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the results; raises ModelError for others than were said, and for what the function raises."""
+        """Return the results; raises ModelError for unexpected results and errors of ``run``."""
         with functions.Failing(f"user operation {self.name!r}"):
             made = self.run(*arrays, attributes=self.attributes)
         result = tuple(map(np.asarray, checks.as_results(made)))
@@ -58,10 +59,10 @@ class UserOperation:
         return result, (arrays, result)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return what the gradient function gives for the inputs that have gradients, and zeros for others.
+        """Return gradients from the gradient function, and zeros for inputs without gradients.
 
-        None stands for the gradient of whole numbers, which is never needed. Raises ModelError without a function, for
-        gradients that are missing or of other shapes, and for what it raises.
+        None stands for an integer input's gradient, which is never needed. Raises ModelError without a gradient
+        function, for missing or misshapen gradients, and for errors of the function.
         """
         arrays, results = saved
         if self.pull_back is None:
@@ -93,7 +94,7 @@ class UserOperation:
         return [result.get(at, np.zeros_like(arrays[at])) for at in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the cycles that the user's function gives, or one operation for each element that a pass writes."""
+        """Return the user's cycles, or one operation per element written by a pass."""
         size = max((array.dtype.itemsize for array in arrays if array.dtype.kind == "f"), default=4)
         if self.cycles is not None:
             with functions.Failing(f"cost of user operation {self.name!r}"):
@@ -115,12 +116,12 @@ class UserOperation:
 
 @dataclass(frozen=True)
 class Expression:
-    """A function of the elements of several arrays, computed in one go; as Graphcore's it has no gradient."""
+    """An elementwise function of several arrays, computed in one step; without a gradient, like Graphcore's."""
 
     function: Callable[..., Any]
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the function of the arrays; raises ModelError for one of no array, and for what it raises."""
+        """Return the function's value; raises ModelError for non-arrays and for errors of the function."""
         with functions.Failing("vertex_expression"):
             result = np.asarray(self.function(*arrays))
             if result.dtype.kind not in "biuf" or result.shape != np.broadcast_shapes(
@@ -130,14 +131,14 @@ class Expression:
         return (result,), None
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Refuse. Raises ModelError."""
+        """Raise ModelError: expressions have no gradient."""
         raise ModelError(
             "codelet_expression_op: this operation cannot be used for training, as no gradient goes back through it: "
             "compute with the arrays themselves, or behind tf.stop_gradient"
         )
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work of all its operations as one compute set, which reads and writes each array once."""
+        """Return the work of all operations as one compute set; arrays move once."""
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
         size = max(array.dtype.itemsize for array in arrays)
         floats = [array.astype(np.float64) for array in arrays]
@@ -160,7 +161,7 @@ def _measured(value: Any, side: str, itemsize: int) -> Work:
 
 
 def outputs_of(outs: Any) -> tuple[Any, ...]:
-    """Return type and shape of each result; raises ProgramTypeError and ProgramError for what says none."""
+    """Return dtype and shape per result; raises ProgramTypeError and ProgramError for malformed ``outs``."""
     if outs is None:
         return ()
     if not isinstance(outs, dict) or outs.keys() != {"output_types", "output_shapes"}:
@@ -175,7 +176,7 @@ def outputs_of(outs: Any) -> tuple[Any, ...]:
 
 
 def library_of(library: str) -> ModuleType:
-    """Return the module of a file of Python; raises UnsupportedProgramError for a compiled library."""
+    """Return the module of a Python file; raises UnsupportedProgramError for a compiled library."""
     path = Path(library)
     if path.suffix != ".py":
         raise UnsupportedProgramError(
@@ -188,5 +189,5 @@ def library_of(library: str) -> ModuleType:
 
 @lru_cache(maxsize=64)
 def _loaded(library: str, path: Path, _changed: int) -> ModuleType:
-    """Run a file once as long as it is the same: a stage's function asks for it in every micro-batch."""
+    """Run an unchanged file only once: a stage's function requests the file in every micro-batch."""
     return functions.load_file(library, path)[0]

@@ -1,4 +1,4 @@
-"""Options of transfers between host and device that are encrypted and checked, which none here is."""
+"""Options for encrypted and checked transfers between host and device; ipusim does neither."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class KeyId:
-    """The key that data are encrypted with, and the first of the numbers that they carry; -1 for any."""
+    """Encryption key of data, and first sequence number of the data; -1 for any number."""
 
     key: int = 0
     start_id: int = -1
@@ -17,9 +17,9 @@ class KeyId:
 
 @dataclass
 class VerificationOptions:
-    """A KeyId for each kind of data, and for each infeed and outfeed by name.
+    """A KeyId per kind of data, and per infeed and outfeed by name.
 
-    Without effect: what crosses a simulated host link is neither encrypted nor checked.
+    Without effect: data on simulated host links are neither encrypted nor checked.
 
     >>> options = VerificationOptions()
     >>> options.inputs.key = 1

@@ -1,4 +1,4 @@
-"""The body of a loop as a program of the machine."""
+"""A loop body as a program of the machine."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def program_of_body(
     iterations: int = 1,
     config: IPUConfig | None = None,
 ) -> DeviceProgram:
-    """Return the program of a body: a training of one stage, or a forward pass that changes variables.
+    """Return the program of a body: one-stage training, or a forward pass that changes variables.
 
     Args:
         name: name of the program.
         graph: the graph.
         body: names of the body's nodes.
-        options: returns the options of the request's system by the keys of a scenario.
-        infeed: queue with an element for each iteration.
-        carried: shared names of the variables of the loop's values.
-        iterations: iterations of a run.
-        config: the program's own configuration; None for the one in effect.
+        options: returns the request's system options, keyed like a scenario.
+        infeed: queue with one element per iteration.
+        carried: shared names of variables that hold loop values.
+        iterations: iterations per run.
+        config: configuration of the program; None for the active configuration.
 
     Raises:
-        UnsupportedProgramError: for a sharded body that sends to several outfeeds.
+        UnsupportedProgramError: if a sharded body sends to several outfeeds.
     """
     items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
     sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
@@ -81,7 +81,7 @@ def program_of_body(
 
 
 def _sent(queue: Outfeed | None, results: int) -> pipelines.Outfeed:
-    """Return what a body with so many results sends to a queue."""
+    """Return the outfeed settings for a body with a given number of results."""
     names = (analysis.LOSS,) if results == 1 else tuple(f"output {place}" for place in range(results))
     return pipelines.Outfeed(
         names=names,
@@ -95,7 +95,7 @@ def _sent(queue: Outfeed | None, results: int) -> pipelines.Outfeed:
 def _options(
     options: Callable[[], Mapping[str, Any]], shards: Shards, accumulation: Accumulation, iterations: int
 ) -> dict[str, Any]:
-    """Return the options of the request of a body's program, by the keys of a scenario."""
+    """Return the request options for a body's program, keyed like a scenario."""
     system = dict(options())
     own = {
         "schedule": "single" if shards.stages == 1 else "sharded",
@@ -108,7 +108,10 @@ def _options(
 
 
 def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Output]) -> tuple[TracedStep, Shards]:
-    """Return a body as a training with its weight update apart, else as one pass, and where its nodes are."""
+    """Return a body as training or as one pass, and the placement of nodes.
+
+    Training has a separate weight update.
+    """
     parts = split(graph, nodes - feeds)
     shards = shards_of(graph, {*parts.forward, *feeds})
     effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
@@ -120,7 +123,7 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 
 
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
-    """Return how a body accumulates gradients; raises ProgramError in Graphcore's words for another count."""
+    """Return a body's gradient accumulation; raises ProgramError in Graphcore's words for an indivisible count."""
     found = [each for name in sorted(nodes) if (each := accumulation_of(graph.nodes[name])) is not None]
     if len({id(each.options) for each in found}) > 1:
         raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
@@ -135,7 +138,10 @@ def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulatio
 
 
 def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
-    """Return the enqueue that takes a loop's results: the first that needs no gradient; others are copies beside."""
+    """Return the enqueue for a loop's results, preferably independent of gradients.
+
+    The alternative is the first enqueue outside the update. Other enqueues are copies to the host inside a pass.
+    """
     if not sending:
         return None
     places = {name: place for place, name in enumerate(graph.nodes)}

@@ -1,4 +1,4 @@
-"""Nodes in which the replicas of a stage meet, each with its transpose as gradient."""
+"""Collective nodes between a stage's replicas, with transposed collectives as gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ tf = load()
 
 
 class Meeting:
-    """The mark of a node in which the replicas of a program meet, or tell their numbers."""
+    """Mark of nodes in which a program's replicas communicate or report their replica number."""
 
 
 _MEETING: Final = Meeting()
@@ -30,11 +30,11 @@ def add_collective(
     shape: Sequence[int | None],
     name: str,
 ) -> Any:
-    """Write a node in which replicas meet.
+    """Add a collective node.
 
     Args:
-        function: takes the array of a replica, returns its result.
-        gradient: takes the array and the gradient of the result, returns that of the array; None without a gradient.
+        function: takes a replica's array, returns the result.
+        gradient: takes the array and the result's gradient, returns the array's gradient; None without a gradient.
         x: tensor of a replica.
         shape: static shape of the result.
         name: name of the node.
@@ -61,5 +61,5 @@ def _entry(function: Callable[..., Any]) -> Entry:
 
 
 def add_replica_index(name: str) -> Any:
-    """Write the node of the number of the replica, an int32."""
+    """Add a node that returns the replica number as int32."""
     return add_node(_entry(lambda: np.int32(functions.replica_index())), [], [(tf.int32, [])], name)[0]

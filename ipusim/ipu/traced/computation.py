@@ -1,4 +1,4 @@
-"""A compiled computation: one operation of the host's graph that runs nodes and programs on simulated IPUs."""
+"""A compiled computation: one host operation that runs nodes and programs on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def compile_computation(
     inputs: Sequence[Any] = (),
     options: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Any:
-    """Trace a computation into the graph that is being built, and write the operation that runs it.
+    """Trace a computation into TensorFlow's current graph, and add the operation that runs the computation.
 
-    A computation without a loop or pipeline is a loop of one iteration if it uses a queue, or if replicas meet in it.
+    A computation without loop or pipeline becomes a loop of one iteration if queues or collectives are used.
 
     Args:
-        computation: takes and returns tensors; returned operations run with it.
-        inputs: its arguments.
-        options: returns the options of the request of such a loop; see :func:`~ipusim.ipu.traced.loops.add_loop`.
+        computation: takes and returns tensors; returned operations run too.
+        inputs: arguments of the computation.
+        options: returns the request options for a one-iteration loop; see :func:`~ipusim.ipu.traced.loops.add_loop`.
 
     Returns:
-        Its results: a list of tensors, or the operation where it returns no tensor.
+        Results as a list of tensors, or the operation if the computation returns no tensors.
     """
     note_origins()
     graph = tf.compat.v1.get_default_graph()
@@ -68,7 +68,7 @@ def compile_computation(
 
 
 def _values_of_iteration(graph: Any, start: int) -> list[Any]:
-    """Return what operations from number ``start`` on need a loop for: queues and meetings, beside no program."""
+    """Return queues and collectives from operation ``start`` on; empty if a program contains them already."""
     nodes = read_graph(graph).nodes
     written = [nodes[node.name] for node in graph.get_operations()[start:]]
     values = [entry.value for node in written if (entry := entry_of(node)) is not None]
@@ -78,13 +78,13 @@ def _values_of_iteration(graph: Any, start: int) -> list[Any]:
 
 
 class Computation:
-    """The nodes of a compiled computation, and the operation that runs them."""
+    """Nodes of a compiled computation, and the operation that runs the nodes."""
 
     def __init__(self, graph: Any, start: int, tensors: Sequence[Any]) -> None:
-        """Read the nodes that were written from number ``start`` on; ``tensors`` are the computation's results.
+        """Read the nodes written from number ``start`` on; ``tensors`` are the computation's results.
 
         Raises:
-            ProgramError: for several pipelines, in Graphcore's words.
+            ProgramError: for several pipelines, with Graphcore's text.
         """
         every = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
         initial = {variable.initializer.name for variable in every if variable.initializer is not None}
@@ -120,7 +120,7 @@ class Computation:
         ]
 
     def results(self) -> Any:
-        """Write the operation; return its results, or the operation if there are no results."""
+        """Add the operation; return the results, or the operation if no results exist."""
         dtypes = [tensor.dtype for tensor in self._tensors]
         made = tf.numpy_function(self._run, [session_token(), *self._given], dtypes or tf.int32)
         if not dtypes:
@@ -131,12 +131,12 @@ class Computation:
         return results
 
     def _run(self, token: Any, *values: Any) -> Any:
-        """Run in the session with this token, in the context of the session's caller."""
+        """Run in the session of a token, in the context of the session's caller."""
         running = RunningSession(int(token))
         return running.context.copy().run(self._run_in, running, values)
 
     def _run_in(self, running: RunningSession, values: Sequence[Any]) -> Any:
-        """Read the variables, run the nodes, and assign the variables that have changed."""
+        """Read variables, run the nodes, and assign changed variables."""
         with LOCK, np.errstate(all="ignore"):
             read = running.run(self._reads)
             variables = {
@@ -148,7 +148,7 @@ class Computation:
             try:
                 found = self._executable.run(Invocation(variables, session=running), values)
             except EndOfDataError:
-                raise StopIteration from None  # TensorFlow raises OutOfRangeError for it
+                raise StopIteration from None  # becomes TensorFlow's OutOfRangeError
             except IpusimError as error:
                 FAILED[running.session] = error
                 raise
@@ -167,7 +167,7 @@ class Computation:
 
 
 def _variables_of(program: DeviceProgram) -> set[str]:
-    """Return the shared names of all variables that a program uses."""
+    """Return shared names of all variables used by a program."""
     graph: Graph = program.step.graph
     nodes = {*program.step.trace.owners, *program.step.trace.gradient_nodes, *program.step.update_nodes}
     return {

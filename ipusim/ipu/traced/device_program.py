@@ -1,4 +1,4 @@
-"""A traced step as a program of the machine, which goes on from the values that TensorFlow's variables have."""
+"""A traced step as a program of the machine, starting from TensorFlow's variable values."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from ipusim.ipu.runtime.recording import recorder
 from ipusim.ipu.traced.queues import Infeed, Outfeed
 from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
-#: Last runs of programs in each session, since they were asked for.
+#: Program runs per session since the last query.
 _RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
-#: Most runs that are kept where nobody asks for them.
+#: Maximum number of runs kept without a query.
 _KEPT: Final = 64
-#: Accumulators in the dtype of their variables.
+#: Accumulators with the dtype of their variables.
 _OWN: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
 def events_of(session: Any) -> list[str]:
-    """Return the runs of programs in a session as events, each a JSON text, and forget them."""
+    """Return a session's program runs as JSON events, and forget the runs."""
     return [
         json.dumps({"type": "EXECUTE", "module_name": name, "execution_report": _report(timeline)})
         for name, timeline in _RUNS.pop(session, ())
@@ -62,12 +62,12 @@ def _report(timeline: Timeline) -> str:
 
 @dataclass(eq=False)
 class PlacedProgram:
-    """A program on the machine for one of TensorFlow's sessions.
+    """A program on the machine for one TensorFlow session.
 
     Attributes:
-        key: the options of its request, and the shapes of the external and carried values.
+        key: request options, and shapes of external and carried values.
         session: the machine's session.
-        constants: values of external tensors, set anew in each run.
+        constants: values of external tensors, replaced on every run.
         elements: pulled elements in stock.
         taken: number of pulled elements.
     """
@@ -80,16 +80,16 @@ class PlacedProgram:
 
 
 class DeviceProgram:
-    """A program of a traced step.
+    """A program for a traced step.
 
     Attributes:
-        name: its name.
+        name: name of the program.
         step: the step.
         outside: external tensors of the step.
-        carried: shared names of variables that exist in the program alone: values of a loop.
-        pipelined: whether it is one of named stages, not a loop.
-        timelines: Timeline of the last run of each session.
-        timeline: Timeline of the last run; None before the first.
+        carried: shared names of loop-value variables, which exist only in the program.
+        pipelined: whether the program is a pipeline of named stages rather than a loop.
+        timelines: Timeline of the last run per session.
+        timeline: Timeline of the last run; None before the first run.
     """
 
     def __init__(
@@ -109,22 +109,23 @@ class DeviceProgram:
         summed: Collection[str] = (),
         config: IPUConfig | None = None,
     ) -> None:
-        """Take the step.
+        """Take the step, queues and options.
 
         Args:
             name: name of the program.
             step: the traced step.
-            options: returns the options of the request, by the keys of a scenario, when the program is placed.
-            infeed: queue that the first stage takes elements of.
-            outfeed: queue that the last stage sends to.
-            sent: results that are sent.
-            reduction: how gradients are accumulated.
+            options: returns the request options, keyed like a scenario, at placement.
+            infeed: queue for the first stage.
+            outfeed: queue for the last stage.
+            sent: results to send.
+            reduction: accumulation rule for gradients.
             outside: external tensors of the step.
-            carried: shared names of variables that exist in the program alone: values of a loop.
-            accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
-            shown: name of each stage in pictures; a name that several stages have, or none, stands for the stage's own.
-            summed: shared names of variables to which all replicas' changes are added; of others those of replica 0.
-            config: the program's own configuration; None for the one in effect.
+            carried: shared names of loop-value variables, which exist only in the program.
+            accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
+            shown: stage names in pictures; empty or repeated names fall back to the stage's name.
+            summed: shared names of variables that receive the sum of all replicas' changes; other variables receive
+                replica 0's values.
+            config: configuration of the program; None for the active configuration.
         """
         self._accumulators, self._config = accumulators, config
         self.pipelined = bool(shown)
@@ -138,10 +139,10 @@ class DeviceProgram:
         sending = {name: item for name in nodes if (item := enqueued_of(nodes[name])) is not None}
         of_update = [item.queue for name, item in sending.items() if name in step.update_nodes]
         self._sends_in_update = bool(of_update)
-        #: Queues that learn how many replicas send to them.
+        #: Queues that need the number of sending replicas.
         self._queues = [] if outfeed is None else [outfeed]
         self._queues += [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
-        #: Numbers of the tensors of an element that the first stage takes, or hands on.
+        #: Numbers of element tensors that the first stage takes or forwards.
         self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
@@ -152,7 +153,7 @@ class DeviceProgram:
 
     @property
     def summary(self) -> analysis.RunTimes:
-        """The times of the last run; raises ProgramStateError before the first."""
+        """Times of the last run; raises ProgramStateError before the first run."""
         if self.timeline is None:
             raise ProgramStateError(f"the program {self.name!r} has not run")
         return analysis.run_times_of(self.timeline)
@@ -165,17 +166,17 @@ class DeviceProgram:
         executions: int | None = None,
         begun: int | None = None,
     ) -> list[Any]:
-        """Run the program once, and assign the variables that it has changed.
+        """Run the program once, and assign changed variables.
 
         Args:
-            invocation: the values of TensorFlow's variables.
-            running: the session that runs it.
-            values: values of the tensors of :attr:`outside`, then values of the carried variables.
-            executions: executions of the program, by default as many as its options say.
-            begun: executions before this run, on which random draws go on; by default those of this program.
+            invocation: values of TensorFlow's variables.
+            running: session that runs the program.
+            values: values of :attr:`outside`, then values of the carried variables.
+            executions: executions of the program; by default the number from the program's options.
+            begun: executions before this run, which continue random draws; by default the program's count.
 
         Returns:
-            The values of the carried variables behind the run.
+            Values of the carried variables after the run.
         """
         outer = values[: len(self.outside)]
         own = zip(self.carried, values[len(self.outside) :], strict=True)
@@ -186,7 +187,7 @@ class DeviceProgram:
         placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
         if placed is None or placed.key != key:
             before, placed = placed, self._place(key, options, variables, outer)
-            if before is not None:  # draws and elements go on
+            if before is not None:  # continue draws and elements
                 placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
                 placed.taken = placed.session.elements
             if self._infeed is not None:
@@ -214,7 +215,7 @@ class DeviceProgram:
 
     @contextmanager
     def _receiving(self, session: Any, replicas: int) -> Iterator[None]:
-        """Take what passes and updates enqueue by themselves in the block."""
+        """Receive enqueues from passes and updates during the block."""
         if replicas > 1 and self._sends_in_update:
             raise UnsupportedProgramError(
                 f"enqueue: expected one replica where apply_gradients sends to an outfeed queue, got {replicas}"
@@ -232,7 +233,7 @@ class DeviceProgram:
         self._outfeed.add(running.session, element)
 
     def _begin_alike(self, session: Session) -> None:
-        """Take the first host's variables, before the first run of a program that trains on several."""
+        """Take the first host's variables before the first training run on several hosts."""
         hosts = self._distribution
         if hosts is None or session.executions or not session.job.plan.shape.training:
             return
@@ -240,14 +241,16 @@ class DeviceProgram:
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
     def _take(self, variables: Mapping[str, Variable], session: Session, begun: int | None) -> int:
-        """Take the values of the host's variables, and the number of executions before; None leaves the session's.
+        """Copy the host's variables and the number of earlier executions into a session.
+
+        None as ``begun`` keeps the session's number.
 
         Returns:
-            Bytes of untrained variables that the host has changed.
+            Bytes of untrained variables changed by the host.
         """
         state = session.state()
         known = {name: np.asarray(variable.value) for name, variable in variables.items()}
-        # Replicas go on from untrained values of their own; the host sees those of the first replica, or sums of them.
+        # Replicas keep separate untrained values; the host sees replica 0's values, or sums.
         changed = {
             name: known[name]
             for name, old in state.untrained[0].items()
@@ -264,7 +267,7 @@ class DeviceProgram:
         return sum(value.nbytes for value in changed.values())
 
     def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
-        """Assign the changed variables."""
+        """Assign changed variables."""
         state = session.state()
         values: dict[str, Array] = dict(state.variables)
         for slots in state.slots:
@@ -281,7 +284,7 @@ class DeviceProgram:
     def _place(
         self, key: Any, asked: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
     ) -> PlacedProgram:
-        """Return the program on the machine."""
+        """Return the program placed on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
         options = validated(asked)
         group = asked.get(STATISTICS_GROUP, 1)
@@ -306,24 +309,24 @@ class DeviceProgram:
         return program
 
     def _options_on_hosts(self, executions: int | None) -> dict[str, Any]:
-        """Return the options of the request, with a run's number of executions and the hosts that train together."""
+        """Return the request options, including executions of a run and hosts."""
         options = dict(self._options())
         if executions is not None:
             options["pipeline"] = {**options.get("pipeline", {}), "repeat_count": executions}
         system = options["system"]
         known = system.get("host") or {}
         if self._distribution is None and self._host is not None and known.get("count", 1) > 1:
-            self._distribution = Distribution(self._host, over_links=True)  # as the configuration says
+            self._distribution = Distribution(self._host, over_links=True)  # from the configuration
         if self._distribution is not None:
             options["system"] = {**system, "host": {**known, **self._distribution.options()}}
         return options
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
-        """Return what the first stage takes of an element."""
+        """Return the first stage's inputs from an element."""
         return tuple(values[number] for number in self._taken)
 
     def _element(self, placed: PlacedProgram, index: int) -> Sequence[Array]:
-        """Return an element of the infeed by its number in the session; elements are pulled in order."""
+        """Return an infeed element by the session's element number; elements are pulled in order."""
         if self._infeed is None:
             return ()
         while placed.taken <= index:
@@ -337,14 +340,14 @@ def _same(one: Array, other: Array) -> bool:
 
 
 def _normalised_in_groups(step: TracedStep, group: int) -> TracedStep:
-    """Return a step whose batch normalisations take their statistics of so many replicas together."""
+    """Return a step whose batch normalisations share statistics between groups of replicas."""
     if group == 1:
         return step
     return replace(step, trace=replace(step.trace, graph=with_attribute(step.graph, BATCH_NORMS, GROUP, group)))
 
 
 def _recomputes_inside(pipeline: Any) -> bool:
-    """Tell whether backward passes compute activations again, by the options of a pipeline."""
+    """Tell whether backward passes recompute activations under given pipeline options."""
     modes = schedules.find(pipeline.schedule).recomputation_modes
     mode = modes[0] if pipeline.recomputation_mode == "Auto" and modes else pipeline.recomputation_mode
     return bool(pipeline.allow_recompute and mode == rules.INTERLEAVED)

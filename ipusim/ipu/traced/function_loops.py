@@ -1,4 +1,4 @@
-"""Loops of functions of TensorFlow 2 as programs of the machine, one iteration after another on a single IPU."""
+"""Loops of TensorFlow 2 functions as programs of the machine, iterating on a single IPU."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ tf = load()
 
 _NUMBERS: Final = count()
 _HANDLE: Final = np.dtype(object)
-#: Most iterations of a loop whose count is found in advance.
+#: Maximum iterations of a loop counted in advance.
 _MOST: Final = 10_000_000
 
 
 class IteratorFeed(Infeed):
-    """The elements that a loop takes of an iterator of the host."""
+    """Feed with elements of a host iterator for a loop."""
 
     def __init__(self, node: Node) -> None:
-        """Take the node that takes an element."""
+        """Take the node that reads an element."""
         self._dtypes, self._shapes = node.attributes["output_types"], node.attributes["output_shapes"]
         self.iterator: Any = None
 
     def connect(self, session: RunningSession | EagerHost) -> None:
-        """Stay with the iterator, which the host has."""
+        """Ignore sessions: the host keeps the iterator."""
 
     def replicate(self, program: Any, replicas: int) -> None:
-        """Do nothing: each loop has a feed of its own."""
+        """Ignore replicas: loops have separate feeds."""
 
     def pull(self) -> list[Array]:
         """Return the next element; raises EndOfDataError at the end."""
@@ -56,18 +56,18 @@ class IteratorFeed(Infeed):
         return [value.numpy() for value in values]
 
     def zeros(self) -> list[Array]:
-        """Return an element of zeros in the static shapes."""
+        """Return an element of zeros with static shapes."""
         pairs = zip(self._shapes, self._dtypes, strict=True)
         return [np.zeros(tuple(shape), dtype) for shape, dtype in pairs]
 
 
 @dataclass(frozen=True, eq=False)
 class _Loop:
-    """A loop of a function.
+    """A loop inside a function.
 
     Attributes:
-        node: the node of the loop.
-        condition, body: its functions.
+        node: the loop's node.
+        condition, body: graphs of the loop's functions.
     """
 
     node: Node
@@ -76,15 +76,15 @@ class _Loop:
 
 
 def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: Any) -> Graph:
-    """Return a function's graph with its loops over queues as programs of the machine.
+    """Return a function's graph with loops over queues replaced by programs of the machine.
 
-    A loop becomes a program if it takes elements of one queue, or only sends to one, and its number of iterations
-    follows from values that are known before; any other loop remains a node.
+    A loop becomes a program if the loop reads one queue, or only sends to one queue, and if values known in advance
+    determine the number of iterations. Other loops remain nodes.
 
     Args:
         graph: the graph.
-        options: returns the options of the request's system by the keys of a scenario.
-        owner: concrete function, whose end removes the programs.
+        options: returns the request's system options, keyed like a scenario.
+        owner: concrete function; the programs are removed after the function's end.
     """
     nodes = dict(graph.nodes)
     for name, node in graph.nodes.items():
@@ -97,7 +97,7 @@ def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: A
 
 
 def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
-    """Return the node of a loop as a program; None for any other loop."""
+    """Return a loop's node as a program; None for other loops."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
     counted = _counter(loop)
     sends = any(enqueued_of(node) is not None for node in loop.body.nodes.values())
@@ -115,7 +115,7 @@ def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]],
 
 
 def _token(entry: Entry, owner: Any) -> dict[str, str]:
-    """Return the attributes of a node of one of Graphcore's operations, forgotten with its owner."""
+    """Return node attributes for one of Graphcore's operations, which is forgotten with the owner."""
     token = f"ipusim:loop:{next(_NUMBERS)}"
     register_token(token, entry)
     finalize(owner, forget_token, token)
@@ -130,9 +130,9 @@ def _takes_element(node: Node) -> bool:
 def _as_body(
     graph: Graph, loop: _Loop, infeed: Infeed | None, counters: Collection[int], owner: Any
 ) -> tuple[Graph, dict[int, str], dict[Output, int]]:
-    """Return a loop's body whose values lie in variables, the names of these by place, and outer values' places.
+    """Return a loop body over variables, variable names by place, and places of outer values.
 
-    Counters without another reader are left out, since the loop itself counts.
+    Counters without another reader are left out, since the loop counts iterations.
     """
     nodes: dict[str, Node] = {}
     behind: list[Node] = []
@@ -163,20 +163,20 @@ def _as_body(
 
 
 def _dequeue(node: Node, infeed: Infeed, owner: Any) -> Node:
-    """Return the node that takes an element of an iterator as a queue's."""
+    """Return an iterator's element node as a queue's dequeue node."""
     entry = Entry(lambda each: infeed.pull, effect=True, value=infeed)
     return replace(node, type="PyFunc", attributes=_token(entry, owner), inputs=())
 
 
 @dataclass(frozen=True, eq=False)
 class _Counter:
-    """The counter of a loop.
+    """Counter of a loop.
 
     Attributes:
-        places: places of the deciding values.
+        places: places of values that decide the end of the loop.
         alone: places without another reader in the body.
-        condition: computes from these values whether the loop goes on.
-        following: their next values.
+        condition: computes from these values whether the loop continues.
+        following: computes the next values.
     """
 
     places: tuple[int, ...]
@@ -185,7 +185,7 @@ class _Counter:
     following: Executable
 
     def count(self, invocation: Invocation, values: Sequence[Any]) -> tuple[int, dict[int, Any]]:
-        """Return the number of iterations, and the deciding values behind the last iteration."""
+        """Return the number of iterations, and the deciding values after the last iteration."""
         state = [values[place] for place in self.places]
         for number in range(_MOST):
             if not bool(self.condition.run(invocation, state)[0]):
@@ -195,7 +195,7 @@ class _Counter:
 
 
 def _counter(loop: _Loop) -> _Counter | None:
-    """Return the counter of a loop; None if the loop's end depends on data or variables."""
+    """Return a loop's counter; None if data or variables decide the loop's end."""
     places = {tensor: place for place, tensor in enumerate(loop.condition.inputs)}
     inputs = {tensor: place for place, tensor in enumerate(loop.body.inputs)}
     condition = _by_data(loop.condition, loop.condition.outputs)
@@ -220,7 +220,7 @@ def _counter(loop: _Loop) -> _Counter | None:
 
 
 def _by_data(graph: Graph, fetches: Sequence[Output]) -> Graph:
-    """Return the part of a function behind its results, without control edges."""
+    """Return the part of a function needed for given results, without control edges."""
     arguments = set(graph.inputs)
     nodes: dict[str, Node] = {}
     read: dict[Output, None] = {}
@@ -261,7 +261,7 @@ class _Runner:
         return self._run
 
     def _run(self, invocation: Invocation, *values: Any) -> Any:
-        """Return the loop's values behind its last iteration."""
+        """Return the loop's values after the last iteration."""
         results = list(values)
         iterations, state = self._counter.count(invocation, values)
         if iterations:

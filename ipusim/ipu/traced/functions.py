@@ -1,4 +1,4 @@
-"""Functions of TensorFlow 2 on simulated IPUs: a strategy runs what ``tf.function`` has traced."""
+"""TensorFlow 2 functions on simulated IPUs: a strategy runs functions traced by ``tf.function``."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def run_function(
     kwargs: Mapping[str, Any] | None = None,
     options: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Any:
-    """Run a function on simulated IPUs, as a strategy does.
+    """Run a function on simulated IPUs, like a strategy.
 
     Args:
-        function: a function of tensors, by ``tf.function`` or plain.
-        args, kwargs: its arguments.
-        options: returns the options of the device by the keys of a scenario. Loops run on the machine then; without
-            options they take no simulated time.
+        function: a function of tensors, plain or from ``tf.function``.
+        args, kwargs: arguments of the function.
+        options: returns the device options, keyed like a scenario. With options, loops run on the machine; without
+            options, loops take no simulated time.
 
     Returns:
-        The function's results as tensors of the host.
+        Results of the function as host tensors.
 
     Raises:
-        OutOfRangeError: TensorFlow's, at the end of a data set that the function takes elements of.
+        OutOfRangeError: TensorFlow's error at the end of a data set read by the function.
     """
     return concrete_program(function, args, kwargs, options).run(args, kwargs or {})
 
@@ -58,7 +58,7 @@ def concrete_program(
     kwargs: Mapping[str, Any] | None = None,
     options: Callable[[], Mapping[str, Any]] | None = None,
 ) -> ConcreteProgram:
-    """Return the program of a function for the forms of its arguments; see :func:`run_function`."""
+    """Return the program of a function for given argument shapes and types; see :func:`run_function`."""
     note_origins()
     traced = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)
     if traced is None:
@@ -70,14 +70,14 @@ def concrete_program(
 
 
 class ConcreteProgram:
-    """The nodes of a concrete function.
+    """Nodes of a concrete function as a program.
 
     Attributes:
         graph: the nodes.
     """
 
     def __init__(self, concrete: Any, options: Callable[[], Mapping[str, Any]] | None = None) -> None:
-        """Read the function's graph, with its loops as programs if there are ``options`` of a device."""
+        """Read the function's graph; with device ``options``, replace loops by programs."""
         graph = concrete.graph
         nodes = self.graph = read_graph(graph) if options is None else place_loops(read_graph(graph), options, concrete)
         claimed = CLAIMED.get(graph, set())
@@ -96,10 +96,10 @@ class ConcreteProgram:
         return tensor.dtype == tf.resource and is_variable_handle(tensor)
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run all nodes on the values of the arguments, and assign the variables that have changed."""
+        """Run all nodes on argument values, and assign changed variables."""
         given = tf.nest.flatten((args, kwargs), expand_composites=True)
         arrays = [tf.constant(each) if isinstance(each, np.ndarray | np.generic) else each for each in given]
-        flat = [each for each in arrays if tf.is_tensor(each)]  # numbers of Python are constants of the function
+        flat = [each for each in arrays if tf.is_tensor(each)]  # Python numbers are constants of the function
         values = [self._value(tensor) for tensor in (*flat[: self._arguments], *self._captured)]
         with LOCK, np.errstate(all="ignore"):
             variables = {name: Variable(name, self._read(name)) for name in self._handles}
@@ -123,7 +123,7 @@ class ConcreteProgram:
 
     @staticmethod
     def _value(tensor: Any) -> Any:
-        """Return a tensor as an array; iterators stay what they are."""
+        """Return a tensor as an array; iterators stay unchanged."""
         return tensor if tensor.dtype in (tf.resource, tf.variant) else tf.convert_to_tensor(tensor).numpy()
 
     def _read(self, name: str) -> Any:
@@ -137,7 +137,7 @@ class ConcreteProgram:
 
 @register("IteratorGetNext", effect=True)
 def _next_element(node: Node) -> Kernel:
-    """Take the next element of an iterator of the host."""
+    """Take the next element of a host iterator."""
     dtypes, shapes = node.attributes["output_types"], node.attributes["output_shapes"]
     single = len(node.output_types) == 1
 

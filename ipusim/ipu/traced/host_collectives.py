@@ -1,4 +1,4 @@
-"""What hosts make of tensors together, as operations of the host's graph."""
+"""Collectives between hosts, as operations of the host's graph."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ tf = load()
 
 
 def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], shapes: Sequence[Any]) -> list[Any]:
-    """Return what a function makes of tensors: at once in eager execution, else whenever a session or function runs.
+    """Call a collective function on tensors, at once if eager, else in every run.
 
     Args:
-        function: takes and returns arrays, of the tensors' dtypes, on every host at the same time.
-        tensors: its arguments.
+        function: takes and returns arrays of the tensors' dtypes, called on all hosts at the same time.
+        tensors: arguments of the function.
         shapes: static shapes of the results.
     """
     values = [tf.convert_to_tensor(tensor) for tensor in tensors]
@@ -28,14 +28,14 @@ def together(function: Callable[..., Sequence[Array]], tensors: Sequence[Any], s
 
 
 def reduced(name: str, value: Any, operation: str) -> Any:
-    """Return a tensor reduced over all hosts, as ``host_collectives.all_reduce`` does."""
+    """Return a tensor reduced over all hosts, like ``host_collectives.all_reduce``."""
     host = machine.this_host()
     tensor = tf.convert_to_tensor(value)
     return together(lambda array: [machine.all_reduce(host, name, array, operation)], [tensor], [tensor.shape])[0]
 
 
 def gathered(name: str, value: Any) -> Any:
-    """Return the tensors of all hosts one after the other, as ``host_collectives.all_gather`` does."""
+    """Return the concatenated tensors of all hosts, like ``host_collectives.all_gather``."""
     host = machine.this_host()
     tensor = tf.convert_to_tensor(value)
     rows = [None, *tensor.shape[1:]] if tensor.shape.rank else tensor.shape
@@ -43,7 +43,7 @@ def gathered(name: str, value: Any) -> Any:
 
 
 def broadcasted(name: str, value: Any, root: int) -> Any:
-    """Return the tensor of the host with rank ``root``, as ``host_collectives.broadcast`` does."""
+    """Return the tensor of the host with rank ``root``, like ``host_collectives.broadcast``."""
     host = machine.this_host()
     tensor = tf.convert_to_tensor(value)
     return together(lambda array: [machine.broadcast(host, name, array, root)], [tensor], [tensor.shape])[0]

@@ -1,4 +1,4 @@
-"""Tables that lie on the host: stages look rows up, and gradients of the rows go back."""
+"""Tables in host memory: stages look up rows and send back gradients."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ tf = load()
 
 
 class Rule(Protocol):
-    """How a table learns.
+    """Learning rule of a table.
 
     Attributes:
-        mini_batches: mini-batches whose gradients are added up before the table changes.
+        mini_batches: mini-batches per table update; their gradients are summed.
     """
 
     mini_batches: int
@@ -38,15 +38,15 @@ class Rule(Protocol):
 
 @dataclass(eq=False)
 class _State:
-    """A table in a session.
+    """State of a table in a session.
 
     Attributes:
         values: current rows.
-        variable: TensorFlow's variable in the run that goes on.
-        sums: gradients that are not applied.
-        touched: rows of these.
-        complete: mini-batches among these.
-        looked_up: rows that look-ups have given, by micro-batch and look-up, until their gradients come.
+        variable: TensorFlow variable of the current run.
+        sums: gradients not applied yet.
+        touched: row numbers with gradients in ``sums``.
+        complete: number of complete mini-batches in ``sums``.
+        looked_up: looked-up rows without gradients so far, by micro-batch and look-up.
     """
 
     values: Array
@@ -58,29 +58,29 @@ class _State:
 
 
 class HostTable:
-    """A table of rows.
+    """A table of rows in host memory.
 
     Attributes:
-        variable: TensorFlow's variable with the rows.
-        registered: number of blocks in which programs may look it up and learn.
+        variable: TensorFlow variable holding the rows.
+        registered: number of blocks that allow programs to use the table.
     """
 
     def __init__(self, variable: Any, rule: Rule | None, name: str) -> None:
-        """Take the variable, and how it learns; None for a table that does not."""
+        """Take the variable and the learning rule; a table without a rule does not learn."""
         self.variable, self.registered, self._rule, self._name = variable, 0, rule, name
         self._states: WeakKeyDictionary[Any, _State] = WeakKeyDictionary()
         self._state: _State | None = None
         self._numbers = count()
-        #: Leads gradients of rows back to the table: an optimizer asks for the gradient of an empty variable.
+        #: Empty variable that carries gradients of rows back to the table during differentiation.
         self._learns = None if rule is None else _empty_variable(f"{name}/host")
 
     @property
     def shared_name(self) -> str:
-        """The name by which nodes know the variable."""
+        """Variable's name in the nodes."""
         return variable_name(self.variable)
 
     def connect(self, session: Any, variable: Variable) -> None:
-        """Go on from the value that the variable has in a session."""
+        """Start from the variable's value in a session."""
         values = np.array(variable.value) if self._rule is not None else np.asarray(variable.value)
         state = self._states.get(session)
         if state is None:
@@ -90,11 +90,11 @@ class HostTable:
         self._state = state
 
     def look_up(self, ids: Any, *, clip: bool) -> Any:
-        """Write the node that returns rows, (*ids.shape, width), with a node for their gradients.
+        """Add a look-up node returning rows, (*ids.shape, width), and a node for the rows' gradients.
 
         Args:
-            ids: whole numbers.
-            clip: whether numbers out of range are brought into it, else they are refused.
+            ids: integers.
+            clip: whether to clip numbers out of range; otherwise refuse them.
         """
         advice = "its rows come to the IPU, so look them up outside of the scope"
         check_on_ipu(f"table {self._name!r} is looked up", advice)
@@ -134,7 +134,7 @@ class HostTable:
         return ids
 
     def _rows(self, ids: Array, key: tuple[int, ...]) -> Array:
-        """Return rows; those of a look-up of a micro-batch again as they were."""
+        """Return rows; a repeated look-up of a micro-batch returns the same rows again."""
         noted = functions.surroundings().look_ups
         if noted is not None:
             dtype = self.variable.dtype.as_numpy_dtype
@@ -144,7 +144,7 @@ class HostTable:
             return rows
         state = self._connected()
         *micro_batch, which = key
-        if len(micro_batch) < 2 or self._rule is None:  # of no training
+        if len(micro_batch) < 2 or self._rule is None:  # inference
             return state.values.take(ids, axis=0)
         if not self.registered:
             raise ProgramStateError(
@@ -156,7 +156,7 @@ class HostTable:
         return found[which]
 
     def _learn(self, ids: Array, gradients: Array, key: tuple[int, ...]) -> None:
-        """Add gradients up, and change the table when those of all look-ups of enough micro-batches are there."""
+        """Add up gradients; update the table after all look-ups of enough micro-batches."""
         if functions.surroundings().look_ups is not None:
             return
         assert self._rule is not None
@@ -185,14 +185,14 @@ class HostTable:
 
 
 def check_ids(name: str, tokens: int, ids: Array) -> None:
-    """Refuse numbers that a table does not have; raises ProgramError."""
+    """Raise ProgramError for row numbers outside the table."""
     if ids.size and (ids.min() < 0 or ids.max() >= tokens):
         wrong = int(ids.min() if ids.min() < 0 else ids.max())
         raise ProgramError(f"indices: expected numbers from 0 to {tokens - 1}, as the table {name!r} has, got {wrong}")
 
 
 def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTable]:
-    """Return the tables that nodes look up, bodies of called functions among them.
+    """Return the tables looked up by nodes, including bodies of called functions.
 
     Args:
         graph: the graph.
@@ -205,7 +205,7 @@ def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTabl
 
 
 def _empty_variable(name: str) -> Any:
-    """Return a trained variable without elements."""
+    """Return a trainable variable without elements."""
     if tf.executing_eagerly():
         return tf.Variable(tf.zeros([0]), name=name)
     return tf.compat.v1.Variable(tf.zeros([0]), name=name, use_resource=True)

@@ -1,4 +1,4 @@
-"""A loop around a body, traced into a node, one iteration after another on a single IPU."""
+"""A loop around a traced body, as one node; iterations run on a single IPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ipusim.ipu.traced.queues import Infeed, Outfeed
 
 tf = load()
 
-#: Most iterations of a loop with a condition.
+#: Maximum iterations of a loop with a condition.
 _MOST: Final = 10_000_000
 
 
@@ -38,27 +38,27 @@ def add_loop(
     condition: Callable[..., Any] | None = None,
     config: IPUConfig | None = None,
 ) -> list[Any]:
-    """Trace a loop into the graph that is being built, and write its node.
+    """Trace a loop into TensorFlow's current graph, and add the loop's node.
 
     Args:
-        iterations: how often the body runs; with a condition how often at most, None for any number.
-        body: takes the loop's values, and behind them an element of the infeed; returns the values of the next
-            iteration, and operations to run.
-        options: returns the options of the request's system by the keys of a scenario.
+        iterations: number of iterations; with a condition the maximum, None for no maximum.
+        body: takes the loop's values followed by an infeed element; returns the values of the next iteration, and
+            operations to run.
+        options: returns the request's system options, keyed like a scenario.
         name: name of the program.
-        inputs: the loop's values before the first iteration.
-        infeed: queue with an element for each iteration.
-        condition: tells of the loop's values whether there is another iteration.
-        config: the loop's own configuration; None for the one in effect.
+        inputs: loop values before the first iteration.
+        infeed: queue with one element per iteration.
+        condition: tells from the loop's values whether another iteration follows.
+        config: configuration of the loop; None for the active configuration.
 
     Returns:
-        The loop's values behind the last iteration, or a list with the operation if there are no values.
+        Loop values after the last iteration, or a list holding the operation if the loop has no values.
 
     Raises:
-        UnsupportedProgramError: for a body that sends to several outfeeds, values of another dtype, and a condition
-            that depends on elements or variables.
-        ProgramError: for another number of values, or another shape.
-        ProgramTypeError: for a body or a condition that does not take the values.
+        UnsupportedProgramError: if the body sends to several outfeeds, values change dtype, or the condition depends
+            on elements or variables.
+        ProgramError: if the number or shapes of values change.
+        ProgramTypeError: if the body or condition does not take the values.
     """
     graph = tf.compat.v1.get_default_graph()
     start = len(graph.get_operations())
@@ -79,7 +79,7 @@ def add_loop(
             f"body: expected as many tensors as there are loop-carried inputs, {len(carried)}, got {len(tensors)}"
         )
     for each, tensor in zip(carried, tensors, strict=False):
-        if tensor is not each.read:  # a value that stays is a constant of the run
+        if tensor is not each.read:  # an unchanged value is a constant of the run
             each.assign(tensor)
     known = _claim(graph, start)
     counted = None if condition is None else _Counted(condition, carried, tensors, known, iterations)
@@ -89,16 +89,16 @@ def add_loop(
 def add_iteration(
     start: int, results: Sequence[Any], options: Callable[[], Mapping[str, Any]], infeed: Infeed | None
 ) -> Outfeed | None:
-    """Make a loop of one iteration of what is traced already.
+    """Turn already traced operations into a loop of one iteration.
 
     Args:
-        start: number of the first traced operation in the graph that is being built.
+        start: number of the first traced operation in TensorFlow's current graph.
         results: tensors to return.
-        options: as of :func:`add_loop`.
-        infeed: queue that it takes an element of.
+        options: see :func:`add_loop`.
+        infeed: queue of the iteration's element.
 
     Returns:
-        The queue of the results; None without results.
+        Queue of the results; None without results.
     """
     graph, queue = tf.compat.v1.get_default_graph(), _Results(keeps_all=False) if results else None
     if queue is not None:
@@ -108,15 +108,15 @@ def add_iteration(
 
 
 class _Results(Outfeed):
-    """The queue of the results of a computation, which are those of the first replica."""
+    """Queue for a computation's results, taken from the first replica."""
 
     def add(self, session: Any, element: Sequence[Array]) -> None:
-        """Add the results of all replicas."""
+        """Add the first replica's results."""
         super().add(session, [each[0] for each in element] if self._replicas > 1 else element)
 
 
 def _claim(graph: Any, start: int) -> set[str]:
-    """Claim operations from number ``start`` on for a program; return their names without those of initializers."""
+    """Claim operations from number ``start`` on for a program; return their names, excluding initializers."""
     written = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
     CLAIMED.setdefault(graph, set()).update(written)
@@ -134,7 +134,7 @@ def _add_program(
     counted: _Counted | None = None,
     config: IPUConfig | None = None,
 ) -> list[Any]:
-    """Write the node of the program of a body; return its results, or a list with the operation."""
+    """Add the node for a body's program; return results or [operation]."""
     once = iterations if counted is None else 1
     carries = [each.name for each in carried]
     program = program_of_body(name, read_graph(graph), known, options, infeed, carries, once or 1, config)
@@ -143,7 +143,7 @@ def _add_program(
 
 
 class _Counted:
-    """Finds how often a loop with a condition runs, by its values alone."""
+    """Counts iterations of a loop with a condition, using only the loop's values."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _Counted:
         body: set[str],
         most: int | None,
     ) -> None:
-        """Trace the condition on the loop's values, whose next ones are tensors of the body."""
+        """Trace the condition on the loop's values; ``tensors`` are the values of the next iteration."""
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
         tensors_read = [each.read for each in carried]
@@ -171,7 +171,7 @@ class _Counted:
             _refuse_condition()
 
     def count(self, values: Sequence[Any]) -> int:
-        """Return how often the condition holds; raises UnsupportedProgramError where that depends on data."""
+        """Return the number of iterations; raises UnsupportedProgramError if data decides that number."""
         count, invocation = 0, Invocation({})
         while count < self._most and bool(self._holds.run(invocation, values)[0]):
             if self._next.external or self._next.variables:
@@ -188,16 +188,16 @@ def _refuse_condition() -> NoReturn:
 
 
 class _LoopValue:
-    """A value of a loop, which lies in a variable of the IPU from iteration to iteration.
+    """A loop value, stored between iterations in an IPU variable.
 
     Attributes:
         tensor: value before the first iteration.
         name: shared name of the variable.
-        read: value at the beginning of an iteration.
+        read: value at the start of an iteration.
     """
 
     def __init__(self, tensor: Any, name: str) -> None:
-        """Write a handle, and a read of it."""
+        """Add a variable handle and a read of the variable."""
         self.tensor = tensor
         self.name = tf.compat.v1.get_default_graph().unique_name(name)
         self._handle = tf.raw_ops.VarHandleOp(dtype=tensor.dtype, shape=tensor.shape, shared_name=self.name)
@@ -205,10 +205,10 @@ class _LoopValue:
         self.read.set_shape(tensor.shape)
 
     def assign(self, tensor: Any) -> None:
-        """Write the assignment of the next iteration's value.
+        """Add the assignment of the next iteration's value.
 
         Raises:
-            ProgramError: for another shape, and UnsupportedProgramError for another kind of dtype.
+            ProgramError: for a changed shape, and UnsupportedProgramError for a changed kind of dtype.
         """
         if not tensor.shape.is_compatible_with(self.tensor.shape):
             shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())

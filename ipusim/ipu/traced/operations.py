@@ -1,4 +1,4 @@
-"""Graphcore's operations with passes of their own, as nodes through which TensorFlow's gradients go."""
+"""Graphcore's operations with separate passes, as nodes differentiable by TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ipusim.ipu.graph.registry import Entry, Price
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
-#: Python functions that TensorFlow runs for nodes of the host, by their token.
+#: Python functions called by TensorFlow for host nodes, by token.
 _OF_THE_HOST: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
 #: Dtype and static shape of a tensor.
 Form = tuple[Any, Any]
 
 
 def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name: str) -> list[Any]:
-    """Write an operation's node, and have its gradients written where they are asked for.
+    """Add an operation's node, including gradients on demand.
 
-    Outside of compiled computations the host runs it.
+    Outside compiled computations the host runs the operation.
 
     Args:
-        operation: passes and costs on arrays, as those of ``ipusim.ipu.runtime.operations``.
-        tensors: arguments; those of whole numbers have no gradient.
-        forms: dtype and static shape of each result.
+        operation: passes and costs on arrays, like the classes in ``ipusim.ipu.runtime.operations``.
+        tensors: arguments; integer tensors have no gradient.
+        forms: dtype and static shape per result.
         name: name of the node.
 
     Returns:
-        The results; a node without results runs for its effect.
+        Results; a node without results runs for the effect.
     """
     arguments = [tf.convert_to_tensor(tensor) for tensor in tensors]
     argnums = [number for number, tensor in enumerate(arguments) if tensor.dtype.is_floating]
@@ -76,10 +76,10 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
 
 
 def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name: str) -> list[Any]:
-    """Write the node of an operation that no gradient goes back through; see :func:`operate`.
+    """Add the node of an operation without gradient; see :func:`operate`.
 
     Returns:
-        The results; a list with the operation if there are no results.
+        Results; a list holding the operation if no results exist.
     """
 
     def price(values: Sequence[Any], _: Collection[int]) -> Work:
@@ -98,17 +98,17 @@ def add_function(
     name: str,
     price: Price | None = None,
 ) -> list[Any]:
-    """Write the node of a function of arrays, which simulated IPUs and the host can run.
+    """Add a node for an array function that simulated IPUs and the host can run.
 
     Args:
         function: takes and returns arrays.
         tensors: arguments.
-        forms: dtype and static shape of each result; without results the node runs for its effect.
+        forms: dtype and static shape per result; a node without results runs for the effect.
         name: name of the node.
         price: price of the node.
 
     Returns:
-        The results; a list with the operation if there are no results.
+        Results; a list holding the operation if no results exist.
     """
 
     def run(*arrays: Any) -> Any:
@@ -125,9 +125,9 @@ def add_function(
 
 
 def let_host_run(node: Any, function: Callable[..., Any]) -> None:
-    """Let TensorFlow call a function for a node that it runs itself."""
+    """Let TensorFlow call a function when the host runs a node."""
     _OF_THE_HOST._funcs[node.get_attr("token").decode()] = function
-    node.graph._ipusim_functions = [*getattr(node.graph, "_ipusim_functions", ()), function]  # the host's are weak
+    node.graph._ipusim_functions = [*getattr(node.graph, "_ipusim_functions", ()), function]  # TensorFlow's are weak
 
 
 def _arrays(values: Sequence[Any]) -> list[Array]:
@@ -136,32 +136,32 @@ def _arrays(values: Sequence[Any]) -> list[Array]:
 
 @dataclass(frozen=True)
 class LayerOperation:
-    """A layer of the simulator that draws nothing, as an operation on (x, parameters); x is (batch, ...).
+    """A deterministic layer of the simulator on (x, parameters); x is (batch, ...).
 
     Attributes:
         layer: the layer.
-        names: its names of the parameters.
+        names: parameter names of the layer.
     """
 
     layer: layers.Layer
     names: tuple[str, ...]
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
-        """Return the output."""
+        """Return the output and the saved values."""
         x, *values = arrays
         parameters = dict(zip(self.names, values, strict=True))
         y, saved = self.layer.forward(parameters, x)
         return (y,), (parameters, saved)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the gradients of the arguments ``argnums``."""
+        """Return the gradients for arguments ``argnums``."""
         parameters, inner = saved
         dx, own = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
         found: list[Any] = [dx, *(own[name] for name in self.names)]
         return [found[number] for number in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the layer's own work."""
+        """Return the work of the layer."""
         batch, *shape = arrays[0].shape
         cost: LayerCost = self.layer.cost(tuple(shape), batch, arrays[0].dtype.itemsize, 0 in argnums)
         return cost if any(argnums) else LayerCost(cost.forward, cost.halves.input)

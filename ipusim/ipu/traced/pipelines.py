@@ -1,4 +1,4 @@
-"""A pipeline's stages and optimizer, traced into one node of the computation around it."""
+"""A pipeline's stages and optimizer, traced into one node of the enclosing computation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 
 tf = load()
 
-#: Names of the nodes of programs by graph. The computation around a program does not run them.
+#: Names of program nodes per graph, which the enclosing computation does not run.
 CLAIMED: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
@@ -43,15 +43,16 @@ def add_program(
     carried: Sequence[Any] = (),
     executions: Callable[[Sequence[Any]], int | None] = lambda _: None,
 ) -> list[Any]:
-    """Write the node that runs a program in the session of the invocation.
+    """Add the node that runs a program in the invocation's session.
 
     Args:
         program: the program.
-        carried: first values of its carried variables.
-        executions: returns the executions of a run by those values; None for as many as the program's options say.
+        carried: initial values of the carried variables.
+        executions: returns the executions of a run, given the carried values; None for the number in the program's
+            options.
 
     Returns:
-        The carried values behind the run; a list with the operation if there are none.
+        Carried values after the run; a list holding the operation if no values are carried.
     """
 
     def run(invocation: Invocation, *values: Any) -> Any:
@@ -70,14 +71,14 @@ def add_program(
 
 @dataclass(frozen=True)
 class Training:
-    """What an optimizer function gives.
+    """Result of an optimizer function.
 
     Attributes:
-        optimizer: an optimizer of TensorFlow 1, or of Keras.
+        optimizer: an optimizer of TensorFlow 1 or Keras.
         loss: the loss.
-        compute: returns pairs of gradient and variable; None for the gradients of all trainable variables.
-        arguments: further arguments of ``apply_gradients``.
-        keywords: those by name.
+        compute: returns pairs (gradient, variable); None computes gradients of all trainable variables.
+        arguments: further positional arguments of ``apply_gradients``.
+        keywords: further keyword arguments of ``apply_gradients``.
     """
 
     optimizer: Any
@@ -89,13 +90,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Sending:
-    """How the results of the last stage are sent.
+    """Selection of the last stage's results for the outfeed.
 
     Attributes:
-        loss: whether the loss is sent, else the results.
-        mask: which results are not sent; empty for none.
-        accumulate: whether an execution sends the sum of its results.
-        dtype: dtype of the sum; None for that of each result.
+        loss: whether to send the loss instead of the results.
+        mask: flags of results that are not sent; empty if no result is masked.
+        accumulate: whether an execution sends the sum of results.
+        dtype: dtype of the sum; None for the results' dtypes.
     """
 
     loss: bool = False
@@ -122,31 +123,31 @@ def add_pipeline(
     mapping: Sequence[int] = (),
     config: IPUConfig | None = None,
 ) -> Any:
-    """Trace a pipeline into the graph that is being built, and write its node.
+    """Trace a pipeline into TensorFlow's current graph, and add the pipeline's node.
 
     Args:
-        stages: functions at each position of the pipeline, several for concurrent stages; a stage takes the results
-            of all stages at the position before.
-        options: returns the options of the request by the keys of a scenario.
+        stages: functions per position of the pipeline, several for concurrent stages; a stage takes the results of
+            all stages at the previous position.
+        options: returns the request options, keyed like a scenario.
         name: name of the program.
-        inputs: tensors that the first stage takes, the same for every micro-batch.
-        infeed: queue of elements for the first stage, behind the inputs. A dictionary is passed by name.
-        outfeed: queue that results of the last stage are sent to.
+        inputs: tensors for the first stage, equal for all micro-batches.
+        infeed: queue of elements for the first stage, passed after the inputs. A dictionary is passed by name.
+        outfeed: queue for results of the last stage.
         optimizer_function: takes the results of the last stage; None for inference.
-        sending: how results are sent.
-        reduction: how gradients are accumulated.
-        accumulators: returns the dtype of a variable's gradient accumulator; None for that of the variable.
-        mapping: the IPU of each stage, if stages on several IPUs may share no variable.
-        config: the pipeline's own configuration; None for the one in effect.
+        sending: selection of results to send.
+        reduction: accumulation rule for gradients.
+        accumulators: returns a variable's accumulator dtype; None for the variable's dtype.
+        mapping: IPU per stage, if stages on different IPUs must not share variables.
+        config: configuration of the pipeline; None for the active configuration.
 
     Returns:
-        The node's operation.
+        Operation of the node.
 
     Raises:
-        ProgramError: for results without a queue, a mask of another length, a training without variables, and a stage
-            that uses a tensor of the host.
-        UnsupportedProgramError: for a variable that stages on several IPUs use.
-        ProgramTypeError: for a stage that does not take the results of the stage before.
+        ProgramError: for results without a queue, a mask of wrong length, a training without variables, or a stage
+            that uses a host tensor.
+        UnsupportedProgramError: if stages on several IPUs use a variable.
+        ProgramTypeError: if a stage does not take the results of the previous stage.
     """
     with _claiming() as written:
         traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
@@ -170,7 +171,7 @@ def add_pipeline(
 
 @contextmanager
 def _claiming() -> Iterator[set[str]]:
-    """Claim the operations that the block writes for a pipeline; yield a set that gets their names at its end."""
+    """Claim the block's operations for a pipeline; yield a set for their names."""
     graph, written = tf.compat.v1.get_default_graph(), set[str]()
     start = len(graph.get_operations())
     with exclusive_program("pipeline"):
@@ -180,12 +181,12 @@ def _claiming() -> Iterator[set[str]]:
 
 
 class _Traced:
-    """Stages, gradients and weight update.
+    """Traced stages, gradients and weight update.
 
     Attributes:
         step: the step.
-        sent: what leaves the last stage.
-        accumulators: dtype of a variable's gradient accumulator by shared name, if it is not the variable's own.
+        sent: outfeed settings of the last stage.
+        accumulators: dtype of a gradient accumulator by shared name, if different from the variable's dtype.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class _Traced:
         outfeed: Outfeed | None,
         accumulators: Callable[[Any], Any],
     ) -> None:
-        """Trace them; raises what :func:`add_pipeline` does."""
+        """Trace stages and update; raises the errors of :func:`add_pipeline`."""
         tracer = StepTracer()
         tracer.concurrent([len(functions) for functions in stages])
         values, named = list(inputs), {}
@@ -234,7 +235,7 @@ class _Traced:
         self._send(tracer, outfeed, training.loss if sending.loss else values, training.loss)
 
     def _send(self, tracer: StepTracer, outfeed: Outfeed | None, results: Any, loss: Any) -> None:
-        """Note what is sent, and read the graph."""
+        """Record the sent results, and read the graph."""
         sending, single = self._sending, not isinstance(results, list)
         mask = list(sending.mask)
         if mask:
@@ -276,7 +277,7 @@ def _checked(pairs: Any) -> Any:
 
 
 def stage_name(function: Callable[..., Any]) -> str:
-    """Return the name of a stage's function; empty for one without a name, and for those of ipusim's own."""
+    """Return the name of a stage's function; empty for nameless functions and functions of ipusim."""
     while isinstance(function, partial):
         function = function.func
     name = str(getattr(function, "__name__", ""))
@@ -285,7 +286,7 @@ def stage_name(function: Callable[..., Any]) -> str:
 
 
 def _check_captures(step: TracedStep, inputs: Sequence[Any], written: set[str]) -> None:
-    """Refuse a stage that uses tensors from outside of the pipeline; raises ProgramError in Graphcore's words."""
+    """Raise ProgramError, in Graphcore's words, if a stage uses tensors from outside the pipeline."""
     given = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
     for name, role in step.trace.owners.items():
         for source in step.graph.nodes[name].inputs if role.kind is Kind.FORWARD else ():
@@ -300,7 +301,7 @@ def _check_captures(step: TracedStep, inputs: Sequence[Any], written: set[str]) 
 
 
 def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
-    """Refuse a variable that stages on several IPUs use; raises UnsupportedProgramError in Graphcore's words."""
+    """Raise UnsupportedProgramError, in Graphcore's words, if stages on several IPUs use a variable."""
     users: dict[str, int] = {}
     positions = step.trace.position_of
     for number, one in enumerate(cut(step.trace) if mapping else ()):
@@ -318,7 +319,7 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
 
 
 def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
-    """Return pairs of gradient and variable; Keras' optimizers leave the gradients of a tensor to TensorFlow."""
+    """Return pairs (gradient, variable); for Keras optimizers TensorFlow computes the gradients."""
     graph = tf.compat.v1.get_default_graph()
     in_function = hasattr(graph, "captures")
     variables = captured_trainable(graph) if in_function else tf.compat.v1.trainable_variables()
@@ -331,13 +332,13 @@ def _gradients(optimizer: Any, loss: Any) -> list[tuple[Any, Any]]:
 
 
 def captured_trainable(graph: Any) -> list[Any]:
-    """Return the trainable variables that a function of TensorFlow 2 has read so far, by first use."""
+    """Return trainable variables read so far by a TensorFlow 2 function, ordered by first use."""
     watched = {id(variable.handle): variable for variable in graph._watched_variables if variable.trainable}
     return [watched[id(outside)] for outside, _ in graph.captures if id(outside) in watched]
 
 
 def _tensors(returned: Any) -> list[Any]:
-    """Return the results of a stage but operations, each a tensor or a dictionary of tensors."""
+    """Return a stage's results without operations, as tensors or dictionaries of tensors."""
     return [
         tf.nest.map_structure(tf.convert_to_tensor, each)
         for each in listed(returned)
@@ -346,12 +347,12 @@ def _tensors(returned: Any) -> list[Any]:
 
 
 def listed(values: Any) -> list[Any]:
-    """Return the result of a function as a list; None as an empty list."""
+    """Return a function's result as a list; an empty list for None."""
     return list(values) if isinstance(values, tuple | list) else [] if values is None else [values]
 
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:
-    """Return the external tensors of the passes and the weight update of a step."""
+    """Return external tensors of a step's passes and weight update."""
     found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
     if step.update_nodes:
         found.append(step.weight_update().external)

@@ -1,4 +1,4 @@
-"""Python functions of a program's own, which the host runs in the middle of a stage."""
+"""Python functions of a program, run by the host in the middle of a stage."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ipusim.ipu.graph.registry import USERS, Kernel, register
 from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
-#: TensorFlow's table of the functions behind ``numpy_function`` and ``py_function``.
+#: TensorFlow's table of functions behind ``numpy_function`` and ``py_function``.
 _FUNCTIONS: Final = import_module("tensorflow.python.ops.script_ops")._py_funcs
 _EAGER: Final = import_module("tensorflow.python.eager.context").eager_mode
 
 
 @register(" ".join(sorted(USERS)), effect=True)
 def _call(node: Node) -> Kernel:
-    """Call the function on arrays; a function of ``py_function`` takes eager tensors."""
+    """Call the function on arrays; ``py_function`` functions take eager tensors."""
     token, dtypes = node.attributes["token"], node.output_types
     function = _FUNCTIONS._funcs[token]
 

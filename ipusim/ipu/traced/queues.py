@@ -1,4 +1,4 @@
-"""Queues between the host and a program: infeeds pull from TensorFlow's data sets, outfeeds keep what the IPUs send."""
+"""Host queues: infeeds pull from TensorFlow's data sets, outfeeds keep elements sent by IPUs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from ipusim.ipu.traced.sessions import EAGER, FAILED, LOCK, EagerHost, RunningSe
 
 tf = load()
 
-#: Names of the nodes of queues in graphs.
+#: Name of dequeue nodes in graphs.
 DEQUEUE: Final = "infeed_dequeue"
 
 
 class Infeed:
-    """A queue of a data set's elements.
+    """A queue of data set elements.
 
     Attributes:
         dataset: the data set.
-        structure: element of the data set, with a ``tf.TensorSpec`` for each tensor.
-        initializer: operation that begins the data set.
+        structure: element structure, with ``tf.TensorSpec`` leaves.
+        initializer: operation that starts the data set.
         deleter: operation that ends the queue.
-        dequeued: whether a pipeline or a loop takes its elements.
+        dequeued: whether a pipeline or loop takes elements.
     """
 
     def __init__(self, dataset: Any, name: str = "infeed") -> None:
-        """Make an iterator in the current graph, or a running iterator in TensorFlow 2."""
+        """Make an iterator in the current graph, or a running iterator under TensorFlow 2."""
         self.dataset, self.structure, self._name = dataset, dataset.element_spec, name
         self._replicas: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._session: RunningSession | EagerHost | None = None
@@ -52,7 +52,7 @@ class Infeed:
         self.initializer, self.deleter = iterator.initializer, tf.no_op()
 
     def dequeue(self) -> Any:
-        """Write a node that takes the next element, and return its tensors in the structure of the data set."""
+        """Add a node that takes the next element; return tensors in the data set's structure."""
         self.dequeued = True
         forms = [(spec.dtype, spec.shape) for spec in tf.nest.flatten(self.structure)]
         return tf.nest.pack_sequence_as(
@@ -60,14 +60,14 @@ class Infeed:
         )
 
     def connect(self, session: RunningSession | EagerHost) -> None:
-        """Pull from the iterators of a session from now on."""
+        """Pull from a session's iterators from now on."""
         self._session = session
 
     def replicate(self, program: Any, replicas: int) -> None:
-        """Feed a program on so many replicas.
+        """Feed a program running on a number of replicas.
 
         Raises:
-            ProgramError: in Graphcore's words, where the queue feeds another program on another number of them.
+            ProgramError: in Graphcore's words, if the queue feeds another program with a different number of replicas.
         """
         for other, before in self._replicas.items():
             if other is not program and before != replicas:
@@ -83,7 +83,7 @@ class Infeed:
 
         Raises:
             EndOfDataError: at the end of the data set.
-            ProgramStateError: in Graphcore's words, before the data set has begun.
+            ProgramStateError: in Graphcore's words, before the data set starts.
         """
         try:
             if isinstance(self._session, RunningSession):
@@ -98,11 +98,11 @@ class Infeed:
             ) from None
 
     def zeros(self) -> list[Array]:
-        """Return an element of zeros in the static shapes of the data set."""
+        """Return an element of zeros with the data set's static shapes."""
         return [np.zeros(spec.shape.as_list(), spec.dtype.as_numpy_dtype) for spec in tf.nest.flatten(self.structure)]
 
     def _maker(self, _: Any) -> Any:
-        """Return the kernel of a dequeue outside of pipelines and loops."""
+        """Return the kernel for a dequeue outside pipelines and loops."""
 
         def take() -> Any:
             values = self.pull()
@@ -112,11 +112,11 @@ class Infeed:
 
 
 def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], Any]) -> Any:
-    """Return the tensor of a text of a data set's elements, which are made from the first one on.
+    """Return a string tensor computed from a data set's elements, from the start.
 
     Args:
         dataset: the data set.
-        function: takes the elements, returns an array of texts.
+        function: takes the elements, returns an array of strings.
     """
     if tf.executing_eagerly():
         return tf.constant(function([value.numpy() for value in tf.nest.flatten(element)] for element in dataset))
@@ -142,14 +142,14 @@ def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], 
 
 
 class Outfeed:
-    """A queue of results of a program, separate for each session.
+    """A queue of program results, separate per session.
 
     Attributes:
-        keeps_all: whether the queue keeps all elements, or the last element.
-        buffer_depth: elements that the host's buffer holds.
-        notes: sentences on arguments without effect.
+        keeps_all: whether the queue keeps all elements, or only the last element.
+        buffer_depth: capacity of the host's buffer, in elements.
+        notes: sentences about arguments without effect.
         deleter: operation that ends the queue.
-        replicas: replicas of a program of a known number of them, each with a part of an element.
+        replicas: number of replicas, if known in advance; every replica contributes a part of an element.
     """
 
     replicas = 1
@@ -164,30 +164,30 @@ class Outfeed:
         self.receive(None, 1)
 
     def describe(self, structure: Any, dtype: Any = None) -> None:
-        """Take the structure of an element, with a tensor at each place, and the dtype that it is sent in."""
+        """Set the element structure from tensors, and the dtype of sent elements."""
         self._structure = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, dtype or tensor.dtype), structure
         )
 
     def enqueue(self, structure: Any) -> Any:
-        """Write the node that sends an element out of the body of a loop, and return its operation."""
+        """Add a node that sends an element out of a loop body; return the operation."""
         tensors = tf.nest.map_structure(tf.convert_to_tensor, structure)
         self.describe(tensors)
         entry = Entry(self._sending, effect=True, invoked=True, value=EnqueueItem(self))
         return add_node(entry, tf.nest.flatten(tensors), [], "outfeed_enqueue")[0]
 
     def receive(self, session: Any, replicas: int) -> None:
-        """Take what passes send by themselves for a session from now on; None for no session."""
+        """Receive enqueues from passes for a session from now on; None stops receiving."""
         self._receiver, self._replicas = session, replicas
         self._came: set[Any] = set()
         self._waiting: dict[int, deque[tuple[Array, ...]]] = {}
 
     def _sending(self, _: Any) -> Any:
-        """Return the kernel of an enqueue, which a pass that is computed again does not repeat."""
+        """Return the kernel for an enqueue; recomputed passes send no second time."""
 
         def send(invocation: Invocation, *values: Any) -> None:
             if self._receiver is None:
-                if isinstance(invocation.session, RunningSession | EagerHost):  # outside of loops and pipelines
+                if isinstance(invocation.session, RunningSession | EagerHost):  # outside loops and pipelines
                     self.add(invocation.session.session, values)
                 return
             replica = functions.surroundings().replica.index
@@ -205,23 +205,23 @@ class Outfeed:
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         specs = tf.nest.flatten(self._structure)
         return sum((spec.shape.num_elements() or 0) * spec.dtype.size for spec in specs)
 
     def add(self, session: Any, element: Sequence[Array]) -> None:
-        """Add an element that has come to the host."""
+        """Add an element that arrived on the host."""
         with self._lock:
             self._elements.setdefault(session, []).append(tuple(np.asarray(value) for value in element))
 
     def dequeue(self, *, completed: bool = False) -> Any:
-        """Write the operation that empties the queue; TensorFlow 2 runs the operation at once.
+        """Add the operation that empties the queue; TensorFlow 2 runs the operation at once.
 
         Args:
-            completed: whether the operation waits for the end of a running program.
+            completed: whether the operation waits for a running program to end.
 
         Returns:
-            Tensors in the structure of an element; with an axis for the elements in front if all are kept.
+            Tensors in the element's structure, stacked along a leading axis if the queue keeps all elements.
         """
         specs = tf.nest.flatten(self._structure)
         if tf.executing_eagerly():
@@ -236,11 +236,11 @@ class Outfeed:
         return tf.nest.pack_sequence_as(self._structure, flat)
 
     def __len__(self) -> int:
-        """Return the number of elements that a program of TensorFlow 2 has sent."""
+        """Return the number of elements sent by a TensorFlow 2 program."""
         return len(self._elements.get(EAGER, ()))
 
     def __iter__(self) -> Iterator[Any]:
-        """Take the elements that a program of TensorFlow 2 has sent, one after another."""
+        """Take the elements sent by a TensorFlow 2 program, in order."""
         with self._lock:
             elements = self._elements.pop(EAGER, [])
         for element in elements:
@@ -257,7 +257,7 @@ class Outfeed:
     def _taken(self, session: Any, completed: bool) -> list[Array]:
         with LOCK if completed else nullcontext(), self._lock:
             elements = self._elements.pop(session, [])
-            if not self.keeps_all:  # the last element comes again and again
+            if not self.keeps_all:  # the last element can be read repeatedly
                 self._elements[session] = elements[-1:]
         if not self.keeps_all and not elements:
             raise ProgramStateError(

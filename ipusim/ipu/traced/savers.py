@@ -1,4 +1,4 @@
-"""TensorFlow's Saver, which tells a checkpoint of an earlier ipusim from its own."""
+"""TensorFlow's Saver, which refuses checkpoints written by an earlier ipusim."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ _SAVER: Any = tf.compat.v1.train.Saver
 
 
 class Saver(_SAVER):  # type: ignore[misc]
-    """TensorFlow's Saver."""
+    """TensorFlow's Saver with a check of the checkpoint's format."""
 
     def restore(self, sess: Any, save_path: Any) -> None:
-        """Give the variables of a session the values of a checkpoint.
+        """Restore a session's variables from a checkpoint.
 
         Args:
             sess: the session.
             save_path: prefix of the checkpoint's files.
 
         Raises:
-            ProgramError: for a checkpoint of NumPy arrays.
+            ProgramError: if the checkpoint holds NumPy arrays.
         """
         refuse_arrays(save_path)
         super().restore(sess, save_path)
 
 
 def refuse_arrays(path: Any) -> None:
-    """Refuse a checkpoint of NumPy arrays, as ipusim wrote them before TensorFlow's Saver did.
+    """Refuse a checkpoint of NumPy arrays, the format before TensorFlow's Saver.
 
     Args:
-        path: prefix of a checkpoint, or a folder whose list of checkpoints names one.
+        path: prefix of a checkpoint, or a folder with a list of checkpoints.
 
     Raises:
-        ProgramError: naming the file of the arrays.
+        ProgramError: names the file of arrays.
     """
     if path is None:
         return

@@ -1,6 +1,6 @@
-"""The running session of TensorFlow, which operations of ours ask for, and runs inside of its run.
+"""TensorFlow's running session, and nested runs inside the session's run.
 
-Every session of a process that imports this module tells operations which session runs them.
+An import of this module extends TensorFlow's Session: operations can ask for the session that runs them.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 
-#: The session and the caller's context of each run, by the number that it hands to the operations of a graph.
+#: Session and caller's context per run, by the number handed to the graph's operations.
 _RUNS: Final[dict[int, tuple[Any, Context]]] = {}
 _NUMBERS: Final = count()
-#: The tensor of each graph whose value is the number of the session that runs.
+#: Tensor per graph whose value is the number of the running session.
 _TOKENS: Final[WeakKeyDictionary[Any, Any]] = WeakKeyDictionary()
-#: Options of nested runs: the caller's thread, since a session with a single thread would deadlock.
+#: Options for nested runs: use the caller's thread, since sessions with a single thread would deadlock.
 _INSIDE: Final = tf.compat.v1.RunOptions(inter_op_thread_pool=-1)
-#: Error of a program that ended the last run of a session.
+#: Error of the program that ended a session's last run.
 FAILED: Final[WeakKeyDictionary[Any, IpusimError]] = WeakKeyDictionary()
-#: Held while a program reads variables, runs and assigns them: concurrent runs lose no change.
+#: Lock held while a program reads variables, runs and assigns, so that concurrent runs lose no change.
 LOCK: Final = threading.RLock()
 
 
 def session_token() -> Any:
-    """Return the tensor of the graph that is being built whose value tells which session runs."""
+    """Return the current graph's tensor that identifies the running session."""
     graph = tf.compat.v1.get_default_graph()
     if graph not in _TOKENS:
         with graph.as_default(), tf.control_dependencies(None):
@@ -42,26 +42,26 @@ def session_token() -> Any:
 
 
 class RunningSession:
-    """The session that runs an operation.
+    """The session running an operation.
 
     Attributes:
         session: TensorFlow's session.
-        context: the context of the caller of ``run``; TensorFlow runs operations in threads of its own.
+        context: context of the caller of ``run``; TensorFlow runs operations in separate threads.
     """
 
     def __init__(self, number: int) -> None:
-        """Find the session by the value of the token."""
+        """Find the session by token value."""
         self.session, self.context = _RUNS[number]
 
     def run(self, fetches: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> list[Any]:
-        """Run nodes of the host inside of the session's run, and return the values of fetches."""
+        """Run host nodes inside the session's run, and return the fetched values."""
         values: list[Any] = _RUN(self.session, list(fetches), feeds, _INSIDE)
         return values
 
 
 @contextmanager
 def failing(running: RunningSession) -> Iterator[None]:
-    """Let the session's run end with the error of ours that ends the block."""
+    """Let the session's run fail with the IpusimError raised in the block."""
     try:
         yield
     except IpusimError as error:
@@ -70,15 +70,15 @@ def failing(running: RunningSession) -> Iterator[None]:
 
 
 class EagerHost:
-    """The host of programs of TensorFlow 2, which have no session."""
+    """Host of TensorFlow 2 programs, which have no session."""
 
     @property
     def session(self) -> EagerHost:
-        """The key of the data of a session."""
+        """Key of the host's data, in place of a session."""
         return self
 
 
-#: The host of programs of TensorFlow 2.
+#: Host of TensorFlow 2 programs.
 EAGER: Final = EagerHost()
 _RUN: Final = tf.compat.v1.Session.run
 
@@ -86,10 +86,10 @@ _RUN: Final = tf.compat.v1.Session.run
 def _run_with_token(
     session: Any, fetches: Any, feed_dict: Any = None, options: Any = None, run_metadata: Any = None
 ) -> Any:
-    """Run as TensorFlow's session does, and tell the graph's operations which session it is.
+    """Run TensorFlow's session, and tell the graph's operations the session's identity.
 
     Raises:
-        IpusimError: of a program, in the place of the error that TensorFlow makes of it.
+        IpusimError: error of a program, in place of the error that TensorFlow derives.
     """
     token = _TOKENS.get(session.graph)
     if machine.this_host() is not None:
@@ -110,7 +110,10 @@ def _run_with_token(
 
 
 def _in_order(options: Any) -> Any:
-    """Return options of a run in the caller's thread: hosts come to the collectives of a run in the same order."""
+    """Return run options for the caller's thread.
+
+    All hosts then call collectives in the same order.
+    """
     result = tf.compat.v1.RunOptions()
     result.MergeFrom(options or _INSIDE)
     result.inter_op_thread_pool = _INSIDE.inter_op_thread_pool

@@ -1,4 +1,4 @@
-"""Kernels in a module for each family of operations; an import of this package registers all kernels."""
+"""Kernels, one module per family of operations; importing this package registers all kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation functions with their gradients, softmax, and cross entropies of logits."""
+"""Activation functions, softmax, cross entropies of logits, and their gradients."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _relu6(x: Array) -> Any:
 
 
 def selected(condition: Array, gradient: Array) -> Array:
-    """Return a gradient where a condition of its shape holds, 0 elsewhere."""
-    bits = np.dtype(f"i{gradient.itemsize}")  # whose masks take a tenth of the time of a choice by element
+    """Return the gradient where a condition of the same shape holds, 0 elsewhere."""
+    bits = np.dtype(f"i{gradient.itemsize}")  # bit masks take a tenth of the time of ``np.where``
     return np.asarray((gradient.view(bits) & -condition.astype(bits)).view(gradient.dtype))
 
 
@@ -91,7 +91,7 @@ register_function("LogSoftmax", in_float32(log_softmax))
 
 @register("SparseSoftmaxCrossEntropyWithLogits")
 def _sparse_cross_entropy(node: Node) -> Kernel:
-    """Losses of whole-number labels, and their gradient; both NaN for a label that is no class."""
+    """Losses for integer labels, and the gradient; NaN for labels outside the classes."""
 
     def run(logits: Array, labels: Array) -> tuple[Array, Array]:
         wide = widened(logits)
@@ -112,7 +112,7 @@ def _sparse_cross_entropy(node: Node) -> Kernel:
 
 @register("SoftmaxCrossEntropyWithLogits")
 def _cross_entropy(node: Node) -> Kernel:
-    """Losses of distributions as labels, and their gradient."""
+    """Losses for labels given as distributions, and the gradient."""
 
     def run(logits: Array, labels: Array) -> tuple[Any, Any]:
         logits, labels = np.broadcast_arrays(logits, labels)

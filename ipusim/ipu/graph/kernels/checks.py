@@ -1,4 +1,4 @@
-"""Operations that check or print and compute nothing."""
+"""Operations that only check or print."""
 
 from __future__ import annotations
 

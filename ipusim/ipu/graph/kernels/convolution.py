@@ -1,4 +1,4 @@
-"""Convolutions of one to three axes, in groups too, and their gradients."""
+"""Convolutions over one to three axes, including grouped convolutions, and their gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipusim.ipu.graph.registry import Kernel, register
 
 
 def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
-    """Return windows as rows: (batch x positions, kernel x channels), in the order of the kernel's elements."""
+    """Return windows as rows (batch x positions, kernel x channels), ordered like kernel elements."""
     views = windows.views(x, kernel)
     axes = len(kernel)
     order = (*range(axes + 1), *range(axes + 2, 2 * axes + 2), axes + 1)
@@ -23,7 +23,7 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
 
 
 def _split(x: Array, groups: int) -> list[Array]:
-    """Return the channels of each group."""
+    """Return the channels per group."""
     return [x] if groups == 1 else np.split(x, groups, -1)
 
 
@@ -46,7 +46,7 @@ def _convolution(node: Node) -> Kernel:
 
 
 def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: Array) -> Array:
-    """Return the gradient of a kernel of a shape; everything has its channels last."""
+    """Return the gradient for a kernel of a given shape; all arrays have channels last."""
     groups = x.shape[-1] // shape[-2]
     parts = [
         _patches(windows, part, shape[:-2]).T @ one.reshape(-1, one.shape[-1])
@@ -56,7 +56,7 @@ def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: A
 
 
 def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Array) -> Array:
-    """Return the gradient of images of a shape; everything has its channels last."""
+    """Return the gradient for images of a given shape; all arrays have channels last."""
     size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
     parts = []
     for one, arriving in zip(_split(w, groups), _split(grad, groups), strict=True):

@@ -1,4 +1,4 @@
-"""Random draws: reproducible by seed, node and micro-batch, in NumPy's numbers, not TensorFlow's."""
+"""Random draws from NumPy, reproducible by seed, node and micro-batch; numbers differ from TensorFlow's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.ipu.graph.kernels.shaping import whole
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
-#: Bounds of a truncated normal draw, in standard deviations.
+#: Bounds for truncated normal draws, in standard deviations.
 _BOUND = 2.0
 
 
@@ -21,7 +21,7 @@ def _shape(values: Any) -> tuple[int, ...]:
 
 
 def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Draw from the standard normal distribution, again where a number is out of bounds."""
+    """Draw standard normal numbers, redrawing numbers out of bounds."""
     result = generator.standard_normal(shape)
     while (out := np.abs(result) > _BOUND).any():
         result[out] = generator.standard_normal(int(out.sum()))
@@ -54,7 +54,7 @@ def _shuffle(node: Node) -> Kernel:
 
 @register("Multinomial", draws=True)
 def _classes(node: Node) -> Kernel:
-    """Draw classes of unnormalised log probabilities, by the largest of Gumbel's numbers added to them."""
+    """Draw classes from unnormalised log probabilities, by the Gumbel-max trick."""
     dtype = node.output_types[0]
 
     def run(generator: np.random.Generator, logits: Array, count: Any) -> Any:
@@ -83,7 +83,7 @@ def _stateless_whole_numbers(node: Node) -> Kernel:
 
 
 def _key_and_counter(seed: Array) -> tuple[Array, Array]:
-    """Return a Philox key and counter of two seeds."""
+    """Return a Philox key and counter from two seeds."""
     words = seed.astype(np.int64).view(np.uint64)
     return words[:1], np.array([0, words[1]], np.uint64)
 
@@ -95,7 +95,10 @@ register_function("StatelessRandomGetKeyCounterAlg", lambda seed: (*_key_and_cou
 
 @register("LogUniformCandidateSampler", draws=True)
 def _log_uniform_candidates(node: Node) -> Kernel:
-    """Draw classes with P(k) = log((k + 2) / (k + 1)) / log(classes + 1), and tell how often each is expected."""
+    """Draw classes with logarithmic probabilities, and return expected counts.
+
+    P(k) = log((k + 2) / (k + 1)) / log(classes + 1).
+    """
     count, classes, unique = (node.attributes[name] for name in ("num_sampled", "range_max", "unique"))
     if unique and count > classes:
         raise ProgramError(f"num_sampled: expected at most range_max, {classes}, where each is drawn once, got {count}")
@@ -123,7 +126,7 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 
 @register("ComputeAccidentalHits")
 def _accidental_hits(node: Node) -> Kernel:
-    """Return where a true class is among the drawn ones: row, place among the drawn ones, and the lowest number."""
+    """Find true classes among drawn classes: row, position, and lowest float32 as weight."""
 
     def run(true: Array, drawn: Array) -> Any:
         rows, _, places = np.nonzero(true[:, :, None] == drawn)

@@ -18,7 +18,7 @@ def _zero(x: Array) -> Any:
 
 
 def _divide(x: Array, y: Array) -> Array:
-    """Divide; whole numbers towards zero."""
+    """Divide; integers round towards zero."""
     return np.divide(x, y) if x.dtype.kind in "fcV" else _truncated_quotient(x, y)
 
 
@@ -28,17 +28,17 @@ def _truncated_quotient(x: Array, y: Array) -> Array:
 
 
 def _floored_quotient(x: Array, y: Array) -> Array:
-    """Divide and round down; NumPy's own quotient by zero differs."""
+    """Divide and round down; NumPy's floor_divide differs for division by zero."""
     return np.floor(np.divide(x, y)) if x.dtype.kind in "fV" else np.floor_divide(x, y)
 
 
 def _without_division_by_zero(x: Array, y: Array) -> Array:
-    """Divide, 0 where the divisor is 0."""
+    """Divide; the quotient is 0 where the divisor is 0."""
     return np.asarray(np.where(y == 0, _zero(x), np.divide(x, np.where(y == 0, x.dtype.type(1), y))))
 
 
 def _zero_where_first_is(function: Kernel) -> Kernel:
-    """Return a function of two arrays that is 0 where the first is 0, whatever the second is."""
+    """Return a binary function that is 0 where the first argument is 0."""
     return lambda x, y: np.where(x == 0, _zero(x), function(x, y)).astype(x.dtype)
 
 
@@ -125,7 +125,7 @@ _ONE_ARRAY: Final[dict[str, Kernel]] = {
     "IsNan": np.isnan,
     "IsInf": np.isinf,
 }
-#: Gradients that TensorFlow has as operations: of the function's result, or its input, and the arriving gradient.
+#: Gradient operations: arguments are the function's result or input, and the arriving gradient.
 _GRADIENTS: Final[dict[str, Kernel]] = {
     "RsqrtGrad": lambda y, grad: grad * (y.dtype.type(-0.5) * y * y * y),
     "SqrtGrad": lambda y, grad: grad * y.dtype.type(0.5) / y,
@@ -157,7 +157,7 @@ def _cast(node: Node) -> Kernel:
 
 @register("Bitcast")
 def _bitcast(node: Node) -> Kernel:
-    """See the bits of elements as another dtype, of the same size."""
+    """Reinterpret bits as another dtype of equal size."""
     dtype = node.attributes["type"]
     return lambda x: np.asarray(x).view(dtype)
 
@@ -169,7 +169,7 @@ def _clip(node: Node) -> Kernel:
 
 @register("Select")
 def _select(node: Node) -> Kernel:
-    """A condition of one axis chooses rows."""
+    """A condition with one axis selects rows."""
 
     def run(condition: Array, x: Array, y: Array) -> Array:
         rows = np.ndim(condition) == 1 and np.ndim(x) > 1

@@ -1,4 +1,4 @@
-"""Images: resizing with gradients, blocks of pixels in the batch axis, and local response normalisation."""
+"""Image resizing, space-to-batch conversions, and local response normalisation."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _scale(length: int, size: int, *, corners: bool) -> float:
-    """Return the step of source pixels between two result pixels."""
+    """Return the distance in source pixels between two result pixels."""
     return (length - 1) / (size - 1) if corners and size > 1 else length / size
 
 
 def _centres(node: Node, length: int, size: int) -> Array:
-    """Return the places of result pixels along a source axis."""
+    """Return positions of result pixels along a source axis."""
     scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
     places = np.arange(size, dtype=np.float32)
     if node.attributes["half_pixel_centers"]:
@@ -28,7 +28,7 @@ def _centres(node: Node, length: int, size: int) -> Array:
 
 
 def _weights(node: Node, length: int, size: int) -> Array:
-    """Return the matrix (result pixels, source pixels) of a linear interpolation."""
+    """Return the linear interpolation matrix (result pixels, source pixels)."""
     places = _centres(node, length, size)
     floor = np.floor(places)
     low = np.clip(floor, 0, length - 1).astype(int)
@@ -62,7 +62,7 @@ def _bilinear_gradient(node: Node) -> Kernel:
 
 
 def _nearest(node: Node, length: int, size: int) -> Any:
-    """Return the source pixel of each result pixel."""
+    """Return the source pixel per result pixel."""
     scale = np.float32(_scale(length, size, corners=node.attributes["align_corners"]))
     places = np.arange(size, dtype=np.float32)
     if node.attributes["half_pixel_centers"]:
@@ -95,7 +95,7 @@ def _nearest_neighbour_gradient(node: Node) -> Kernel:
 
 
 def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
-    """Move blocks of pixels into the batch axis, behind padding with zeros."""
+    """Pad with zeros, then move blocks of pixels into the batch axis."""
     sizes = whole(block)
     count = len(sizes)
     widths = [(0, 0), *(whole(pad) for pad in pads), *[(0, 0)] * (x.ndim - count - 1)]
@@ -114,7 +114,7 @@ def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
 
 
 def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
-    """Move blocks of pixels out of the batch axis, and cut borders off."""
+    """Move blocks of pixels out of the batch axis, then crop borders."""
     sizes = whole(block)
     count = len(sizes)
     batch = x.shape[0] // int(np.prod(sizes))
@@ -137,7 +137,7 @@ register_function("BatchToSpaceND", _batch_to_space)
 
 
 def _neighbours(node: Node, squares: Array) -> Array:
-    """Return the sums of squares over neighbouring channels."""
+    """Return sums of squares over neighbouring channels."""
     radius = node.attributes["depth_radius"]
     width = ((0, 0),) * (squares.ndim - 1) + ((radius, radius),)
     padded = np.pad(squares, width)

@@ -1,4 +1,4 @@
-"""Operations that pick elements by place, put elements at places, and order elements."""
+"""Operations that gather, scatter and sort elements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _slice(x: Array, begin: Array, size: Array) -> Array:
-    """Return a block; a size of -1 goes to the end of its axis."""
+    """Return a block; size -1 extends to the end of the axis."""
     return x[
         tuple(slice(int(low), None if count < 0 else int(low + count)) for low, count in zip(begin, size, strict=True))
     ]
@@ -23,7 +23,7 @@ register_function("Slice", _slice)
 
 
 def _index(node: Node) -> Kernel:
-    """Return a function from begin, end and strides to NumPy's index, as the node's masks say."""
+    """Return a function from begin, end and strides to a NumPy index."""
     names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     masks = {name: node.attributes[f"{name}_mask"] for name in names}
 
@@ -72,7 +72,7 @@ register_function(
 
 @register("GatherV2")
 def _gather(node: Node) -> Kernel:
-    """Take elements along an axis; batch axes pair arrays with indices."""
+    """Take elements along an axis, paired along batch axes."""
     batch = node.attributes["batch_dims"]
 
     def run(x: Array, indices: Array, axis: Any) -> Array:
@@ -92,7 +92,7 @@ def _gather(node: Node) -> Kernel:
 
 
 def _scatter(indices: Array, updates: Array, shape: Array) -> Array:
-    """Add updates to zeros at places."""
+    """Add updates to zeros at given indices."""
     result = np.zeros(whole(shape), updates.dtype)
     np.add.at(result, tuple(np.moveaxis(indices, -1, 0)), updates)
     return result
@@ -102,7 +102,7 @@ register_function("ScatterNd", _scatter)
 
 
 def _changed(function: Kernel) -> Kernel:
-    """Return a function that changes a copy of a tensor at places."""
+    """Return a function that changes indexed elements in a copy of a tensor."""
 
     def run(x: Array, indices: Array, updates: Array) -> Array:
         result = x.copy()
@@ -120,7 +120,7 @@ register_function("TensorScatterMin", _changed(np.minimum.at))
 
 
 def _segments(start: Any, add: Kernel) -> Kernel:
-    """Return a function that collects rows by segment; negative segments are left out."""
+    """Return a function that collects rows by segment, skipping negative segments."""
 
     def run(x: Array, segments: Array, count: Any) -> Array:
         first = start(x.dtype) if callable(start) else start
@@ -147,7 +147,7 @@ register_function("UnsortedSegmentMin", _segments(_highest, np.minimum.at))
 
 
 def _sorted_segments(collect: Kernel, empty: int = 0) -> Kernel:
-    """Return a function that collects rows by ascending segments; empty segments have a fixed value."""
+    """Return a function that collects rows by ascending segment; empty segments are constant."""
 
     def run(x: Array, segments: Array) -> Array:
         count = int(segments[-1]) + 1 if len(segments) else 0
@@ -169,7 +169,7 @@ register_function("Roll", lambda x, shift, axis: np.roll(x, whole(shift), whole(
 
 @register("ListDiff")
 def _list_difference(node: Node) -> Kernel:
-    """Elements without an equal element in a second list, and their places."""
+    """Elements missing in a second list, and their positions."""
     dtype = node.output_types[1]
 
     def run(x: Array, y: Array) -> tuple[Array, Array]:
@@ -180,7 +180,7 @@ def _list_difference(node: Node) -> Kernel:
 
 
 def _bincount(values: Array, size: Any, weights: Array) -> Any:
-    """Count elements, or sum weights, by value; values beyond the size are left out."""
+    """Count elements, or sum weights, by value; skip values beyond the size."""
     kept = values < int(size)
     return np.bincount(values[kept], weights[kept] if weights.size else None, int(size)).astype(weights.dtype)
 
@@ -190,7 +190,7 @@ register_function("Bincount", _bincount)
 
 @register("DynamicStitch ParallelDynamicStitch")
 def _stitch(node: Node) -> Kernel:
-    """Put rows of several arrays where their indices say; later ones win."""
+    """Merge rows of several arrays by index; later rows win."""
     count = node.attributes["N"]
 
     def run(*values: Any) -> Array:
@@ -206,7 +206,7 @@ def _stitch(node: Node) -> Kernel:
 
 @register("Unique")
 def _unique(node: Node) -> Kernel:
-    """Distinct values in the order of their first appearance, and where each element is among them."""
+    """Distinct values in order of first appearance, and the position of every element's value."""
     dtype = node.output_types[1]
 
     def run(x: Array) -> tuple[Array, Array]:
@@ -224,7 +224,7 @@ register_function("Where", lambda condition: np.argwhere(condition).astype(np.in
 
 @register("TopKV2")
 def _top_k(node: Node) -> Kernel:
-    """The largest of the last axis with their places; the first of equals first."""
+    """Largest elements along the last axis and their positions; ties go to the first element."""
     dtype = node.output_types[1]
 
     def run(x: Array, count: Any) -> tuple[Array, Array]:
@@ -235,7 +235,10 @@ def _top_k(node: Node) -> Kernel:
 
 
 def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
-    """Tell whether fewer than so many predictions are larger than the target's; never for what is not finite."""
+    """Tell whether fewer than ``count`` predictions exceed the target's.
+
+    False if predictions are not finite.
+    """
     valid = (targets >= 0) & (targets < predictions.shape[1])
     chosen = predictions[np.arange(len(targets)), np.where(valid, targets, 0)]
     larger = (predictions > chosen[:, None]).sum(1)
@@ -253,7 +256,7 @@ def _in_top_fixed(node: Node) -> Kernel:
 
 @register("ReverseSequence")
 def _reverse_sequence(node: Node) -> Kernel:
-    """Reverse the first elements of each sequence."""
+    """Reverse the first elements per sequence."""
     along, batch = node.attributes["seq_dim"], node.attributes["batch_dim"]
 
     def run(x: Array, lengths: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Matrices: diagonals, inverses, decompositions and systems of equations."""
+"""Matrices: diagonals, inverses, decompositions and linear systems."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def _offsets(offset: Any) -> tuple[int, int]:
-    """Return the lowest and the highest diagonal."""
+    """Return the lowest and highest diagonal number."""
     numbers = whole(offset)
     return numbers[0], numbers[-1]
 
 
 def _of_alignment(node: Node, number: int, length: int, longest: int) -> int:
-    """Return how far a diagonal is moved right within its row of the packed form."""
+    """Return the right shift of a diagonal within a packed row."""
     side = node.attributes["align"].split("_")[0 if number >= 0 else 1]
     return longest - length if side == "RIGHT" else 0
 
 
 def _places(node: Node, shape: tuple[int, int], low: int, high: int) -> list[tuple[int, Array, Array, Array]]:
-    """Return rows, columns and packed places of each diagonal, from the highest to the lowest one."""
+    """Return packed row, rows, columns and packed columns per diagonal, from highest to lowest diagonal."""
     rows, columns = shape
     lengths = {number: max(min(rows + min(number, 0), columns - max(number, 0)), 0) for number in range(low, high + 1)}
     longest = max(lengths.values())
@@ -39,7 +39,7 @@ def _places(node: Node, shape: tuple[int, int], low: int, high: int) -> list[tup
 
 
 def _unpacked(diagonals: Array, low: int, high: int) -> Array:
-    """Return packed diagonals with an axis for the diagonals."""
+    """Return packed diagonals with an explicit axis of diagonals."""
     return diagonals[..., None, :] if low == high else diagonals
 
 

@@ -1,4 +1,4 @@
-"""Lists of tensors and optional values, which loops and branches keep for their gradients; both never change."""
+"""Immutable lists of tensors and optional values, kept by loops and branches for their gradients."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class TensorList:
 
     Attributes:
         items: tensors; None for a reserved element without a value.
-        shape: shape of an element, -1 for an unknown length; empty for an unknown rank.
-        dtype: of its elements.
+        shape: element shape; -1 marks an unknown length. Empty for unknown rank.
+        dtype: dtype of elements.
     """
 
     items: tuple[Any, ...]
@@ -27,16 +27,16 @@ class TensorList:
     dtype: np.dtype[Any]
 
     def __add__(self, added: TensorList) -> TensorList:
-        """Return the sums of elements; one that was not set counts as zero."""
+        """Return elementwise sums; unset elements count as zero."""
         sums = (b if a is None else a if b is None else a + b for a, b in zip(self.items, added.items, strict=True))
         return replace(self, items=tuple(sums))
 
     def zeros(self) -> TensorList:
-        """Return a list of zeros of the same form."""
+        """Return a list of zeros with the same form."""
         return replace(self, items=tuple(None if item is None else np.zeros_like(item) for item in self.items))
 
     def item(self, number: int, shape: Any) -> Any:
-        """Return an element; zeros of ``shape``, or else of the list's, for one that was not set."""
+        """Return an element; if unset, zeros of ``shape`` or of the list's element shape."""
         found = self.items[number]
         if found is not None:
             return found
@@ -48,7 +48,7 @@ class TensorList:
 
 @dataclass(frozen=True, eq=False)
 class Optional:
-    """Values of a branch, or nothing if the branch did not run.
+    """Values of a branch, or None if the branch did not run.
 
     Attributes:
         values: tensors of the branch; None if the branch did not run.

@@ -1,4 +1,4 @@
-"""Batch normalisation as TensorFlow fuses it, and its gradient."""
+"""TensorFlow's fused batch normalisation and its gradient."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ipusim.ipu.graph.registry import Kernel, register
 _ONE = np.float32(1)
 _FORWARD: Final = "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"
 _GRADIENT: Final = "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3"
-#: Types of batch normalisations.
+#: Operation types of batch normalisation.
 BATCH_NORMS: Final = frozenset(f"{_FORWARD} {_GRADIENT}".split())
-#: Attribute of a batch normalisation with the number of replicas that take their statistics together.
+#: Attribute of a batch normalisation: number of replicas sharing statistics.
 GROUP: Final = "_ipusim_replicas"
 
 
@@ -25,13 +25,13 @@ def _channels_first(node: Node) -> bool:
 
 
 def _rows(x: Array, first: bool) -> Array:
-    """Return images as a row of channels for each position, in float32."""
+    """Return images as float32 rows of channels, one row per position."""
     wide = widened(x)
     return (np.moveaxis(wide, 1, -1) if first else wide).reshape(-1, x.shape[1 if first else -1])
 
 
 def _images(rows: Array, like: Array, first: bool) -> Array:
-    """Return rows of channels in the form and dtype of images."""
+    """Return rows of channels in the shape and dtype of images."""
     if not first:
         return rows.reshape(like.shape).astype(like.dtype, copy=False)
     lengths = (like.shape[0], *like.shape[2:], like.shape[1])
@@ -39,21 +39,21 @@ def _images(rows: Array, like: Array, first: bool) -> Array:
 
 
 def _over_replicas(x: Array, group: int) -> Array:
-    """Return the sum over a group of replicas."""
+    """Return the sum over a replica group."""
     return x if group == 1 else np.asarray(functions.all_reduce(x, group))
 
 
 def _summed(rows: Array, group: int) -> Array:
-    """Return the sum of the rows of a group of replicas."""
+    """Return the sum of rows over a replica group."""
     total: Array = np.add.reduce(rows, axis=0)
     return _over_replicas(total, group)
 
 
 @register(_FORWARD)
 def _normalise(node: Node) -> Kernel:
-    """Normalise by the batch's mean and variance in training, by the given ones else.
+    """Normalise by the batch's mean and variance in training, by the running values otherwise.
 
-    The running variance takes the sample variance: the variance times N / (N - 1).
+    The running variance accumulates the sample variance: variance times N / (N - 1).
     """
     first, training = _channels_first(node), node.attributes["is_training"]
     epsilon = np.float32(node.attributes["epsilon"])
@@ -62,7 +62,7 @@ def _normalise(node: Node) -> Kernel:
     group = node.attributes.get(GROUP, 1)
 
     def statistics(rows: Array, mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the batch's mean and variance, and the running ones behind it."""
+        """Return the batch's mean and variance, and the updated running mean and variance."""
         count = len(rows) * group
         batch_mean = _summed(rows, group) / np.float32(count)
         centred = rows - batch_mean

@@ -1,4 +1,4 @@
-"""Pools over windows, and their gradients."""
+"""Pooling over windows, and the gradients."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ipusim.ipu.graph.registry import Kernel, register
 
 
 def _size(node: Node, windows: Windows) -> tuple[int, ...]:
-    """Return the length of a window along each axis."""
+    """Return the window length per axis."""
     return tuple(node.attributes["ksize"][slice(2, None) if windows.channels_first else slice(1, -1)])
 
 
 def _inner_axes(size: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of a view of windows that lie within a window."""
+    """Return the axes of a window view that lie inside a window."""
     return tuple(range(-len(size), 0))
 
 
@@ -40,14 +40,14 @@ def _largest(node: Node) -> Kernel:
 
 @register("MaxPoolGrad MaxPool3DGrad")
 def _largest_gradient(node: Node) -> Kernel:
-    """The gradient goes to the first of equal elements of a window."""
+    """Send the gradient to the first maximum of a window."""
     windows = Windows.of_node(node)
     size = _size(node, windows)
 
     def run(x: Array, y: Array, grad: Array) -> Array:
         images, largest, arriving = windows.inward(x), windows.inward(y), windows.inward(grad)
         padded = windows.padded(images, size, -np.inf)
-        has_nan = bool(np.isnan(largest).any())  # the largest of its window, but not equal to itself
+        has_nan = bool(np.isnan(largest).any())  # NaN is the largest element of a window, and unequal to itself
         total, waiting = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
         for place in windows.places(size, largest.shape[1:-1]):
             part = padded[place]
@@ -60,7 +60,7 @@ def _largest_gradient(node: Node) -> Kernel:
 
 
 def _counts(windows: Windows, lengths: tuple[int, ...], size: tuple[int, ...]) -> Array:
-    """Return how many elements of an image each window has: (1, *positions, 1)."""
+    """Return the number of image elements per window, shape (1, *positions, 1)."""
     ones = np.ones((1, *lengths, 1), np.float32)
     return np.asarray(windows.views(ones, size).sum(_inner_axes(size)))
 

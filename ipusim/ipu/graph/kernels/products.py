@@ -1,4 +1,4 @@
-"""Products of matrices and of tensors, and the bias behind them."""
+"""Matrix and tensor products, and addition of a bias."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from ipusim.ipu.graph.kernels.shaping import whole
 from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
-#: The sum, without the overloads of its stubs by the value of ``keepdims``.
+#: ``np.sum`` without the typing stub's overloads for ``keepdims``.
 _SUM: Final[Kernel] = np.sum
 
 
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Return the mean; NaN of no elements, without NumPy's warning."""
+    """Return the mean; NaN without elements and without NumPy's warning."""
     total = np.asarray(_SUM(x, axis=axis, keepdims=keepdims))
     count = np.prod([x.shape[each] for each in axis], dtype=int)
     return np.asarray(total / total.dtype.type(count)) if x.dtype.kind in "fc" else total // max(count, 1)
@@ -45,7 +45,7 @@ def _reduction(node: Node) -> Kernel:
 
 @register("Max Min")
 def _extreme(node: Node) -> Kernel:
-    """The extreme over axes; of no elements the lowest or highest number."""
+    """Extreme over axes; without elements the lowest or highest number."""
     largest, keep, dtype = node.type == "Max", node.attributes["keep_dims"], node.output_types[0]
     function = np.maximum if largest else np.minimum
     if dtype.kind == "f":

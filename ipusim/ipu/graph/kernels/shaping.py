@@ -1,4 +1,4 @@
-"""Operations on shapes, axes and the order of elements, and arrays filled with one value."""
+"""Operations on shapes, axes and element order, and constant arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 
 def whole(values: Any) -> tuple[int, ...]:
-    """Return an array of whole numbers, of one axis or none, as a tuple."""
+    """Return an integer array of rank 0 or 1 as a tuple."""
     return tuple(int(value) for value in np.atleast_1d(values))
 
 
@@ -77,7 +77,7 @@ def _unpack(node: Node) -> Kernel:
 
 
 def _pieces(x: Array, ends: Any, axis: int) -> Any:
-    """Return an array cut at places of an axis, one piece by itself."""
+    """Return an array cut along an axis; a single piece comes without a tuple."""
     pieces = np.split(x, ends, axis)
     return pieces[0] if len(pieces) == 1 else tuple(pieces)
 
@@ -89,7 +89,7 @@ def _split(node: Node) -> Kernel:
 
 
 def _split_at(x: Array, sizes: Array, axis: Any) -> Any:
-    """Cut an axis into pieces of given sizes, of which one may be -1 for the rest."""
+    """Cut an axis into pieces of given sizes; size -1 means the remaining length."""
     lengths = [int(size) for size in sizes]
     rest = x.shape[int(axis)] - sum(size for size in lengths if size >= 0)
     return _pieces(x, np.cumsum([rest if size < 0 else size for size in lengths])[:-1], int(axis))
@@ -99,7 +99,7 @@ register_function("SplitV", _split_at)
 
 
 def _offsets(axis: Any, *shapes: Array) -> Any:
-    """Return where each of several joined arrays begins."""
+    """Return start offsets of concatenated arrays."""
     result, start = [], 0
     for shape in shapes:
         place = np.zeros_like(shape)
@@ -126,7 +126,7 @@ def _mirror_pad(node: Node) -> Kernel:
 
 
 def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
-    """Return the axes that the gradients of two broadcast arrays are summed over; none for equal shapes."""
+    """Return the axes over which gradients of two broadcast arrays are summed."""
     if np.array_equal(first, second):
         return np.zeros(0, first.dtype), np.zeros(0, first.dtype)
     rank = max(len(first), len(second))
@@ -179,7 +179,7 @@ def _band(node: Node) -> Kernel:
 
 @register("SpaceToDepth DepthToSpace")
 def _blocks(node: Node) -> Kernel:
-    """Move blocks of pixels to channels, or back, in NHWC."""
+    """Move blocks of pixels into channels, or back, in NHWC."""
     size, into = node.attributes["block_size"], node.type == "SpaceToDepth"
 
     def run(x: Array) -> Array:

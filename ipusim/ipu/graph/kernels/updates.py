@@ -1,4 +1,4 @@
-"""Weight updates: an operation for each rule of TensorFlow; slots are variables."""
+"""Weight updates, one operation per rule of TensorFlow; slots are variables."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _adam(node: Node) -> Kernel:
 
 @register("ResourceApplyRMSProp ResourceApplyCenteredRMSProp", effect=True)
 def _rms_prop(node: Node) -> Kernel:
-    """Divide by the root of the squares' moving mean, or of the moving variance, which has a slot of means too."""
+    """Divide by the root of the moving mean square, or of the moving variance if centered."""
     centered = node.type == "ResourceApplyCenteredRMSProp"
 
     def run(variable: Variable, *rest: Any) -> None:
@@ -123,7 +123,7 @@ def _adadelta(node: Node) -> Kernel:
 
 @register("ResourceApplyFtrl ResourceApplyFtrlV2", effect=True)
 def _ftrl(node: Node) -> Kernel:
-    """Follow the regularised leader; the second form shrinks the gradient of the linear term."""
+    """Follow the regularised leader; version 2 adds shrinkage to the linear term's gradient."""
     shrinks = node.type.endswith("V2")
 
     def run(
@@ -172,7 +172,7 @@ def _adamax(node: Node) -> Kernel:
 
 @register("ResourceSparseApplyMomentum ResourceSparseApplyKerasMomentum", effect=True)
 def _sparse_momentum(node: Node) -> Kernel:
-    """Momentum of the rows that a gradient has."""
+    """Momentum for the rows of a sparse gradient."""
     nesterov, keras = node.attributes["use_nesterov"], "Keras" in node.type
 
     def run(variable: Variable, slot: Variable, rate: Array, grad: Array, rows: Array, momentum: Array) -> None:
@@ -190,7 +190,7 @@ def _sparse_momentum(node: Node) -> Kernel:
 
 @register("ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2", effect=True)
 def _sparse_adagrad(node: Node) -> Kernel:
-    """Adagrad of the rows that a gradient has."""
+    """Adagrad for the rows of a sparse gradient."""
     with_epsilon = node.type.endswith("V2")
 
     def run(variable: Variable, slot: Variable, rate: Array, *rest: Any) -> None:

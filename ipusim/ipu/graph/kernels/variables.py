@@ -1,4 +1,4 @@
-"""Reads and changes of variables; a handle arrives as the variable itself."""
+"""Reads and changes of variables; handles arrive as Variable objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ register_function("VarIsInitializedOp", lambda variable: np.True_)
 
 
 def _kept(value: Any) -> Array:
-    """Return a value as an array that nobody else changes."""
+    """Return a value as an array without shared memory: views are copied."""
     array = np.asarray(value)
     return array if array.base is None else array.copy()
 
@@ -40,7 +40,7 @@ register_function("ResourceGatherNd", lambda variable, indices: variable.value[t
 
 
 def _scattered(change: Kernel) -> Kernel:
-    """Return a kernel that changes rows of a variable, in the order of the indices."""
+    """Return a kernel that changes rows of a variable in index order."""
 
     def run(variable: Variable, indices: Array, updates: Array) -> None:
         value = np.array(variable.value)

@@ -1,4 +1,4 @@
-"""Windows that slide over images of any number of axes, as convolutions and pools of TensorFlow have them."""
+"""Sliding windows over images with any number of axes, for TensorFlow's convolutions and pools."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Pads = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Windows:
-    """Steps, dilations and padding of windows over the axes between batch and channels.
+    """Strides, dilations and padding of windows over the axes between batch and channels.
 
     Attributes:
-        strides, dilations: for each axis.
+        strides, dilations: values per axis.
         padding: ``SAME``, ``VALID`` or ``EXPLICIT``.
-        explicit: pads before and behind each axis, for ``EXPLICIT``.
-        channels_first: whether channels stand before these axes.
+        explicit: pads before and after every axis, for ``EXPLICIT``.
+        channels_first: whether channels precede these axes.
     """
 
     strides: Sizes
@@ -34,7 +34,7 @@ class Windows:
 
     @classmethod
     def of_node(cls, node: Node) -> Windows:
-        """Read the windows of a node's attributes."""
+        """Read the windows from a node's attributes."""
         attributes = node.attributes
         channels_first = attributes.get("data_format", "NHWC").startswith("NC")
         inner = slice(2, None) if channels_first else slice(1, -1)
@@ -49,16 +49,16 @@ class Windows:
         return np.moveaxis(x, 1, -1) if self.channels_first else x
 
     def outward(self, x: Array) -> Array:
-        """Return images with channels where the node has them."""
+        """Return images with channels in the node's position."""
         return np.moveaxis(x, -1, 1) if self.channels_first else x
 
     def sizes(self, shape: Iterable[int]) -> Sizes:
-        """Return the lengths of a shape's axes in the order of channels last."""
+        """Return the axis lengths of a shape, ordered with channels last."""
         lengths = tuple(int(length) for length in shape)
         return (lengths[0], *lengths[2:], lengths[1]) if self.channels_first else lengths
 
     def pads(self, lengths: Sequence[int], kernel: Sequence[int]) -> Pads:
-        """Return the elements before and behind each axis of images of these lengths."""
+        """Return the padding before and after every axis for images of given lengths."""
         if self.padding == "EXPLICIT":
             return self.explicit
         if self.padding == "VALID":
@@ -70,7 +70,7 @@ class Windows:
         return tuple(result)
 
     def positions(self, lengths: Sequence[int], kernel: Sequence[int]) -> Sizes:
-        """Return how many windows there are along each axis of images of these lengths."""
+        """Return the number of windows per axis for images of given lengths."""
         axes = zip(lengths, self.pads(lengths, kernel), kernel, self.strides, self.dilations, strict=True)
         return tuple(
             (before + length + behind - (size - 1) * dilation - 1) // stride + 1
@@ -78,12 +78,12 @@ class Windows:
         )
 
     def padded(self, x: Array, kernel: Sequence[int], fill: float = 0.0) -> Array:
-        """Pad images, with channels last, by a value."""
+        """Pad channels-last images with a value."""
         pads = self.pads(x.shape[1:-1], kernel)
         return np.pad(x, ((0, 0), *pads, (0, 0)), constant_values=fill) if any(map(any, pads)) else x
 
     def places(self, kernel: Sequence[int], positions: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-        """Yield the index of each element of a window: the elements at this place in all windows of padded images."""
+        """Yield, per window element, the index of that element in all windows."""
         for place in np.ndindex(*kernel):
             yield (
                 slice(None),
@@ -94,14 +94,14 @@ class Windows:
             )
 
     def views(self, x: Array, kernel: Sequence[int]) -> Array:
-        """Return all windows of images with channels last.
+        """Return all windows of channels-last images.
 
         Args:
             x: (batch, *axes, channels).
-            kernel: length of a window along each axis.
+            kernel: window length per axis.
 
         Returns:
-            A view (batch, *positions, channels, *kernel).
+            View (batch, *positions, channels, *kernel).
         """
         axes = len(kernel)
         extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, self.dilations, strict=True)]
@@ -111,11 +111,11 @@ class Windows:
         return every[(slice(None), *positions, slice(None), *inside)]
 
     def put_back(self, values: Array, lengths: Sequence[int]) -> Array:
-        """Add windows up to images: the transpose of :meth:`views`.
+        """Sum windows into images: the transpose of :meth:`views`.
 
         Args:
             values: (batch, *positions, *kernel, channels).
-            lengths: of the images' axes.
+            lengths: lengths of the images' axes.
 
         Returns:
             Images (batch, *lengths, channels).
@@ -132,7 +132,7 @@ class Windows:
         return self.without_pads(total, lengths, kernel)
 
     def without_pads(self, x: Array, lengths: Sequence[int], kernel: Sequence[int]) -> Array:
-        """Return images of these lengths out of padded ones: the inverse of :meth:`padded`."""
+        """Remove padding from images of given lengths: the inverse of :meth:`padded`."""
         pads = self.pads(lengths, kernel)
         inner = tuple(slice(before, before + length) for length, (before, _) in zip(lengths, pads, strict=True))
         return x[(slice(None), *inner)]

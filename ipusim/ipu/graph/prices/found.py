@@ -1,4 +1,4 @@
-"""Layers of the simulator that nodes of a forward pass make up, and what both of their passes cost."""
+"""Search for the simulator's layers among nodes of a forward pass."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ipusim.ipu.graph.prices import kernel_layers, recurrent_layers, whole_layer
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import PassView
 
-#: Returns the layer that a node is the last, or the characteristic, node of; None for another node.
+#: Returns the layer whose last or characteristic node is given; None for other nodes.
 Pattern = Callable[[PassView, Node], FoundLayer | None]
-#: All patterns; those of more nodes come first.
+#: All patterns, sorted from many nodes to few.
 PATTERNS: Final[tuple[Pattern, ...]] = (
     whole_layers.attention,
     recurrent_layers.lstm,

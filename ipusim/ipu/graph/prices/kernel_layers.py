@@ -1,4 +1,4 @@
-"""Patterns of layers with a kernel: a product or convolution, then perhaps a bias, then perhaps an activation."""
+"""Patterns of layers with a kernel: product or convolution, optional bias, optional activation."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.prices.written_layers import written_behind
 
-#: Names of the simulator's activations by operation type.
+#: Simulator's activation names by operation type.
 ACTIVATIONS: Final = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
 _SUMS: Final = frozenset({"BiasAdd", "Add", "AddV2"})
 
 
 class Tail:
-    """The nodes behind a product that belong to its layer.
+    """Nodes of a layer after the product: bias and activation.
 
     Attributes:
         nodes: names of the layer's nodes.
-        last: the last of them.
-        biased: whether a bias is added.
+        last: last node of the layer.
+        biased: whether the layer adds a bias.
         activation: name of the activation.
     """
 
     def __init__(self, view: PassView, product: Node, units: int) -> None:
-        """Follow the product's result while one node alone reads it."""
+        """Follow the product's result while a single node reads the result."""
         self.nodes = {product.name}
         self.last = product
         self.biased = False
@@ -45,7 +45,7 @@ class Tail:
             self._take_written(view)
 
     def _take_written(self, view: PassView) -> None:
-        """Take an activation that is written out, with the views before it."""
+        """Take an activation written as arithmetic, including preceding views."""
         end, views = self.last, set[str]()
         while (following := view.only_reader(end)) is not None and following.type in VIEWS:
             views.add(following.name)
@@ -56,14 +56,14 @@ class Tail:
             self.last, self.activation = written.last, written.activation
 
     def _following(self, view: PassView) -> Node | None:
-        """Return the one node that reads the result so far, beyond changes of view."""
+        """Return the single reader of the current result, skipping views."""
         node = view.only_reader(self.last)
         while node is not None and node.type in VIEWS:
             node = view.only_reader(node)
         return node
 
     def _take(self, view: PassView, node: Node) -> None:
-        """Add a node, with the views before it."""
+        """Add a node, including preceding views."""
         for tensor in node.inputs:
             maker = view.node(tensor)
             while (
@@ -82,12 +82,12 @@ class Tail:
 
     @staticmethod
     def _adds_bias(view: PassView, node: Node, units: int) -> bool:
-        """Tell whether a sum adds a variable with one element for each unit."""
+        """Tell whether a sum adds a variable with one element per unit."""
         return any(view.is_weight(tensor) and view.form(tensor).size == units for tensor in node.inputs)
 
 
 def dense(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the dense layer that a product of an activation by a variable begins."""
+    """Return the dense layer that begins at a product of activation and variable."""
     if node.type not in ("MatMul", "BatchMatMulV2", "BatchMatMulV3") or len(node.inputs) < 2:
         return None
     x, weight = node.inputs[:2]
@@ -102,7 +102,7 @@ def dense(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def convolution(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the convolution layer that a convolution by a variable begins."""
+    """Return the convolution layer that begins at a convolution by a variable."""
     if node.type != "Conv2D" or not view.is_weight(node.inputs[1]):
         return None
     windows = Windows.of_node(node)
@@ -130,5 +130,5 @@ def _itemsize(view: PassView, tensor: Output) -> int:
 
 
 def sample_shape(shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return the number of samples and the shape of a sample; a scalar counts as a sample with a single element."""
+    """Return the number of samples and a sample's shape; a scalar is a sample."""
     return (shape[0], shape[1:]) if len(shape) > 1 else (1, (math.prod(shape),))

@@ -1,4 +1,4 @@
-"""A layer of the simulator that nodes of a traced pass make up."""
+"""A layer of the simulator recognised among nodes of a traced pass."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class FoundLayer:
 
     Attributes:
         name: name of the characteristic node.
-        layer: layer or loss of the simulator, with its options.
+        layer: simulator's layer or loss, including options.
         input_shape: shape of an input sample.
         batch: number of samples.
-        itemsize: bytes of an element.
+        itemsize: bytes per element.
         nodes: names of the forward nodes.
-        weight: name of the node that reads the kernel of the product; empty for a layer without a kernel.
+        weight: name of the node that reads the product's kernel; empty for layers without a kernel.
     """
 
     name: str
@@ -32,15 +32,15 @@ class FoundLayer:
 
     @property
     def forward(self) -> Work:
-        """The work of its forward pass."""
+        """Work of the forward pass."""
         return self._cost(True).forward
 
     def backward(self, *, for_input: bool, for_weights: bool) -> Work:
-        """Return the work of its backward pass.
+        """Return the work of the backward pass.
 
         Args:
-            for_input: whether the gradient of the input is computed.
-            for_weights: whether the gradients of the variables are computed.
+            for_input: whether the backward pass computes the input's gradient.
+            for_weights: whether the backward pass computes the variables' gradients.
         """
         cost = self._cost(for_input)
         return cost.backward if for_weights or not for_input else cost.halves.input

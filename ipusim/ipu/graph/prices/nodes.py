@@ -1,13 +1,13 @@
-"""The work of one node by its operation type, from the forms of its values.
+"""Work of a single node, by operation type and by shapes and dtypes of values.
 
 - Products and convolutions: multiply-accumulates, counted over all indices.
-- Reductions: a reduction for each element read. Elementary functions: a transcendental for each element. Quotients:
-  a quotient for each element. Other arithmetic: an elementwise operation for each element written.
-- Changes of view cost nothing, nor do single whole numbers, such as counts of iterations and updates. Moves of
-  elements, such as padding and gathering, cost their memory traffic.
+- Reductions: one reduction per element read. Elementary functions: one transcendental per element. Quotients:
+  one quotient per element. Other arithmetic: one elementwise operation per element written.
+- Views and single integers, such as iteration counters, cost nothing. Padding, gathering and other element moves
+  cost memory traffic.
 
-These are the rules of :mod:`ipusim.model.functions.counted_calls`, by TensorFlow's names. A node with vector work, or
-that moves elements, is a compute set; a reduction is two.
+:mod:`ipusim.model.functions.counted_calls` has the same rules; here they use TensorFlow's names. A node that has
+vector work or moves elements counts as one compute set, a reduction as two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _types(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Nodes that change how elements are seen, or look at forms alone.
+#: Node types that change views, or read only shapes.
 FREE: Final = _types(
     "Identity IdentityN Reshape Shape ShapeN Size Rank Squeeze ExpandDims StopGradient PreventGradient Snapshot "
     "EnsureShape CheckNumerics ReadVariableOp VariableShape VarIsInitializedOp BroadcastGradientArgs BroadcastArgs "
@@ -52,7 +52,7 @@ _ELEMENTARY: Final = _types(
 _QUOTIENTS: Final = _types(
     "RealDiv Div DivNoNan TruncateDiv FloorDiv FloorMod Mod TruncateMod Reciprocal Inv Xdivy Softsign"
 )
-#: Vector work for each element of the first input of operations that are several calls.
+#: Vector work per element of the first input, for operations that fuse several calls.
 _COMPOUND: Final = {
     **dict.fromkeys(_types("FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3"), (VectorWork(5, reductions=2), 7)),
     **dict.fromkeys(
@@ -63,13 +63,13 @@ _COMPOUND: Final = {
     "SparseSoftmaxCrossEntropyWithLogits": (VectorWork(2, reductions=2, quotients=1, transcendentals=1), 8),
     "SoftmaxCrossEntropyWithLogits": (VectorWork(3, reductions=3, quotients=1, transcendentals=1), 9),
 }
-#: Vector work for each element written, by operation type; any other type is an elementwise operation.
+#: Vector work per element written, by operation type; other types count as elementwise operations.
 _ELEMENTS: Final = (
     (_MOVES, VectorWork()),
     (_ELEMENTARY, VectorWork(transcendentals=1)),
     (_QUOTIENTS, VectorWork(quotients=1)),
 )
-#: Elementwise operations, quotients and transcendentals for each element of the gradient of a weight update.
+#: Elementwise operations, quotients and transcendentals per gradient element of a weight update.
 _UPDATES: Final = {
     "GradientDescent": VectorWork(2),
     "Momentum": VectorWork(4),
@@ -103,19 +103,19 @@ def work_of_node(seen: ObservedNode) -> Work | None:
 
 
 def _counts(seen: ObservedNode) -> bool:
-    """Tell whether a node computes with whole numbers alone, such as counts of iterations: the program's control."""
+    """Tell whether a node computes only with single integers, such as iteration counters."""
     forms = [form for form in (*seen.inputs, *seen.outputs) if not form.dtype.hasobject]
     return bool(forms) and all(form.size == 1 and form.dtype.kind in "iu" for form in forms)
 
 
 def _itemsize(seen: ObservedNode) -> int:
-    """Return the bytes of an element of the widest floating-point value."""
+    """Return the byte width of the widest floating-point element."""
     widths = [form.dtype.itemsize for form in (*seen.inputs, *seen.outputs) if form.dtype.kind in "fV"]
     return max(widths, default=_WIDEST)
 
 
 def _vector(seen: ObservedNode) -> tuple[VectorWork, int]:
-    """Return the vector work of a node without products, and its compute sets."""
+    """Return the vector work and compute sets of a node without products."""
     kind = seen.node.type
     read = seen.inputs[0].size if seen.inputs else 0
     written = sum(form.size for form in seen.outputs)
@@ -175,7 +175,7 @@ def _convolution(seen: ObservedNode) -> models.Convolution:
 
 
 def _convolution_back(seen: ObservedNode) -> models.Convolution:
-    """Return the convolution by which the gradient of images comes back."""
+    """Return the convolution that computes the gradient of images."""
     windows = Windows.of_node(seen.node)
     kernel, grad, image = (
         seen.inputs[1].shape,
@@ -200,7 +200,7 @@ def _kernel_gradient(seen: ObservedNode) -> models.Product:
 
 
 def _depthwise(seen: ObservedNode) -> models.Convolution:
-    """Return the convolution of each channel by itself, whichever of its three arrays a node makes."""
+    """Return the depthwise convolution behind a node that computes output, image gradient or kernel gradient."""
     windows = Windows.of_node(seen.node)
     kind = seen.node.type
     kernel = (seen.outputs[0] if kind.endswith("Filter") else seen.inputs[1]).shape
@@ -209,7 +209,7 @@ def _depthwise(seen: ObservedNode) -> models.Convolution:
     return models.Convolution(positions, 1, kernel[-1], math.prod(kernel[:2]), strides, kernel[-2])
 
 
-#: Functions that return the product of a node, by operation type.
+#: Functions returning a node's product, by operation type.
 _PRODUCTS: Final[dict[str, Callable[[ObservedNode], models.Product | models.Convolution]]] = {
     "MatMul": _matrix_product,
     "BatchMatMul": _matrix_product,

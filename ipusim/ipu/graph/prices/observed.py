@@ -1,4 +1,4 @@
-"""What a run of a pass shows of its nodes: the form of every value, inside of loops and branches too."""
+"""Shapes and dtypes of node values during a run, including loop and branch bodies."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Form(NamedTuple):
     """Shape and dtype of a value.
 
     Attributes:
-        shape: shape of an array; empty for a value that is no array.
-        dtype: of its elements; ``object`` for a value that is no array.
+        shape: shape of an array; empty for other values.
+        dtype: dtype of array elements; ``object`` for other values.
     """
 
     shape: tuple[int, ...]
@@ -30,7 +30,7 @@ class Form(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements, 0 of a value that is no array."""
+        """Number of array elements, 0 for other values."""
         return 0 if self.dtype.hasobject else math.prod(self.shape)
 
     @property
@@ -43,7 +43,7 @@ _NO_ARRAY = Form((), np.dtype(object))
 
 
 def form_of(value: Any) -> Form:
-    """Return the form of a value; a variable has the form of its array."""
+    """Return a value's shape and dtype; a variable counts as an array."""
     if isinstance(value, Variable):
         return form_of(value.value)
     if value is None or isinstance(value, TensorList) or not hasattr(value, "dtype"):
@@ -53,14 +53,14 @@ def form_of(value: Any) -> Form:
 
 @dataclass(frozen=True, eq=False)
 class ObservedNode:
-    """A node that has run.
+    """A node after execution.
 
     Attributes:
         node: the node.
-        inputs, outputs: forms of the input and output values.
-        inner: nodes of loop and branch bodies, in the order of execution, once for each execution.
-        price: takes the numbers of the results that are read, returns the work of an operation of Graphcore's; None for
-            any other node.
+        inputs, outputs: forms of input and output values.
+        inner: nodes of loop and branch bodies in order of execution, one entry per execution.
+        price: returns the work of one of Graphcore's operations, given the numbers of results in use; None for other
+            nodes.
     """
 
     node: Node
@@ -75,8 +75,8 @@ class Observation:
     """Observes the steps of a run; an :data:`~ipusim.ipu.graph.executable.Observer`.
 
     Attributes:
-        graph: nodes of this graph are noted by themselves, nodes of bodies with the node that runs them.
-        seen: the nodes that have run, in order.
+        graph: observed graph. Nodes of loop and branch bodies are attached to the node of this graph that runs them.
+        seen: executed nodes of ``graph``, in order.
     """
 
     graph: Graph
@@ -84,7 +84,7 @@ class Observation:
     _inner: list[ObservedNode] = field(default_factory=list)
 
     def __call__(self, step: Step, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """Note a step behind its run."""
+        """Record a step after execution."""
         values = inputs[len(inputs) - len(step.node.inputs) :]
         forms = tuple(map(form_of, values)), tuple(map(form_of, outputs))
         if self.graph.nodes.get(step.node.name) is step.node:
@@ -94,12 +94,12 @@ class Observation:
             self._inner.append(ObservedNode(step.node, *forms, price=_price_of(step.node, values)))
 
     def take(self) -> list[ObservedNode]:
-        """Return the nodes noted so far, and begin anew."""
+        """Return the recorded nodes and clear the record."""
         noted, self.seen = self.seen, []
         return noted
 
 
 def _price_of(node: Node, values: Sequence[Any]) -> Callable[[Collection[int]], Work] | None:
-    """Return the price of an operation of Graphcore's on these values; None for any other node."""
+    """Return a Graphcore operation's price function on given values; None for other nodes."""
     entry = entry_of(node)
     return None if entry is None or entry.price is None else partial(entry.price, values)

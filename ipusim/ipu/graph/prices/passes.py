@@ -1,4 +1,4 @@
-"""The work of the passes of a stage, layer by layer and node by node."""
+"""Work of a stage's passes, layer by layer and node by node."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ipusim.ipu.graph.prices.view import PassView, is_constant
 
 @dataclass(frozen=True)
 class StageWork:
-    """The work of a stage for one micro-batch.
+    """Work of a stage for one micro-batch.
 
     Attributes:
-        forward, backward: work of each layer, and of the nodes between two layers, in order.
-        layers: the layers that were found, in order.
-        alone: types of the nodes that were priced node by node.
+        forward, backward: work per layer, and per run of nodes between two layers, in order.
+        layers: recognised layers, in order.
+        alone: operation types priced node by node.
     """
 
     forward: tuple[Work, ...]
@@ -67,7 +67,7 @@ class _Pricing:
         return StageWork(forward, backward, tuple(self._found), tuple(self._alone))
 
     def _forward(self) -> Iterator[Work]:
-        """Yield the work of each layer where its first node runs, and of other nodes between."""
+        """Yield the work of layers, at the position of the first node, and of other nodes."""
         run = _Run()
         priced: set[str] = set()
         for seen in self._view.seen.values():
@@ -81,7 +81,7 @@ class _Pricing:
         yield from run.end()
 
     def _back(self) -> Iterator[Work]:
-        """Yield the work of each layer where the first node of its gradient runs, and of other nodes between."""
+        """Yield the backward work of layers, at the first gradient node, and of other nodes."""
         groups: dict[str, list[ObservedNode]] = {}
         for seen in self._backward:
             layer = self._layer_behind(seen.node)
@@ -102,16 +102,16 @@ class _Pricing:
         yield from run.end()
 
     def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced: set[str]) -> list[str]:
-        """Return the names of sums behind a layer, the last first, whose gradient is not priced yet.
+        """Return names of later skip sums without a priced gradient, last first.
 
-        The gradient of a sum goes through it before the layers in front, but is added up behind all of them.
+        The gradient passes through a skip sum before the layers in front of the sum, but is added up after all of them.
         """
         behind = self._found[self._found.index(layer) + 1 :]
         skips = [each.name for each in behind if isinstance(each.layer, layers.Add)]
         return [name for name in reversed(skips) if name in groups and name not in priced]
 
     def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
-        """Add a node that no layer has to a run of such nodes; yield the run if the node begins another."""
+        """Add a node outside layers to a run; yield the run before a new run begins."""
         for each in (seen, *seen.inner):
             if each.price is not None:
                 yield from run.end()
@@ -123,7 +123,7 @@ class _Pricing:
                 yield from run.add(each.node, work)
 
     def _read_of(self, node: Node) -> set[int]:
-        """Return the numbers of a node's results that another node reads, or that leave the pass."""
+        """Return the numbers of a node's results in use by other nodes or passes."""
         if self._nodes.get(node.name) is not node:
             return set(range(len(node.output_types)))
         if self._read is None:
@@ -133,21 +133,21 @@ class _Pricing:
         return {tensor.number for tensor in node.outputs if tensor in self._read}
 
     def _costs_nothing(self, node: Node) -> bool:
-        """Tell whether a node changes a view, or computes with constants alone."""
+        """Tell whether a node is a view, a cast of indices, or computed from constants."""
         known = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._known)
         return known or node.type in FREE or node.type == "ReadVariableOp" or _is_cast_of_indices(node)
 
     def _layer_behind(self, node: Node) -> FoundLayer | None:
-        """Return the layer that a node is a part of the gradient of.
+        """Return the layer whose gradient includes a node.
 
-        A node without an origin, such as a sum of gradients, belongs to the common layer of all its inputs, or is the
-        gradient of the sum that ends a skip connection.
+        A node without an origin, such as a sum of gradients, belongs to the common layer of all inputs, or is the
+        gradient of the sum at the end of a skip connection.
         """
         if node.name not in self._behind:
             origin = self._nodes.get(node.origin)
             while origin is not None and origin.name not in self._view.seen:
                 origin = self._nodes.get(origin.origin)
-            self._behind[node.name] = None  # also ends a circle
+            self._behind[node.name] = None  # also breaks a cycle
             found = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
             if found is None and origin is None and node.type == "AddN":
                 found = self._skip_behind(node)
@@ -155,9 +155,9 @@ class _Pricing:
         return self._behind[node.name]
 
     def _skip_behind(self, node: Node) -> FoundLayer | None:
-        """Return the sum whose earlier operand a sum of gradients is the gradient of; None without one.
+        """Return the skip sum whose earlier operand receives a sum of gradients, or None.
 
-        The other readers of the operand, where the skip connection begins, give the other gradients.
+        Other readers of the operand, at the start of the skip connection, contribute the remaining gradients.
         """
         makers = (self._nodes[tensor.node] for tensor in node.inputs if tensor.node in self._nodes)
         behind = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
@@ -171,7 +171,7 @@ class _Pricing:
         return None
 
     def _readers_of(self, source: Output) -> set[str]:
-        """Return the names of the layers that read a tensor, in any view."""
+        """Return names of layers that read a tensor, in any view."""
         return {
             layer.name
             for layer in self._found
@@ -180,7 +180,7 @@ class _Pricing:
         }
 
     def _layer_of_inputs(self, node: Node) -> FoundLayer | None:
-        """Return the layer that all inputs of a node come from but constants; None for several."""
+        """Return the common layer of a node's inputs, ignoring constants; None for several layers."""
         owners: dict[str, FoundLayer | None] = {}
         for tensor in node.inputs:
             maker = self._nodes.get(tensor.node)
@@ -190,12 +190,12 @@ class _Pricing:
         return next(iter(owners.values())) if len(owners) == 1 else None
 
     def _layer_that_makes(self, maker: Node) -> FoundLayer | None:
-        """Return the layer of a node, of a node of its gradient, or of the source of a view."""
+        """Return the layer of a node or gradient node, or of a view's source."""
         layer = self._layer_of.get(maker.name) or self._layer_behind(maker)
         return self._layer_of_inputs(maker) if layer is None and maker.type in FREE else layer
 
     def _backward_of(self, layer: FoundLayer, group: list[ObservedNode]) -> Work:
-        """Return the work of a layer's gradient, of the halves that are computed."""
+        """Return the work of a layer's gradient, counting only computed halves: input, weights or both."""
         names = {seen.node.name for seen in group}
         if layer.weight:
             products = [seen.node for seen in group if seen.node.type in PRODUCTS]
@@ -209,7 +209,7 @@ class _Pricing:
         return self._source(tensor) == self._source(Output(layer.weight, 0))
 
     def _source(self, tensor: Output) -> Output:
-        """Return the tensor that a tensor is handed on from."""
+        """Return a tensor's source, skipping identities and casts."""
         node = self._nodes.get(tensor.node)
         while node is not None and node.type in ("Identity", "Cast"):
             tensor = node.inputs[0]
@@ -217,16 +217,16 @@ class _Pricing:
         return tensor
 
     def _handle_of(self, shared_name: str) -> str:
-        """Return the name of the handle of a variable."""
+        """Return the handle name of a variable."""
         for name, node in self._nodes.items():
             if node.type == "VarHandleOp" and (node.attributes.get("shared_name") or name) == shared_name:
                 return name
         return ""
 
     def _is_read_outside(self, names: set[str]) -> bool:
-        """Tell whether nodes of other layers, or an earlier stage, read a result of a layer's gradient."""
+        """Tell whether other layers or an earlier stage read a result of a layer's gradient."""
         free = set(names)
-        for seen in self._backward:  # views hand results on
+        for seen in self._backward:  # views pass results on
             if seen.node.type in FREE and any(tensor.node in free for tensor in seen.node.inputs):
                 free.add(seen.node.name)
         gradients = set(self._cut.gradients.values())
@@ -239,20 +239,20 @@ class _Pricing:
 
 
 def _is_cast_of_indices(node: Node) -> bool:
-    """Tell whether a node casts whole numbers of 32 and 64 bits: on IPUs, which have no 64 bits, they are the same."""
+    """Tell whether a node casts between integers of 32 and 64 bits, equal on IPUs."""
     wide = (np.dtype(np.int32), np.dtype(np.int64))
     return node.type == "Cast" and node.attributes["SrcT"] in wide and node.attributes["DstT"] in wide
 
 
 class _Run:
-    """Consecutive nodes outside of layers: a product begins a new run unless it shares an operand."""
+    """Consecutive nodes outside layers: a product begins a new run unless operands are shared."""
 
     def __init__(self) -> None:
         self._work: Work | None = None
         self._operands: set[Output] = set()
 
     def add(self, node: Node, work: Work) -> Iterator[Work]:
-        """Add a node; yield the run before if the node begins another."""
+        """Add a node; yield the previous run if the node begins a new run."""
         if work.products and not (self._operands & set(node.inputs)):
             yield from self.end()
         if work.products:
@@ -272,7 +272,7 @@ class _Run:
         )
 
     def end(self) -> Iterator[Work]:
-        """Yield the run, if there is one, and begin anew."""
+        """Yield the current run, if any, and start a new run."""
         if self._work is not None:
             yield self._work
         self._work = None

@@ -1,4 +1,4 @@
-"""Patterns of recurrent layers that TensorFlow writes as a loop over time steps."""
+"""Patterns of recurrent layers, written by TensorFlow as loops over time steps."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
-#: Gates of an LSTM, and its activations in a step: three sigmoids, two tanh.
+#: Gates of an LSTM, and activations per step: three sigmoids, two tanh.
 _GATES, _SIGMOIDS, _TANHS = 4, 3, 2
-#: Nodes that see a stack of all steps in another order.
+#: Node types that reorder a stack of all steps.
 _OF_STACK: Final = frozenset({"Identity", "Transpose"})
 
 
 def lstm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the LSTM that a loop computes: in each step products into four gates, three sigmoids and two tanh.
+    """Return the LSTM computed by a loop.
 
-    The step has one product of input and state side by side, as cells of TensorFlow 1 do, or one product of each, as
-    Keras does.
+    Per step: products into four gates, three sigmoids and two tanh.
+
+    TensorFlow 1 cells multiply input and state side by side in one product per step. Keras uses separate products for
+    input and state.
     """
     if node.type not in ("While", "StatelessWhile"):
         return None
@@ -44,7 +46,7 @@ def lstm(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _around(view: PassView, node: Node) -> Iterator[str]:
-    """Yield the nodes that take inputs apart into steps before a loop, and put outputs together behind it."""
+    """Yield nodes that unstack inputs before a loop and stack outputs afterwards."""
     for tensor in node.inputs:
         maker = view.node(tensor)
         if maker is not None and maker.type.startswith("TensorList"):
@@ -59,7 +61,7 @@ def _around(view: PassView, node: Node) -> Iterator[str]:
 
 
 def _last_taken(view: PassView, stack: Node) -> Iterator[str]:
-    """Yield the nodes that take the last step of a stack, if nothing else reads the stack."""
+    """Yield nodes that take the last step of a stack without other readers."""
     if not _only_last_is_taken(view, stack):
         return
     work = [stack]
@@ -75,13 +77,13 @@ def _kernel(product: ObservedNode) -> Form:
 
 
 def _adds_bias(inner: ObservedNode, columns: int) -> bool:
-    """Tell whether a node of a step adds one element for each gate's unit."""
+    """Tell whether a node of a step adds one element per unit of every gate."""
     sums = inner.node.type in ("BiasAdd", "Add", "AddV2")
     return sums and any(form.shape == (columns,) for form in inner.inputs)
 
 
 def _returns_sequences(view: PassView, node: Node) -> bool:
-    """Tell whether later nodes take the outputs of all steps, not of the last step alone."""
+    """Tell whether later nodes read outputs of all steps, rather than only the last step."""
     for reader in view.readers(node):
         for stacked in (reader, *view.readers(reader)):
             if stacked.type == "TensorListStack":
@@ -90,7 +92,7 @@ def _returns_sequences(view: PassView, node: Node) -> bool:
 
 
 def _only_last_is_taken(view: PassView, stack: Node) -> bool:
-    """Tell whether nodes read a stack through slices of a single step only."""
+    """Tell whether nodes read a stack only through slices of a single step."""
     work, slices = [stack], 0
     while work:
         for reader in view.readers(work.pop()):

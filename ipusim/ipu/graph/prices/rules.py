@@ -1,4 +1,4 @@
-"""Weight updates of one operation, as rules of the simulator's optimizers, whose price they have."""
+"""Optimizer rules of the simulator that price single-operation weight updates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.prices.nodes import work_of_node
 from ipusim.ipu.graph.prices.observed import ObservedNode
 
-#: Functions that return the simulator's optimizer, by operation type. Only nesterov changes the work of an update.
+#: Functions returning the simulator's optimizer, by operation type. Only nesterov changes the work of an update.
 RULES: Final[dict[str, Callable[[Node], Any]]] = {
     "ResourceApplyGradientDescent": lambda node: learning.SGD(learning_rate=0.0),
     "ResourceApplyMomentum": lambda node: learning.Momentum(
@@ -30,13 +30,13 @@ RULES: Final[dict[str, Callable[[Node], Any]]] = {
 
 
 def rule_of(node: Node) -> Any:
-    """Return the simulator's optimizer that an update applies; None for another node."""
+    """Return the simulator's optimizer for an update node; None for other nodes."""
     make = RULES.get(node.type)
     return None if make is None else make(node)
 
 
 def work_of_update(seen: ObservedNode) -> Work | None:
-    """Return the work of a node of an update; None for a free node."""
+    """Return the work of an update node; None for a free node."""
     rule = rule_of(seen.node)
     if rule is None:
         return work_of_node(seen)

@@ -1,4 +1,4 @@
-"""A forward pass for pattern search: readers and sources of every value."""
+"""A forward pass prepared for pattern search: readers and sources of values."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Final
 from ipusim.ipu.graph.node import Graph, Node, Output
 from ipusim.ipu.graph.prices.observed import Form, ObservedNode
 
-#: Nodes that hand on their first input, in the same form or another.
+#: Node types that forward their first input unchanged.
 SAME_VALUE: Final = frozenset({"Identity", "StopGradient", "Snapshot", "EnsureShape", "CheckNumerics"})
-#: Nodes that change how the elements of their first input are seen.
+#: Node types that change the view of their first input.
 VIEWS: Final = SAME_VALUE | {"Reshape", "Transpose", "Squeeze", "ExpandDims"}
 
 
 class PassView:
-    """The nodes of a forward pass that have run.
+    """Executed nodes of a forward pass.
 
     Attributes:
         graph: the graph.
-        seen: the nodes by name, in the order in which they ran.
-        claimed: names of nodes that a layer stands for already.
+        seen: nodes by name, in order of execution.
+        claimed: names of nodes already assigned to a layer.
     """
 
     def __init__(self, graph: Graph, seen: Iterable[ObservedNode]) -> None:
@@ -36,11 +36,11 @@ class PassView:
         self._constant: dict[str, bool] = {}
 
     def node(self, tensor: Output) -> Node | None:
-        """Return the node that makes a tensor; None for a node of another pass."""
+        """Return the node that computes a tensor; None for nodes of another pass."""
         return self._nodes.get(tensor.node) if tensor.node in self.seen else None
 
     def form(self, tensor: Output) -> Form:
-        """Return the form of a tensor that a node of the pass makes or reads."""
+        """Return the form of a tensor computed or read in the pass."""
         found = self.seen.get(tensor.node)
         if found is not None:
             return found.outputs[tensor.number]
@@ -50,25 +50,25 @@ class PassView:
         raise KeyError(tensor)
 
     def readers(self, node: Node) -> list[Node]:
-        """Return the nodes of the pass that read a node's results."""
+        """Return nodes of the pass that read a node's results."""
         return self._readers.get(node.name, [])
 
     def only_reader(self, node: Node) -> Node | None:
-        """Return the single reader of a node's results, behind identities; None for several readers."""
+        """Return the single reader of a node's results, skipping identities; None for several readers."""
         readers = self.readers(node)
         while len(readers) == 1 and readers[0].type in SAME_VALUE:
             readers = self.readers(readers[0])
         return readers[0] if len(readers) == 1 else None
 
     def between(self, first: Node, last: Node) -> Iterator[str]:
-        """Yield the names of nodes that hand a value on from one node to another."""
+        """Yield names of forwarding nodes between two nodes."""
         tensor = next((tensor for tensor in last.inputs if self.source(tensor, SAME_VALUE).node == first.name), None)
         while tensor is not None and tensor.node != first.name:
             yield tensor.node
             tensor = self._nodes[tensor.node].inputs[0]
 
     def source(self, tensor: Output, through: frozenset[str] = VIEWS) -> Output:
-        """Return the tensor that a tensor is a view of, or is handed on from."""
+        """Return a tensor's source, skipping views."""
         node = self.node(tensor)
         while node is not None and node.type in through:
             tensor = node.inputs[0]
@@ -76,12 +76,12 @@ class PassView:
         return tensor
 
     def is_weight(self, tensor: Output) -> bool:
-        """Tell whether a tensor is a variable as it is read, in any view or precision."""
+        """Tell whether a tensor is the value of a variable, in any view or precision."""
         node = self.node(self.source(tensor, VIEWS | {"Cast"}))
         return node is not None and node.type == "ReadVariableOp"
 
     def variables_of(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield the names of handles that the reads among nodes, and before them, take."""
+        """Yield handle names of variables read by nodes or directly before them."""
         for name in names:
             for tensor in self._nodes[name].inputs:
                 if self.is_weight(tensor):
@@ -92,26 +92,26 @@ class PassView:
                     yield tensor.node
 
     def constant(self, tensor: Output) -> Any:
-        """Return the value of a constant; None for another tensor."""
+        """Return the value of a constant; None for other tensors."""
         node = self._nodes.get(tensor.node)
         return node.attributes["value"] if node is not None and node.type == "Const" else None
 
     def is_constant(self, tensor: Output) -> bool:
-        """Tell whether a tensor follows from constants alone."""
+        """Tell whether a tensor depends only on constants."""
         node = self._nodes.get(tensor.node)
         return node is not None and is_constant(self._nodes, node, self._constant)
 
 
 def is_constant(nodes: Mapping[str, Node], node: Node, known: dict[str, bool]) -> bool:
-    """Tell whether a node computes with constants alone, which the compiler folds.
+    """Tell whether a node depends only on constants; the compiler folds these nodes.
 
     Args:
         nodes: all nodes by name.
         node: the node.
-        known: answers so far, by name.
+        known: earlier answers by node name.
     """
     if node.name not in known:
-        known[node.name] = False  # also ends a circle
+        known[node.name] = False  # also breaks a cycle
         known[node.name] = node.type == "Const" or (
             bool(node.inputs)
             and not node.type.startswith(("Random", "Stateless", "PyFunc"))

@@ -1,4 +1,4 @@
-"""Patterns of normalisations, pools, losses, activations by themselves, and attention."""
+"""Patterns of normalisations, pools, losses, standalone activations, and attention."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.prices.written_layers import written_activation
 
 _PRODUCTS: Final = frozenset({"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"})
-#: Nodes between the product of queries and keys and the softmax: scales and masks.
+#: Node types between query-key product and softmax: scales and masks.
 _SCALES: Final = frozenset({"Mul", "RealDiv", "Add", "AddV2", "Sub"})
-#: Sums among these, each of which is a mask.
+#: Sums among these node types; a sum adds a mask.
 _MASKS: Final = frozenset({"Add", "AddV2", "Sub"})
 
 
 def batch_norm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the batch normalisation of a fused one in training."""
+    """Return the batch normalisation layer of a fused training node."""
     if not node.type.startswith("FusedBatchNorm") or not node.attributes["is_training"]:
         return None
     form = view.form(node.inputs[0])
@@ -36,10 +36,11 @@ def batch_norm(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def layer_norm(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the layer normalisation that ends in a sum: statistics of the last axis, scaled and moved by variables.
+    """Return the layer normalisation around a squared difference.
 
-    TensorFlow's ``batch_normalization`` of ``moments``, or the same written out: from the input's mean and squared
-    difference to the last sum or product all nodes follow from the input and variables of its last axis.
+    Statistics run over the last axis; variables scale and shift the result. Covers TensorFlow's
+    ``batch_normalization`` of ``moments``, also written out. All nodes from the input's mean and squared difference to
+    the last sum or product depend only on the input and on variables over the last axis.
     """
     if node.type != "SquaredDifference":
         return None
@@ -67,7 +68,7 @@ _OF_NORM: Final = VIEWS | {"Mean", "Sub", "Mul", "Add", "AddV2", "Rsqrt", "Sqrt"
 
 
 def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer | None:
-    """Return the normalisation, grown from its statistics to its last node."""
+    """Return the normalisation, extended from the statistics to the last node."""
     form = view.form(node.inputs[0])
     variables = 0
     work = [view.seen[name].node for name in nodes]
@@ -91,14 +92,14 @@ def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer
 
 
 def _belongs(view: PassView, tensor: Output, nodes: set[str], x: Output, channels: int) -> bool:
-    """Tell whether a tensor is of the normalisation, its input, a constant, or a variable of its channels."""
+    """Tell whether a tensor belongs to the normalisation: node, input, constant or per-channel variable."""
     if tensor.node in nodes or view.source(tensor) == x or view.is_constant(tensor):
         return True
     return view.is_weight(tensor) and view.form(tensor).size == channels
 
 
 def pool(view: PassView, node: Node) -> FoundLayer | None:
-    """Return a pool of images."""
+    """Return an image pooling layer."""
     if node.type not in ("MaxPool", "AvgPool"):
         return None
     windows = Windows.of_node(node)
@@ -113,9 +114,9 @@ def pool(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _mean_behind(view: PassView, node: Node) -> list[Node]:
-    """Return the mean, or the sum, of all elements behind a node, with the nodes between; none for another reader.
+    """Return the nodes up to the mean or sum over a node's elements, or an empty list.
 
-    A mean may be written as a sum, by constant weights, and a quotient by a constant, as Keras' losses are.
+    Keras writes a loss's mean as a sum with constant weights, divided by a constant.
     """
     passed: list[Node] = []
     following = view.only_reader(node)
@@ -135,12 +136,12 @@ def _mean_behind(view: PassView, node: Node) -> list[Node]:
 
 
 def _is_by_constant(view: PassView, node: Node, kind: str) -> bool:
-    """Tell whether a node of a kind takes a constant as its second operand."""
+    """Tell whether a node has the given type and a constant second operand."""
     return node.type == kind and view.is_constant(node.inputs[1])
 
 
 def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the loss of a classifier, with the mean over its samples."""
+    """Return a classifier's loss, including the mean over samples."""
     if node.type not in ("SparseSoftmaxCrossEntropyWithLogits", "SoftmaxCrossEntropyWithLogits"):
         return None
     form = view.form(node.inputs[0])
@@ -151,7 +152,7 @@ def cross_entropy(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def squared_error(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the loss of a regression: the mean of squared differences of all elements."""
+    """Return a regression's loss: mean of squared differences."""
     if node.type != "SquaredDifference":
         return None
     behind = _mean_behind(view, node)
@@ -164,7 +165,7 @@ def squared_error(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def activation(view: PassView, node: Node) -> FoundLayer | None:
-    """Return an activation that no product stands before."""
+    """Return an activation without a preceding product."""
     written = written_activation(view, node)
     if written is None and node.type not in ACTIVATIONS:
         return None
@@ -176,9 +177,9 @@ def activation(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def attention(view: PassView, node: Node) -> FoundLayer | None:
-    """Return self-attention around a softmax: queries, keys and values are products of one input, and so is the result.
+    """Return the self-attention around a softmax: projections of one input, and an output projection.
 
-    With several heads, masks that are added to the scores, and a product each for queries, keys and values.
+    Supports several heads, added masks, and separate products for queries, keys and values.
     """
     if node.type != "Softmax":
         return None
@@ -200,7 +201,7 @@ def attention(view: PassView, node: Node) -> FoundLayer | None:
 def _attention(
     view: PassView, node: Node, sides: list[tuple[Node, set[str]]], products: tuple[Node, Node, Node], passed: set[str]
 ) -> FoundLayer:
-    """Return the attention layer of its projections and products."""
+    """Return the attention layer for given projections and products."""
     scores, weighted, last = products
     x, query = view.form(sides[0][0].inputs[0]), view.form(scores.inputs[0])
     positions, head = query.shape[-2:]
@@ -223,7 +224,7 @@ def _attention(
 
 
 def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
-    """Return the product of activations that scores come from, with the scales and views between."""
+    """Return the query-key product behind scores, and the scales and views between."""
     passed: set[str] = set()
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES:
@@ -235,7 +236,7 @@ def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[s
 
 
 def _forward_to_product(view: PassView, node: Node, passed: set[str]) -> Node | None:
-    """Return the product that weights go into first, and add the views between to ``passed``."""
+    """Return the product whose first operand is the softmax; add views between to ``passed``."""
     following = view.only_reader(node)
     while following is not None and following.type in VIEWS:
         passed.add(following.name)
@@ -246,7 +247,7 @@ def _forward_to_product(view: PassView, node: Node, passed: set[str]) -> Node | 
 
 
 def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
-    """Return the product by a variable that a tensor comes from, with the bias, scales and views between."""
+    """Return the product by a variable behind a tensor, and the nodes between."""
     names: set[str] = set()
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES | {"BiasAdd"}:
@@ -259,7 +260,7 @@ def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
 
 
 def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set[str]]:
-    """Return the product by a variable behind the weighted values, with the views between."""
+    """Return the output projection after the weighted values, and the views between."""
     passed: set[str] = set()
     following = view.only_reader(weighted)
     while following is not None and following.type in VIEWS:
@@ -270,7 +271,7 @@ def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set
 
 
 def dropout(view: PassView, node: Node) -> FoundLayer | None:
-    """Return a dropout: uniform numbers, compared with the rate, choose between the scaled input and zero."""
+    """Return a dropout: random numbers, compared with the rate, select the scaled input or zero."""
     if node.type != "RandomUniform":
         return None
     names, following = {node.name}, view.only_reader(node)
@@ -285,7 +286,7 @@ def dropout(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _dropped(view: PassView, chosen: Node, names: set[str], rate: float | None) -> FoundLayer | None:
-    """Return the dropout whose mask chooses in a node."""
+    """Return the dropout for a mask that selects in a given node."""
     scaled = next((view.node(tensor) for tensor in chosen.inputs if tensor.node not in names), None)
     if rate is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
         return None

@@ -1,4 +1,4 @@
-"""Patterns of activations that programs write out in arithmetic, embeddings, and sums of two values."""
+"""Patterns of activations written as arithmetic, embeddings, and sums of two values."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from ipusim.ipu.graph.node import Node, Output
 from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
-#: The simulator's activations by the type of the elementary function in them.
+#: Simulator's activations by the type of their elementary function.
 _WRITTEN: Final = {"Tanh": "gelu", "Erf": "gelu_erf", "Erfc": "gelu_erf", "Sigmoid": "swish"}
 _ARITHMETIC: Final = SAME_VALUE | {"Mul", "RealDiv", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", *_WRITTEN}
 _SUMS: Final = frozenset({"Add", "AddV2"})
-#: Nodes of the longest activation: the tanh form of GELU with its cube as two products has ten.
+#: Maximum node count: the tanh form of GELU, its cube written as two products, has ten nodes.
 _MOST_NODES: Final = 16
-#: Largest difference of an activation from its definition in float32; both forms of GELU differ by 5e-4.
+#: Largest difference between an activation and the definition in float32; both forms of GELU differ by 5e-4.
 _CLOSE: Final = 2e-5
-#: The same in float16, whose constants have three digits.
+#: Largest difference in float16, whose constants have three digits.
 _CLOSE_IN_HALF: Final = 1e-2
 
 
 class Written(NamedTuple):
-    """An activation as arithmetic.
+    """An activation written as arithmetic.
 
     Attributes:
-        activation: its name.
-        x: its argument.
-        nodes: names of its nodes.
-        last: the last of these nodes.
+        activation: name of the activation.
+        x: argument of the activation.
+        nodes: names of the nodes.
+        last: last node.
     """
 
     activation: str
@@ -42,9 +42,9 @@ class Written(NamedTuple):
 
 
 def written_activation(view: PassView, node: Node) -> Written | None:
-    """Return the activation around an elementary function, such as GELU around its tanh.
+    """Return the activation around an elementary function, like GELU around tanh.
 
-    Arithmetic in any form counts that follows from one tensor and constants, and has the values of the activation.
+    Any arithmetic on one tensor and constants counts, if the values equal the activation's values.
     """
     if node.type not in _WRITTEN:
         return None
@@ -66,7 +66,7 @@ def written_activation(view: PassView, node: Node) -> Written | None:
 
 
 def written_behind(view: PassView, tensor: Output) -> Written | None:
-    """Return the written activation of a tensor; None without one."""
+    """Return the activation written as arithmetic on a tensor; None without an activation."""
     ahead, met = [tensor.node], dict.fromkeys([tensor.node])
     while ahead and len(met) <= _MOST_NODES:
         for node in view.readers(view.seen[ahead.pop(0)].node):
@@ -81,7 +81,7 @@ def written_behind(view: PassView, tensor: Output) -> Written | None:
 
 
 def _upstream(view: PassView, tensor: Output) -> Iterator[Output]:
-    """Yield a tensor and those that arithmetic makes it from, the nearest first."""
+    """Yield a tensor and its arithmetic ancestors, nearest first."""
     ahead, met = [tensor], {tensor}
     while ahead and len(met) <= _MOST_NODES:
         tensor = ahead.pop(0)
@@ -94,7 +94,7 @@ def _upstream(view: PassView, tensor: Output) -> Iterator[Output]:
 
 
 def _follows(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool:
-    """Tell whether a tensor follows from ``x`` and constants alone, and add the nodes between to ``nodes``."""
+    """Tell whether a tensor depends only on ``x`` and constants; add nodes between to ``nodes``."""
     if tensor == x or view.is_constant(tensor):
         return True
     node = view.node(tensor)
@@ -105,7 +105,7 @@ def _follows(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool
 
 
 def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
-    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by its values at points."""
+    """Tell whether the nodes from ``x`` to ``last`` compute an activation, by comparing sample values."""
     dtype = view.form(x).dtype
     points: Any = np.linspace(-4.0, 4.0, 33).astype(dtype)
     executable = Executable(view.graph, [x], [last.outputs[0]])
@@ -116,7 +116,7 @@ def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
 
 
 def embedding(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the embedding that takes rows of a table: TensorFlow's ``gather`` and ``embedding_lookup``."""
+    """Return the embedding that gathers rows of a table: TensorFlow's ``gather`` and ``embedding_lookup``."""
     if node.type == "ResourceGather":
         table = view.seen[node.name].inputs[0]
     elif node.type in ("Gather", "GatherV2") and view.is_weight(node.inputs[0]):
@@ -131,7 +131,7 @@ def embedding(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def positions(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the sum of samples and a variable that has a row for each position."""
+    """Return the position embedding: samples plus a variable with one row per position."""
     if node.type not in _SUMS:
         return None
     form = view.form(node.outputs[0])
@@ -143,12 +143,12 @@ def positions(view: PassView, node: Node) -> FoundLayer | None:
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without the axis of samples that a table of positions may have, of length 1."""
+    """Return a shape without the leading axis of length 1 in a table of positions."""
     return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 
 def add(view: PassView, node: Node) -> FoundLayer | None:
-    """Return the sum of two values of one form, as at the end of a skip connection."""
+    """Return the sum of two equally shaped values, such as a skip connection's end."""
     if node.type not in _SUMS or any(view.is_weight(each) or view.is_constant(each) for each in node.inputs):
         return None
     form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))

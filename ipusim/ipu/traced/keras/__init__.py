@@ -1,15 +1,15 @@
-"""Models of tf_keras on simulated IPUs: their steps are programs of the machine, all else is tf_keras' own.
+"""tf_keras models on simulated IPUs: steps are programs of the machine, tf_keras does everything else.
 
 | module | content |
 | --- | --- |
-| ``captures`` | variables of eager TensorFlow in the graph of a function |
-| ``step_tracer`` | traces a model's step, with gradients and weight update apart |
-| ``stages`` | the calls of a model's layers as functions of pipeline stages |
-| ``rules`` | prices of updates of tf_keras' optimizers |
-| ``steps`` | the steps of training, evaluation and prediction, traced for one form of a batch |
-| ``callbacks`` | callbacks of every step of an execution |
-| ``execution`` | the functions that fit, evaluate and predict call |
+| ``captures`` | eager TensorFlow variables in a function's graph |
+| ``step_tracer`` | traces a model's step, separating gradients and weight update |
+| ``stages`` | layer calls of a model as functions of pipeline stages |
+| ``rules`` | update prices for tf_keras optimizers |
+| ``steps`` | training, evaluation and prediction steps, traced for one batch shape |
+| ``callbacks`` | callbacks for every step of an execution |
+| ``execution`` | functions called by fit, evaluate and predict |
 
-``make_train_function``, ``make_test_function`` and ``make_predict_function`` are all that is replaced, of models that
-are placed on IPUs. Loops over epochs, data, callbacks, history, validation, saving are tf_keras' own.
+ipusim replaces only ``make_train_function``, ``make_test_function`` and ``make_predict_function`` of models placed
+on IPUs. tf_keras runs epochs, data, callbacks, history, validation and saving.
 """

@@ -1,4 +1,4 @@
-"""Callbacks of every step of an execution, which tf_keras calls once for all steps of it."""
+"""Callbacks for every step of an execution; tf_keras alone calls them once per execution."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def install() -> None:
-    """Let callbacks of a model whose executions say so be called for each step, when the execution has ended."""
+    """Let callbacks run for every step after an execution, if the execution has step results."""
     kind = import_module("tf_keras.src.callbacks").CallbackList
     original = kind._call_batch_hook
 

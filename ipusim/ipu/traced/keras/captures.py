@@ -1,4 +1,4 @@
-"""Variables of eager TensorFlow in the graph of a function, which captures their handles."""
+"""Eager TensorFlow variables in a function's graph, which captures variable handles."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ tf = load()
 
 
 class Captures:
-    """The variables that functions capture, each under one name."""
+    """Captured variables of functions, with unique names."""
 
     def __init__(self, variables: Iterable[Any] = ()) -> None:
-        """Name variables; a name that is taken gets a number."""
+        """Name variables; a number makes repeated names unique."""
         self._names: dict[int, str] = {}
         self._handles: dict[str, Any] = {}
         for variable in variables:
             self.name_of(variable.handle, variable.name)
 
     def name_of(self, handle: Any, wanted: str = "variable") -> str:
-        """Return the name of a handle's variable; a new one like ``wanted`` for a handle that was not met before."""
+        """Return the name of a handle's variable; new handles get a unique name."""
         if id(handle) not in self._names:
             base = name = wanted.partition(":")[0]
             number = 0
@@ -39,17 +39,17 @@ class Captures:
         return self._names[id(handle)]
 
     def read(self, graph: Any) -> Graph:
-        """Return the graph of a function, with captured handles as its variables and captured values as constants."""
+        """Return a function's graph, with captured handles as variables and captured values as constants."""
         plain = read_graph(graph)
         inside = [self._captured(plain.nodes[inner.op.name], outer) for outer, inner in _captures(graph)]
         return replace(plain, nodes={**plain.nodes, **{node.name: node for node in inside}})
 
     def variables(self) -> dict[str, Variable]:
-        """Return all variables with the values that they have now."""
+        """Return all variables with current values."""
         return {name: Variable(name, _value(handle)) for name, handle in self._handles.items()}
 
     def assign(self, variables: Iterable[Variable]) -> None:
-        """Give TensorFlow's variables the values that have been assigned."""
+        """Copy assigned values to TensorFlow's variables."""
         for variable in variables:
             if variable.assigned:
                 handle = self._handles[variable.name]
@@ -63,7 +63,7 @@ class Captures:
 
 
 def _captures(graph: Any) -> Iterable[tuple[Any, Any]]:
-    """Return pairs of a captured tensor and the tensor that stands for it in the graph."""
+    """Return pairs (captured tensor, placeholder in the graph)."""
     return zip(graph.external_captures, graph.internal_captures, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""The functions that fit, evaluate and predict of a model call: executions of programs on simulated IPUs."""
+"""Functions called by a model's fit, evaluate and predict: executions of programs on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from ipusim.ipu.traced.sessions import LOCK, EagerHost
 
 tf = load()
 
-#: The kinds of steps that tf_keras has functions of.
+#: Kinds of steps with a function in tf_keras.
 KINDS: Final = tuple(map(StepKind, ("train", "test", "predict")))
 
 
 class Placement(Protocol):
-    """How a model runs on simulated IPUs.
+    """Placement of a model on simulated IPUs.
 
     Attributes:
-        stage_of: returns the stage of each call of the model; None for a model that is not pipelined.
-        accumulation: number of batches of a weight update.
-        reduction: how gradients are accumulated.
-        version: another number after each change, behind which programs are placed anew.
-        buffer_depth: number of results that the host's buffer holds.
-        replicas: number of replicas, each of which takes a batch of its own in a step.
-        sums_results: whether results are summed up on the IPUs.
-        tells_steps: whether callbacks are called for each step of an execution.
+        stage_of: returns the stage per layer call; None for a model without pipelining.
+        accumulation: number of batches per weight update.
+        reduction: accumulation rule for gradients.
+        version: number that changes with every change of the placement, after which programs are placed again.
+        buffer_depth: capacity of the host's result buffer.
+        replicas: number of replicas; every replica takes a separate batch per step.
+        sums_results: whether the IPUs sum results.
+        tells_steps: whether callbacks run for every step of an execution.
     """
 
     @property
     def stage_of(self) -> StageOf | None:
-        """Function that returns the stage of each call."""
+        """Function returning the stage per layer call."""
 
     @property
     def accumulation(self) -> int:
-        """Number of batches of a weight update."""
+        """Number of batches per weight update."""
 
     @property
     def reduction(self) -> models.Reduction:
-        """How gradients are accumulated."""
+        """Accumulation rule for gradients."""
 
     @property
     def version(self) -> int:
@@ -59,7 +59,7 @@ class Placement(Protocol):
 
     @property
     def buffer_depth(self) -> int:
-        """Number of results that the host's buffer holds."""
+        """Capacity of the host's result buffer."""
 
     @property
     def replicas(self) -> int:
@@ -67,54 +67,54 @@ class Placement(Protocol):
 
     @property
     def sums_results(self) -> bool:
-        """Whether the IPUs sum results up: the host then reads metrics from their variables."""
+        """Whether the IPUs sum results; the host then reads metrics from their variables."""
 
     @property
     def tells_steps(self) -> bool:
-        """Whether callbacks are called for each step of an execution, or for its last one alone."""
+        """Whether callbacks run for every step of an execution, or only the last."""
 
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
-        """Return the dtype in which a variable's gradients are accumulated; None for the variable's own."""
+        """Return the dtype of a variable's gradient accumulator; None for the variable's dtype."""
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
-        """Refuse executions that the placement does not allow.
+        """Refuse executions forbidden by the placement.
 
         Args:
-            batch: the first batch, by which a model is built that is not.
+            batch: first batch, which builds an unbuilt model.
             kind: ``train``, ``test`` or ``predict``.
-            steps: number of batches of an execution.
+            steps: number of batches per execution.
         """
 
     def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
-        """Return the options of a request by the keys of a scenario.
+        """Return the request options, keyed like a scenario.
 
         Args:
             stages: number of stages.
-            count: number of batches of an item: of a weight update, or of a whole inference.
+            count: number of batches per item; an item is a weight update or a whole inference.
             repeats: number of items.
             kind: ``train``, ``test`` or ``predict``.
         """
 
 
-#: Name among a model's attributes of its placement, which tf_keras does not track.
+#: Model attribute for the placement; tf_keras does not track the attribute.
 _PLACEMENT: Final = "_ipu_placement"
-#: Functions of tf_keras' own, by the name of the method that makes them.
+#: Original tf_keras functions, by name of the method that makes them.
 _ORIGINAL: Final[dict[str, Callable[..., Any]]] = {}
 
 
 def place(model: Any, placement: Placement) -> None:
-    """Put a model on simulated IPUs."""
+    """Place a model on simulated IPUs."""
     model.__dict__[_PLACEMENT] = placement
 
 
 def placement_of(model: Any) -> Placement | None:
-    """Return the placement of a model; None for a model of the host."""
+    """Return a model's placement; None for a host model."""
     found: Placement | None = model.__dict__.get(_PLACEMENT)
     return found
 
 
 def install() -> None:
-    """Let models that are placed on simulated IPUs train, evaluate and predict there."""
+    """Let placed models train, evaluate and predict on simulated IPUs."""
     note_origins()
     for kind in KINDS:
         name = f"make_{kind.name}_function"
@@ -126,7 +126,7 @@ def install() -> None:
 
 
 def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method that makes the function of a kind of steps."""
+    """Return the method that makes the function for a kind of step."""
     attribute = f"{kind.name}_function"
 
     def make(self: Any, force: bool = False) -> Any:
@@ -143,7 +143,7 @@ def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """A program of so many steps on the machine."""
+    """A program for a fixed number of steps on the machine."""
 
     traced: ModelStep
     device: DeviceProgram
@@ -152,11 +152,11 @@ class _Program:
 
 
 class Execution:
-    """Executes the steps of one kind; what ``make_*_function`` returns.
+    """Executes steps of one kind; returned by ``make_*_function``.
 
     Attributes:
-        timelines: Timeline of each program of the last call.
-        each_step: results of each step of the last call, for callbacks; empty if they are called for the last step.
+        timelines: Timeline per program of the last call.
+        each_step: results per step of the last call, for callbacks; empty if callbacks run only for the last step.
     """
 
     def __init__(self, model: Any, kind: StepKind) -> None:
@@ -170,13 +170,13 @@ class Execution:
         self.each_step: list[Any] = []
 
     def __call__(self, iterator: Iterator[Any]) -> Any:
-        """Execute as many steps as the model executes at once.
+        """Execute the model's number of steps per execution.
 
         Args:
             iterator: yields batches.
 
         Returns:
-            The results of the last step; for a prediction the joined results of all steps.
+            Results of the last step; a prediction returns the joined results of all steps.
         """
         model, placement = self._model, placement_of(self._model)
         assert placement is not None
@@ -185,7 +185,7 @@ class Execution:
         first, _ = self._pulled(iterator, 1)
         if first:
             placement.check(first[0], self._kind.name, steps)
-        replicas = placement.replicas  # known when the check has built the model
+        replicas = placement.replicas  # the check may build the model first
         more, ended = self._pulled(iterator, steps * replicas - len(first))
         batches = [*first, *more]
         batches = batches[: len(batches) // replicas * replicas]
@@ -208,7 +208,7 @@ class Execution:
 
     @staticmethod
     def _pulled(iterator: Iterator[Any], steps: int) -> tuple[list[Any], Exception | None]:
-        """Return the next batches, and what the iterator raised before there were enough."""
+        """Return the next batches, and the exception that ended the iterator early."""
         batches: list[Any] = []
         try:
             for _ in range(steps):
@@ -218,7 +218,7 @@ class Execution:
         return batches, None
 
     def _run(self, form: Any, batches: Sequence[Any], placement: Placement) -> list[Any]:
-        """Execute steps of batches of one form; return the results of each."""
+        """Execute steps on batches of one shape; return the results per step."""
         key = form, len(batches)
         replicas = placement.replicas
         if len(batches) % replicas:
@@ -240,21 +240,21 @@ class Execution:
             return [each for element in program.results.elements for each in self._of_step(program, element, replicas)]
 
     def _accumulators(self, placement: Placement) -> Iterator[tuple[Any, np.dtype[Any]]]:
-        """Return the variables whose gradients are accumulated in another dtype, each with that."""
+        """Return pairs (variable, accumulator dtype) for variables with a different accumulator dtype."""
         for variable in self._model.trainable_variables if self._kind.training else ():
             dtype = placement.accumulator_dtype(variable)
             if dtype is not None:
                 yield variable, dtype
 
     def _updates(self) -> int | None:
-        """Return the weight updates before this execution, on which random draws go on; None if nothing is trained."""
+        """Return the weight updates before this execution, which seed random draws; None without training."""
         if not self._kind.training:
             return None
         model = self._model
         return int(getattr(model.optimizer, "iterations", model._train_counter))
 
     def _of_step(self, program: _Program, element: Sequence[Array], replicas: int) -> list[Any]:
-        """Return the results of a step: of a prediction those of each replica, else their means over the replicas."""
+        """Return a step's results: a prediction's results per replica, else means over replicas."""
         specs = program.traced.results
         if replicas == 1:
             return [_packed(specs, element)]
@@ -263,7 +263,7 @@ class Execution:
         return [_packed(specs, [value.mean(axis=0, dtype=value.dtype) for value in element])]
 
     def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
-        """Return the program of so many batches of one form."""
+        """Return the program for a number of batches of one shape."""
         training = self._kind.training
         if form not in self._traced:
             self._traced[form] = trace_step(
@@ -298,14 +298,14 @@ class Execution:
 
 
 def _form(batch: Any) -> Any:
-    """Return the key of a batch's form."""
+    """Return the key of a batch's shapes, dtypes and structure."""
     tensors = tf.nest.flatten(batch)
     shapes = tuple((tuple(tensor.shape), tensor.dtype.name) for tensor in tensors)
     return shapes, repr(tf.nest.map_structure(lambda _: 0, batch))
 
 
 def _names(results: Any) -> list[str]:
-    """Return a name for each result: its key in a dictionary, else its number."""
+    """Return a name per result: the dictionary key, else a number."""
     if isinstance(results, Mapping):
         return [str(key) for key in sorted(results)]
     count = len(tf.nest.flatten(results))
@@ -313,6 +313,6 @@ def _names(results: Any) -> list[str]:
 
 
 def _packed(specs: Any, element: Sequence[Array]) -> Any:
-    """Return what a step has sent in the structure of its results."""
+    """Return a step's sent values in the structure of the step's results."""
     flat = [tf.constant(value, spec.dtype) for spec, value in zip(tf.nest.flatten(specs), element, strict=True)]
     return tf.nest.pack_sequence_as(specs, flat)

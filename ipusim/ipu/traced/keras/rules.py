@@ -1,4 +1,4 @@
-"""Weight updates of tf_keras' own optimizers, which are many operations, as the simulator's optimizers."""
+"""Price rules for tf_keras optimizers, whose updates consist of many operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from ipusim.api import learning
 from ipusim.base.errors import ModelError
 
-#: Functions of an optimizer of tf_keras and its learning rate, by the name of the optimizer's class.
+#: Functions returning the simulator's optimizer from a tf_keras optimizer and its learning rate, by class name.
 _RULES: Final[Mapping[str, Callable[[Any, float], Any]]] = {
     "SGD": lambda opt, rate: (
         learning.Momentum(rate, opt.momentum, nesterov=opt.nesterov) if opt.momentum else learning.SGD(rate)
@@ -18,19 +18,19 @@ _RULES: Final[Mapping[str, Callable[[Any, float], Any]]] = {
     "Adagrad": lambda opt, rate: learning.Adagrad(rate, opt.initial_accumulator_value, opt.epsilon),
     "Adadelta": lambda opt, rate: learning.Adadelta(rate, opt.rho, opt.epsilon),
 }
-#: Attributes of an optimizer that add operations to its rule.
+#: Optimizer attributes that add operations to the rule.
 _MORE: Final = ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm", "use_ema", "amsgrad")
 
 
 def rule_of_optimizer(optimizer: Any) -> Any:
-    """Return the simulator's optimizer with the price of an optimizer of tf_keras, and its numbers as they are now.
+    """Return the simulator's optimizer that prices a tf_keras optimizer, using current hyperparameters.
 
     Args:
-        optimizer: an optimizer of a model.
+        optimizer: optimizer of a model.
 
     Returns:
-        The simulator's optimizer. None for a subclass, for another optimizer, and for numbers that the simulator's
-        optimizer refuses: the price of the update is then the sum over its operations.
+        Simulator's optimizer. None for subclasses, for other optimizers, and for hyperparameters that the simulator
+        refuses: the update's price is then the sum over operations.
     """
     kind = type(optimizer)
     if not kind.__module__.startswith("tf_keras.") or any(getattr(optimizer, name, None) for name in _MORE):

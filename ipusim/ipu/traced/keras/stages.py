@@ -1,4 +1,4 @@
-"""The calls of a model's layers as functions of pipeline stages."""
+"""Layer calls of a model as functions of pipeline stages."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 tf = load()
 
-#: Name among the attributes of a subclass of Model of its calls, which a symbolic call finds once.
+#: Attribute of a Model subclass for layer calls found by a symbolic call.
 _CALLS: Final = "_ipu_calls"
 
 
 @dataclass(frozen=True, eq=False)
 class ModelCalls:
-    """The calls of layers that a model consists of.
+    """Layer calls that make up a model.
 
     Attributes:
-        nodes: the calls in an order of their dependencies.
-        inputs: symbolic tensors of the model's inputs.
-        outputs: structure of symbolic tensors of the model's outputs.
+        nodes: layer calls in topological order.
+        inputs: symbolic input tensors.
+        outputs: structure of symbolic output tensors.
     """
 
     nodes: Sequence[Any]
@@ -32,17 +32,17 @@ class ModelCalls:
 
 
 def calls_of(outputs: Any, inputs: Sequence[Any]) -> ModelCalls:
-    """Return the calls that lead from symbolic inputs to symbolic outputs, in the order in which a call needs them."""
+    """Return layer calls between symbolic inputs and outputs, in topological order."""
     nodes, _ = import_module("tf_keras.src.engine.functional")._build_map(tf.nest.flatten(outputs))
     return ModelCalls([node for node in nodes if not node.is_input], list(inputs), outputs)
 
 
 def symbolic_calls(model: Any, element: Any) -> ModelCalls:
-    """Return the calls of a model.
+    """Return the layer calls of a model.
 
     Args:
-        model: a model of tf_keras; the calls of a subclass of Model are found by a symbolic call.
-        element: inputs of a batch, or their ``tf.TensorSpec``, by which a model is built that is not.
+        model: a tf_keras model; a symbolic call finds the layer calls of a Model subclass.
+        element: inputs of a batch, or their ``tf.TensorSpec``, to build an unbuilt model.
     """
     if isinstance(model, tf.keras.Sequential) and not model.inputs:
         (only,) = tf.nest.flatten(element)
@@ -60,7 +60,7 @@ def symbolic_calls(model: Any, element: Any) -> ModelCalls:
 
 
 class _Each(dict[str, Any]):
-    """Values that ``Node.map_arguments`` may take any number of times."""
+    """Values that ``Node.map_arguments`` may take repeatedly."""
 
     def __getitem__(self, name: str) -> list[Any]:
         return [super().__getitem__(name)]
@@ -68,17 +68,17 @@ class _Each(dict[str, Any]):
 
 @dataclass
 class StageFunctions:
-    """The functions of a pipeline's stages.
+    """Functions of a pipeline's stages.
 
-    A stage takes the tensors that it, or a later one, needs of earlier stages: values, their masks, losses of layers,
-    and the batch itself. The cut of the step finds those that cross.
+    A stage takes earlier stages' tensors for itself and later stages: values, masks, layer losses, and the batch. The
+    cut of the step keeps only tensors that cross between stages.
 
     Attributes:
-        calls: the calls.
-        stage_of: the stage of each call.
+        calls: layer calls.
+        stage_of: stage per layer call.
         training: whether layers train.
-        begin: takes the batch's tensors, returns the model's inputs.
-        finish: takes the model's outputs, losses of layers, and the batch's tensors; its results are the last stage's.
+        begin: takes batch tensors, returns model inputs.
+        finish: takes model outputs, layer losses and batch tensors; returns the last stage's results.
     """
 
     calls: ModelCalls
@@ -89,7 +89,7 @@ class StageFunctions:
     _layout: list[tuple[str, str]] = field(default_factory=list)
 
     def functions(self) -> list[Callable[..., Any]]:
-        """Return the function of each stage; the first takes the batch's tensors."""
+        """Return the function per stage; the first stage takes the batch's tensors."""
         self._layout = []
         return [partial(self._run, stage) for stage in range(max(self.stage_of, default=0) + 1)]
 
@@ -119,7 +119,7 @@ class StageFunctions:
         return [*given.values(), *batch]
 
     def _call(self, node: Any, values: dict[str, Any]) -> list[Any]:
-        """Call a layer; return its losses."""
+        """Call a layer; return the layer's losses."""
         layer = node.layer
         arguments, keywords = node.map_arguments(_Each(values))
         if layer._expects_training_arg and keywords.get("training") is None:
@@ -131,7 +131,7 @@ class StageFunctions:
 
 
 def _name(tensor: Any) -> str:
-    """Return the name by which tf_keras' nodes know a symbolic tensor."""
+    """Return a symbolic tensor's name in tf_keras nodes."""
     return str(id(tensor))
 
 
@@ -140,7 +140,7 @@ def _mask(value: Any) -> Any:
 
 
 def model_inputs(model: Any, x: Any) -> list[Any]:
-    """Return the inputs of a batch as a model takes them, in the order of its symbolic inputs."""
+    """Return a batch's inputs in the order of the model's symbolic inputs."""
     if not getattr(model, "_is_graph_network", False):
         return list(tf.nest.flatten(x))
     found = model._flatten_to_reference_inputs(x)

@@ -1,4 +1,4 @@
-"""Traces a model's step: gradients of tapes and the optimizer's update are noted while the model's own code runs."""
+"""Traces a model's step, separating tape gradients and the optimizer's update."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ tf = load()
 
 
 class ModelTracer(StepTracer):
-    """Traces a step in the graph of a function.
+    """Traces a step in a function's graph.
 
     Attributes:
-        updates: number of times that the optimizer has been given gradients.
+        updates: number of ``apply_gradients`` calls so far.
     """
 
     def __init__(self, captures: Captures) -> None:
-        """Begin in TensorFlow's default graph, whose variables ``captures`` names."""
+        """Begin in TensorFlow's default graph; ``captures`` names the variables."""
         super().__init__()
         self._captures, self.updates = captures, 0
 
     def name_of(self, variable: Any) -> str:
-        """Return the name by which nodes know a variable."""
+        """Return a variable's name in the nodes."""
         return self._captures.name_of(variable.handle, variable.name)
 
     def read(self) -> Graph:
@@ -40,7 +40,7 @@ class ModelTracer(StepTracer):
 
     @contextmanager
     def taking_gradients(self) -> Iterator[None]:
-        """Note the nodes that tapes write in the block as nodes of gradients."""
+        """Record nodes written by tapes in the block as gradient nodes."""
         original = tf.GradientTape.gradient
 
         def gradient(*arguments: Any, **keywords: Any) -> Any:
@@ -57,7 +57,7 @@ class ModelTracer(StepTracer):
 
     @contextmanager
     def updating(self, optimizer: Any) -> Iterator[None]:
-        """Let an optimizer update variables with accumulated gradients, apart from the pass that makes gradients."""
+        """Let an optimizer update variables from accumulated gradients, separately from the backward pass."""
         apply: Callable[..., Any] = optimizer.apply_gradients
 
         def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,11 +75,11 @@ class ModelTracer(StepTracer):
         """Read the graph of a training.
 
         Args:
-            results: tensors that the last stage sends.
+            results: tensors sent by the last stage.
 
         Returns:
-            The step; None where its forward pass, gradients and one weight update are not apart: for two updates, for
-            results or effects that depend on gradients, and for variables that are used behind their update.
+            The step. None if forward pass, gradients and a single weight update cannot be separated: with two updates,
+            with results or effects that depend on gradients, and with variables used after their update.
         """
         step = self.step(results)
         if self.updates != 1:

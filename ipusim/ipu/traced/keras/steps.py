@@ -1,4 +1,4 @@
-"""The steps of training, evaluation and prediction, traced for one form of a batch."""
+"""Training, evaluation and prediction steps, traced for one batch shape."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from ipusim.ipu.traced.sessions import LOCK, EagerHost, RunningSession
 
 tf = load()
 
-#: Returns the stage of each call of a model.
+#: Returns the stage per layer call of a model.
 StageOf = Callable[[Sequence[Any]], Sequence[int]]
 
 
 class BatchFeed(Infeed):
-    """The batches of an execution, as a queue that a step takes elements of."""
+    """Queue of an execution's batches."""
 
     def __init__(self, batch: Any) -> None:
-        """Take the form of a batch."""
+        """Take the structure of a batch."""
         self.structure = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), batch, expand_composites=False
         )
         self.elements: deque[list[Array]] = deque()
 
     def connect(self, session: RunningSession | EagerHost) -> None:
-        """Do nothing: batches are put into the queue before an execution."""
+        """Ignore sessions: batches enter the queue before an execution."""
 
     def replicate(self, program: Any, replicas: int) -> None:
-        """Do nothing: an execution has a queue of its own."""
+        """Ignore replicas: executions have separate queues."""
 
     def pull(self) -> list[Array]:
         """Return the next batch."""
@@ -55,10 +55,10 @@ class BatchFeed(Infeed):
 
 
 class StepResults(Outfeed):
-    """What the micro-batches of an execution send.
+    """Queue of results sent by an execution's micro-batches.
 
     Attributes:
-        elements: what has come.
+        elements: received elements.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class StepResults(Outfeed):
         self.elements: list[list[Array]] = []
 
     def add(self, session: Any, element: Sequence[Array]) -> None:
-        """Add an element that has come to the host."""
+        """Add an element that arrived on the host."""
         self.elements.append([np.asarray(value) for value in element])
 
 
@@ -77,10 +77,10 @@ class ModelStep:
 
     Attributes:
         step: the step.
-        feed: queue of its batches.
-        results: structure of its results, with a ``tf.TensorSpec`` at each place.
-        stages: number of its stages.
-        function: TensorFlow's function; its graph lives as long as the step.
+        feed: queue of batches.
+        results: structure of the results, with ``tf.TensorSpec`` leaves.
+        stages: number of stages.
+        function: TensorFlow function, which keeps the graph alive.
     """
 
     step: TracedStep
@@ -91,11 +91,11 @@ class ModelStep:
 
 
 class StepKind:
-    """A kind of steps.
+    """A kind of step: training, evaluation or prediction.
 
     Attributes:
-        name: ``train``, ``test`` or ``predict``: of the methods ``<name>_step`` and ``make_<name>_function``.
-        training: whether it trains.
+        name: ``train``, ``test`` or ``predict``, as in ``<name>_step`` and ``make_<name>_function``.
+        training: whether the step trains.
     """
 
     def __init__(self, name: str) -> None:
@@ -103,7 +103,7 @@ class StepKind:
         self.name, self.training = name, name == "train"
 
     def is_keras_own(self, model: Any) -> bool:
-        """Tell whether a model's step is tf_keras' own, whose results are those of the model's metrics."""
+        """Tell whether a model inherits tf_keras' step, which returns the results of the model's metrics."""
         method = f"{self.name}_step"
         return self.name != "predict" and getattr(type(model), method) is getattr(tf.keras.Model, method)
 
@@ -111,18 +111,18 @@ class StepKind:
 def trace_step(
     model: Any, kind: StepKind, batch: Any, captures: Captures, stage_of: StageOf | None, accumulation: int
 ) -> ModelStep:
-    """Trace a step.
+    """Trace a step of a model.
 
     Args:
         model: the model.
-        kind: what the step is for.
-        batch: a batch of the form that it is traced for.
+        kind: kind of step.
+        batch: a batch with the traced shapes.
         captures: names of variables.
-        stage_of: returns the stage of each call of the model; None for a model that is not pipelined.
-        accumulation: number of batches of a weight update.
+        stage_of: returns the stage per layer call; None for a model without pipelining.
+        accumulation: number of batches per weight update.
 
     Raises:
-        UnsupportedProgramError: for a training whose gradients cannot be accumulated.
+        UnsupportedProgramError: if the training's gradients cannot be accumulated.
     """
     trace = _Tracing(model, kind, batch, captures)
     body = trace.whole if stage_of is None else trace.pipelined(stage_of)
@@ -146,7 +146,7 @@ class _Tracing:
         self._feed = BatchFeed(batch)
 
     def run(self, body: Callable[[ModelTracer], Any], *, apart: bool) -> ModelStep | None:
-        """Trace a body, with its weight update apart or not; return None where the update cannot be apart."""
+        """Trace a body; return None if a requested separate weight update is impossible."""
         traced: list[tuple[ModelTracer, Any]] = []
 
         def step() -> None:
@@ -161,7 +161,7 @@ class _Tracing:
         function = tf.function(step, autograph=False).get_concrete_function()
         tracer, results = traced[-1]
         tensors = tf.nest.flatten(results)
-        if self._kind.training:  # the names of slots tell whose they are
+        if self._kind.training:  # names of slots show their variable
             for variable in getattr(self._model.optimizer, "variables", tuple)():
                 self._captures.name_of(variable.handle, variable.name)
         found: TracedStep | None
@@ -182,7 +182,7 @@ class _Tracing:
         return ModelStep(found, self._feed, forms, found.trace.stages, function)
 
     def _sums_of_metrics(self, step: TracedStep) -> list[str]:
-        """Return the nodes that add numbers up for metrics alone: the host keeps means over batches."""
+        """Return nodes that only add up numbers for metrics; the host keeps means over batches."""
         trace, nodes = step.trace, step.graph.nodes
         kept = {self._captures.name_of(variable.handle) for each in self._model.metrics for variable in each.variables}
         effects = [
@@ -196,7 +196,7 @@ class _Tracing:
         return [name for name in trace.owners if name not in needed and _takes_numbers(nodes, nodes[name], constant)]
 
     def whole(self, tracer: ModelTracer) -> Any:
-        """Trace the model's own step as one stage."""
+        """Trace the model's step as one stage."""
         with tracer.feed():
             batch = self._feed.dequeue()
         with tracer.of_stage(0), _converting() as converted:
@@ -204,7 +204,7 @@ class _Tracing:
             return tf.nest.map_structure(tf.identity, converted(step)(batch))
 
     def pipelined(self, stage_of: StageOf) -> Callable[[ModelTracer], Any]:
-        """Return the body that calls the model's layers stage by stage."""
+        """Return a body that calls the model's layers stage by stage."""
         model, training = self._model, self._kind.training
         x, _, _ = _unpacked(self._feed.structure)
         calls = symbolic_calls(model, x)
@@ -227,14 +227,14 @@ class _Tracing:
         return body
 
     def _begin(self, flat: list[Any]) -> list[Any]:
-        """Return the inputs of a batch as the model takes them."""
+        """Return a batch's inputs in the model's order."""
         return model_inputs(self._model, self._batch(flat)[0])
 
     def _batch(self, flat: list[Any]) -> tuple[Any, Any, Any]:
         return _unpacked(tf.nest.pack_sequence_as(self._feed.structure, flat))
 
     def _finish(self, outputs: Any, losses: list[Any], flat: list[Any]) -> tuple[Any, Any]:
-        """Return the loss of a batch, and what the step sends."""
+        """Return a batch's loss and the sent results."""
         model = self._model
         x, y, weights = self._batch(flat)
         if self._kind.name == "predict":
@@ -249,7 +249,7 @@ class _Tracing:
 
 
 def _takes_numbers(nodes: Mapping[str, Node], node: Node, constant: dict[str, bool]) -> bool:
-    """Tell whether a node takes single numbers, constants and variables alone."""
+    """Tell whether a node takes only single numbers, constants and variables."""
     return all(
         maker.type == "VarHandleOp" or maker.output_shapes[number] == () or is_constant(nodes, maker, constant)
         for maker, number in ((nodes[tensor.node], tensor.number) for tensor in node.inputs)
@@ -264,7 +264,7 @@ def _unpacked(batch: Any) -> tuple[Any, Any, Any]:
 
 @contextmanager
 def _converting() -> Iterator[Callable[[Any], Any]]:
-    """Let Python's branches and loops in a model's own code become TensorFlow's, as in a function of tf_keras'."""
+    """Let autograph convert branches and loops in the model's code, as inside tf_keras' functions."""
     outside = tf.__internal__.autograph.control_status_ctx()
     inside = type(outside)(type(outside.status).ENABLED)
     with inside:
