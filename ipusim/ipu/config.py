@@ -356,7 +356,7 @@ def reset_ipu_configuration() -> None:
 
 
 def get_ipu_config(session: object = None) -> list[IPUConfig]:
-    """Return the current configuration, once a device; raises ProgramStateError without a configuration.
+    """Return the current configuration, once per device; raises ProgramStateError without a configuration.
 
     ``session`` has no effect: the configuration belongs to the program, not to a session.
     """

@@ -14,7 +14,7 @@ from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.imports.rows import Row
 from ipusim.ipu.runtime.offered import resolved
 
-#: Package for imports, absent from TensorFlow 2 as an attribute.
+#: Package that TensorFlow 2 offers to imports, but not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
 #: Prefix of ipusim's modules, which programs see as Graphcore's.
 _OURS: Final = "ipusim."

@@ -35,7 +35,7 @@ _CONVERTED: Final = "__autograph_generated_file"
 _IN_EFFECT: Final[list[install]] = []
 
 
-class install:  # noqa: N801 - a function to callers
+class install:  # noqa: N801 - callers use it like a function
     """Let imports of TensorFlow, Keras, Horovod and PopDist find Graphcore's names.
 
     The hook is active from the call on, until the end of the process or of the ``with`` block that it opens.
@@ -80,7 +80,7 @@ class install:  # noqa: N801 - a function to callers
         """Activate the hook at the program's first import of these packages; return whether the hook is active."""
         if not self._begun and name.partition(".")[0] in ROOTS and is_own(importing):
             builtins.__import__, importlib.import_module = self._before
-            from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
+            from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - loads TensorFlow
 
             self._stack.enter_context(hosted(self._version or _version_of_main()))
             atexit.register(self._stack.close)  # before TensorFlow is unloaded
@@ -104,7 +104,7 @@ class install:  # noqa: N801 - a function to callers
 
 def _version_of_main() -> int:
     """Return the TensorFlow version of this process's program."""
-    from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - which imports TensorFlow
+    from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - loads TensorFlow
 
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     if file is None:
@@ -130,7 +130,7 @@ def _say(kind: type[BaseException], error: BaseException, trace: TracebackType |
     if not isinstance(error, IpusimError):
         sys.__excepthook__(kind, error, trace)
         return
-    print(located(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - links stay
+    print(located(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - keeps symbolic links
     raise SystemExit(2)
 
 

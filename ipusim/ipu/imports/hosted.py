@@ -14,7 +14,7 @@ from ipusim.ipu.imports.faces import Faces
 from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import Row, rows_for
 from ipusim.ipu.imports.switches import process_of
-from ipusim.ipu.traced import sessions  # noqa: F401 - before a program asks a session for its ``run``
+from ipusim.ipu.traced import sessions  # noqa: F401 - patches Session.run before programs use it
 
 #: Warnings that recommend names missing in the program's version of TensorFlow.
 _LATER_VERSIONS: Final = r".*is deprecated(, use `learning_rate`| and will be removed in a future version)"

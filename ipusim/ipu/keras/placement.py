@@ -1,4 +1,4 @@
-"""Placement of tf_keras models: those created in a strategy's scope run on simulated IPUs."""
+"""Placement of tf_keras models on simulated IPUs, if created in a strategy's scope."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class DrawnImages:
         for first in range(0, count, _ROWS):
             rows = slice(first, first + _ROWS)
             lit = images[rows]
-            np.take(self._pictures, pictures[rows], 0, out=lit, mode="clip")  # "raise", by default, copies
+            np.take(self._pictures, pictures[rows], 0, out=lit, mode="clip")  # the default, "raise", makes a copy
             noise = self._noise[noises[rows]]
             if self._dark:
                 noise *= lit > 0

@@ -170,7 +170,7 @@ def _stages(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         stored = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if job.program.offload.weight_update_variables:
-            # Small tensors stay on the IPU; stages know only the sum of offloaded bytes.
+            # Small tensors stay on the IPU; a scenario only has the bytes of offloaded tensors.
             stored["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
             stored["accumulator_bytes"] = 0

@@ -29,7 +29,7 @@ def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[
     return run_files(result, picture_window(result.timeline), folder, comments=comments)
 
 
-class profile:  # noqa: N801 - a function to its callers
+class profile:  # noqa: N801 - callers use it like a function
     """Profile the programs that run inside ``with ipu.profile(folder):``, in sessions or eagerly.
 
     At the end of the block, the folder gets the files that ``ipusim run`` writes for a scenario, for ``ipusim show``,

@@ -26,7 +26,7 @@ from ipusim.ipu.imports.hook import located
 _SUFFIX: Final = ".py"
 
 
-class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
+class ProgramEnded(Exception):  # noqa: N818 - a program's end is not always an error
     """End of a program by an exception or by a nonzero exit code.
 
     Attributes:
@@ -97,7 +97,7 @@ class ProgramFile:
                     for note in getattr(end, "__notes__", ()):  # hosts that wait for the ended host
                         print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
                 for thread in self._threads_behind(before):
-                    if self._is_in_program(thread):  # and may wait for results that never come
+                    if self._is_in_program(thread):  # the thread may wait forever for results
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
                             ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
                         )
@@ -120,7 +120,7 @@ class ProgramFile:
     @contextmanager
     def _imports(self, tensorflow: int | None) -> Iterator[None]:
         """Prepare the imports of the program's modules in the block."""
-        from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
+        from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - loads TensorFlow
         from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - as above
 
         self._major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
@@ -129,16 +129,16 @@ class ProgramFile:
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
         """Run the program on several hosts; this process is the first, with ``first`` as its ``__main__``."""
-        from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - which imports TensorFlow
+        from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - loads TensorFlow
 
         other = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
         try:
             run_on_hosts(lambda: self._execute(first), other, hosts)
-        except ProgramStateError as error:  # about events; errors of a host already have their place
+        except ProgramStateError as error:  # from waiting hosts; a host's own error already has a place
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
-        from ipusim.ipu.horovod import starter  # noqa: PLC0415 - which imports TensorFlow
+        from ipusim.ipu.horovod import starter  # noqa: PLC0415 - loads TensorFlow
         from ipusim.ipu.programs.host_processes import Starts  # noqa: PLC0415 - as above
 
         try:
