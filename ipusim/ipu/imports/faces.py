@@ -84,7 +84,7 @@ class Faces:
             return Face(name, row, self)
         parent, _, last = name.rpartition(".")
         above = self.find(parent)
-        if self.has(name):  # the name itself has no row
+        if self.has(name):  # rows exist only below the name
             behind = (f"{module}.{last}" for module in above._behind)
             return Face(name, tuple(module for module in behind if find_spec(module)), self)
         if isinstance(above, Face):
