@@ -1,14 +1,14 @@
 """Graphcore's API for programs on TensorFlow, on simulated IPUs.
 
-``ipusim run program.py`` runs a program as it is. ``python program.py`` runs one with a first line
+``ipusim run program.py`` runs a program unchanged. To run ``python program.py``, add a first line
 
     import ipusim.ipu
 
-above its first import of TensorFlow: imports such as ``from tensorflow.python import ipu`` then find the modules of
-this package. A notebook calls ``ipusim.ipu.install()``. Inside ``with ipusim.ipu.profile("folder") as profiled:`` the
-programs that run leave the files of a run. Behind the block they are the runs of ``profiled.runs``.
+above the first import of TensorFlow: imports such as ``from tensorflow.python import ipu`` then find this package's
+modules. A notebook calls ``ipusim.ipu.install()``. Programs inside ``with ipusim.ipu.profile("folder") as profiled:``
+write run files to the folder. After the block, ``profiled.runs`` lists the runs.
 
-TensorFlow is imported when a program imports it, never before.
+Importing this package does not import TensorFlow; the program's own import does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _offered, __dir__ = rows(
 
 
 def __getattr__(name: str) -> Any:
-    """Return an offered name; raises ProgramError for the variables of stages without TensorFlow."""
+    """Return an offered name; raises ProgramError for ``get_variable``."""
     if name == "get_variable":
         raise ProgramError(
             "ipusim.ipu.get_variable: expected a program on TensorFlow; a stage in autograd.numpy is a `python:` layer "

@@ -16,16 +16,16 @@ tf = load()
 
 
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
-    """Return the values of a tensor in all replicas of a group, shape (replication_factor, *x.shape).
+    """Gather a tensor from a group's replicas, shape (replication_factor, *x.shape).
 
     Args:
-        x: tensor of floating-point or whole numbers, or a list of them, which gives a list.
-        replication_factor: consecutive replicas of a group.
+        x: tensor of floating-point or whole numbers, or a list of tensors, which gives a list.
+        replication_factor: number of consecutive replicas per group.
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: for what is no tensor of numbers. A factor that does not divide the number of replicas is
-            refused when the device is known.
+        ProgramTypeError: x is no tensor of numbers. A factor that does not divide the number of replicas is refused
+            once the device is known.
     """
     size = factor("replication_factor", replication_factor)
     return for_each(x, lambda each: _gathered(numbers(each), size, name or "all_gather"))
@@ -45,18 +45,18 @@ def _gathered(value: Any, size: int, name: str) -> Any:
 def all_to_all(
     x: Any, split_dimension: int, concat_dimension: int, replication_factor: int, name: str | None = None
 ) -> Any:
-    """Return block r of a tensor in each replica, as replica r puts them together.
+    """Return block r of every replica's tensor, concatenated, in replica r.
 
     Args:
-        x: tensor of floating-point or whole numbers, which is cut into as many blocks as there are replicas.
-        split_dimension: dimension that is cut.
+        x: tensor of floating-point or whole numbers, cut into replication_factor blocks.
+        split_dimension: dimension to cut.
         concat_dimension: dimension along which blocks are joined.
         replication_factor: number of replicas.
         name: name of the operation.
 
     Raises:
-        ProgramError: for a dimension that there is not, or that cannot be cut into equal blocks; ProgramTypeError for
-            what is no tensor of numbers. Another factor is refused when the device is known.
+        ProgramError: a dimension does not exist, or cannot be cut into equal blocks.
+        ProgramTypeError: x is no tensor of numbers. Another factor is refused once the device is known.
     """
     size, value = factor("replication_factor", replication_factor), numbers(x)
     split = _dimension("split_dimension", split_dimension, value)
@@ -78,7 +78,7 @@ def all_to_all(
 
 
 def _dimension(name: str, value: int, x: Any) -> int:
-    """Return the number of a dimension of a tensor; raises ProgramError for one that it does not have."""
+    """Return the number of a tensor's dimension; raises ProgramError if the tensor has fewer dimensions."""
     result = checks.whole(name, value)
     if result >= x.shape.rank:
         checks.wrong_value(name, f"a dimension of a tensor of rank {x.shape.rank}", result)

@@ -1,4 +1,4 @@
-"""Functions of ``autoshard``, of releases up to 2.0, which set shards by themselves: refused, as there is no graph."""
+"""Automatic sharding of releases up to 2.0: refused, because a simulated program has no graph to divide."""
 
 from __future__ import annotations
 

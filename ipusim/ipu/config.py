@@ -1,4 +1,4 @@
-"""The configuration of a device: the part of Graphcore's IPUConfig that a pipeline meets, under its names."""
+"""Device configuration: Graphcore's IPUConfig, the enumerations of its attributes, and configuration functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class SelectionOrder(Enum):
-    """Where the logical IPUs of a device lie."""
+    """Placement of a device's logical IPUs on the machine."""
 
     AUTO = "AUTO"
     ZIGZAG = "ZIGZAG"
@@ -48,9 +48,9 @@ class SelectionOrder(Enum):
 
 
 class DeviceConnectionType(Enum):
-    """When a device is attached to.
+    """Time at which a program attaches to its device.
 
-    Without effect: a simulated device is always there.
+    Without effect: a simulated device is always available.
     """
 
     ALWAYS = "ALWAYS"
@@ -60,9 +60,9 @@ class DeviceConnectionType(Enum):
 
 
 class MergeRemoteBuffersBehaviour(Enum):
-    """When buffers in remote memory are merged.
+    """Cases in which buffers in remote memory are merged.
 
-    Without effect: remote memory is counted in bytes, however many buffers they are in.
+    Without effect: the simulator counts bytes of remote memory and ignores the number of buffers.
     """
 
     NO_MERGING = "NO_MERGING"
@@ -71,9 +71,9 @@ class MergeRemoteBuffersBehaviour(Enum):
 
 
 class SchedulingAlgorithm(Enum):
-    """How the compiler orders an IPU's operations.
+    """Algorithm by which the compiler orders an IPU's operations.
 
-    Without effect: operations run in the order in which they are written.
+    Without effect: operations run in program order.
     """
 
     CHOOSE_BEST = "CHOOSE_BEST"
@@ -84,9 +84,9 @@ class SchedulingAlgorithm(Enum):
 
 
 class ExecutionProfileType(Enum):
-    """What an execution profile has.
+    """Contents of an execution profile.
 
-    Without effect: a Timeline always has all of a profile but the tiles.
+    Without effect: a Timeline always contains a full profile, except for tiles.
     """
 
     NO_PROFILE = "NO_PROFILE"
@@ -96,7 +96,7 @@ class ExecutionProfileType(Enum):
 
 
 class StochasticRoundingBehaviour(IntEnum):
-    """Where numbers are rounded at random, in releases from 2.4 on; before, True or False says it."""
+    """Stochastic rounding, in releases from 2.4 on; earlier releases take True or False."""
 
     OFF = 0
     ON = 1
@@ -104,14 +104,14 @@ class StochasticRoundingBehaviour(IntEnum):
 
     @classmethod
     def from_bool(cls, value: bool) -> StochasticRoundingBehaviour:
-        """Return what an older release's truth value means."""
+        """Return the member that an older release's truth value stands for."""
         return cls.ON if value else cls.OFF
 
 
 _GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
-#: Attributes that choose something here and are no key of a scenario, or one with fewer ways to say it.
+#: Attributes with an effect that have no scenario key, or whose scenario key accepts fewer spellings.
 _OWN: Final[Mapping[str, Field]] = {
     "auto_select_ipus": attributes.devices(),
     "select_ipus": attributes.devices(),
@@ -122,7 +122,7 @@ _OWN: Final[Mapping[str, Field]] = {
     "device_connection.version": replace(
         attributes.text("", "", "ipu1", "ipu2"), without_effect="the machine says which IPUs it has"
     ),
-    # Has an effect where Graphcore's IPU Model runs only, there as here.
+    # Graphcore's IPU Model alone reads these attributes, here and in Graphcore's software.
     "ipu_model.compile_ipu_code": replace(attributes.flag(True), without_effect=_NO_IPU_MODEL),
     "ipu_model.tiles_per_ipu": replace(attributes.whole(0), without_effect=_NO_IPU_MODEL),
     "ipu_model.version": replace(attributes.text("ipu2", "ipu1", "ipu2"), without_effect=_NO_IPU_MODEL),
@@ -132,7 +132,7 @@ _OWN: Final[Mapping[str, Field]] = {
     "machine": attributes.text(),
     "disturbances": Field((), "list", lambda value: isinstance(value, list | tuple)),
 }
-#: Graphcore's other attributes, with Graphcore's defaults where those are not what their kind begins with.
+#: Graphcore's attributes without effect whose default differs from the kind's default.
 _OTHERS: Final[Mapping[str, Field]] = {
     "serialization_output_folder": attributes.text(),
     "compilation_poplar_options": attributes.options(),
@@ -159,7 +159,7 @@ _OTHERS: Final[Mapping[str, Field]] = {
 
 @cache
 def _fields() -> Fields:
-    """Return all attributes: those that are keys of a scenario as their rows say, and the others as without effect."""
+    """Return all attributes: scenario keys by their rows, the rest marked as without effect."""
     others = {
         row.name: replace(_OTHERS.get(row.name, attributes.flag()), without_effect=row.effect)
         for row in runs.OTHER_ATTRIBUTES
@@ -172,7 +172,7 @@ def _fields() -> Fields:
 
 
 def _field(row: runs.GraphcoreOption) -> Field:
-    """Return the attribute of a row, by its kind; Graphcore's defaults are those of a scenario."""
+    """Return the attribute of a row, by kind; a scenario has the same defaults as Graphcore."""
     if row.kind is bool:
         return attributes.flag(row.default)
     if row.kind is int:
@@ -181,33 +181,34 @@ def _field(row: runs.GraphcoreOption) -> Field:
 
 
 def _within(result: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
-    """Return the mapping below ``above`` in nested ones; those that are missing are made."""
+    """Return the nested mapping at the path ``above``; missing levels are created."""
     for item in above:
         result = result.setdefault(item, {})
     return result
 
 
 class IPUConfig(Category):
-    """Which device a pipeline runs on, and how.
+    """Device that a pipeline runs on, and options of execution.
 
     Attributes (Graphcore's, with Graphcore's defaults):
-        auto_select_ipus: number of IPUs of the device, or a list of those of several: ``/device:IPU:0``,
-            ``/device:IPU:1`` and so on, each a system of its own.
-        select_ipus: id of the device in the machine's listing, or a list of the ids of several.
+        auto_select_ipus: number of IPUs of the device. A list of numbers makes several devices, ``/device:IPU:0``,
+            ``/device:IPU:1`` and so on; every device is a separate system.
+        select_ipus: id of the device in the machine's listing, or a list of ids for several devices.
         selection_order: a SelectionOrder.
-        allow_recompute: whether stages keep their inputs and compute their activations again.
+        allow_recompute: whether stages keep only inputs and recompute activations in the backward pass.
         io_tiles: num_io_tiles, place_ops_on_io_tiles, available_memory_proportion.
         device_connection: enable_remote_buffers, type, version.
         optimizations: minimum_remote_tensor_size and maximum_cross_replica_sum_buffer_size, in bytes.
-        matmuls, convolutions: poplar_options, of those whose stage gives none.
-        ipu_model: compile_ipu_code, tiles_per_ipu, version, which are for Graphcore's IPU Model alone.
+        matmuls, convolutions: poplar_options for stages without options.
+        ipu_model: compile_ipu_code, tiles_per_ipu, version; only Graphcore's IPU Model reads them.
 
-    Graphcore's other attributes are there as well; a run's notes say why a value of theirs has no effect.
+    Graphcore's remaining attributes exist as well. If a program changes an attribute without
+    effect, a note in the run gives the reason.
 
-    Two are this simulator's:
-        machine: name of the machine, one of ``ipusim.api.hardware.MACHINES``; when empty, the smallest
-            of GC200 that has the IPUs of all devices.
-        disturbances: what works otherwise than the rates say, as a list of mappings with a scenario's keys, such as
+    This simulator adds two attributes:
+        machine: name of the machine, from ``ipusim.api.hardware.MACHINES``; empty for the smallest machine of GC200
+            that has the IPUs of all devices.
+        disturbances: deviations from the rates, as a list of mappings with a scenario's keys, such as
             ``[{"ipu": 2, "slower": 1.5}]``.
     """
 
@@ -218,34 +219,37 @@ class IPUConfig(Category):
 
     @property
     def statistics_group(self) -> int:
-        """The replicas that batch normalisations take their statistics of, together."""
+        """Number of replicas that share the statistics of batch normalisation."""
         return int(self.norms.experimental.distributed_batch_norm_replica_group_size)
 
     def remark(self, setting: str, why: str) -> None:
-        """Note that a ``setting`` of the program has no effect, and why, where no attribute says it."""
+        """Note a ``setting`` without effect and without an attribute, with the reason."""
         self._remarks[setting] = f"{setting} will have no effect: {why}."
 
     def notes(self) -> tuple[str, ...]:
-        """Return why each value that is not the default has no effect, where it has none."""
+        """Return a note with the reason for every changed value without effect."""
         return (*super().notes(), *self._remarks.values())
 
     def configure_ipu_system(self, device: str = "cpu") -> None:
-        """Take this configuration, as it is now, for all programs that run from now on and name none.
+        """Apply a copy of this configuration to later programs that name no configuration.
 
-        ``device`` has no effect: a simulated host has one device of TensorFlow's own.
+        ``device`` has no effect: a simulated host has one TensorFlow device.
 
-        Raises ProgramError in Graphcore's words for attributes that do not go together.
+        Raises ProgramError in Graphcore's words for conflicting attributes.
         """
         configure_ipu_system(self, device)
 
     def options(self) -> dict[str, Any]:
-        """Return the attributes that are keys of a scenario, by those; raises UnsupportedProgramError as stages do."""
+        """Return the attributes with a scenario key, by key.
+
+        Raises UnsupportedProgramError for refused Poplar options.
+        """
         result: dict[str, Any] = {}
         for row in runs.attributes():
             value: Any = attrgetter(row.name)(self)
             if isinstance(value, dict):
                 value = poplar_options(plan_options(value, row.name))
-            elif row.optional and row.kind is int:  # which begins with 0 where a scenario leaves it out
+            elif row.optional and row.kind is int:  # Graphcore's default is 0; a scenario omits the key
                 value = value or None
             *above, key = row.path
             _within(result, above)[key] = value.value if isinstance(value, Enum) else value
@@ -256,11 +260,11 @@ class IPUConfig(Category):
     def device(
         self, mapping: Sequence[int], pipelined: bool = True, *, configured: bool = True, ordinal: int = 0
     ) -> dict[str, Any]:
-        """Return the machine and the device of it for stages on the IPUs of ``mapping``, as options of a request.
+        """Return request options of machine and device, for stages on the IPUs of ``mapping``.
 
-        It is the device ``/device:IPU:`` with the number ``ordinal``; without being ``configured`` the smallest. The
-        machine is the smallest that has all devices. Raises ProgramError in Graphcore's words for attributes that do
-        not go together, ProgramStateError when no device is asked for, DeviceError for an unknown one.
+        The device is ``/device:IPU:`` with the number ``ordinal``, or the smallest if not ``configured``. The machine
+        is the smallest that has all devices. Raises ProgramError in Graphcore's words for conflicting attributes,
+        ProgramStateError if no device is asked for, DeviceError for an unknown device.
         """
         self.check()
         if configured and not device_count(self):
@@ -279,13 +283,13 @@ class IPUConfig(Category):
                 io_tiles=self.io_tiles.num_io_tiles,
             )
 
-        if count is not None or device is not None:  # attached to first, and then compiled for
+        if count is not None or device is not None:  # a program attaches first, and compiles afterwards
             hardware.replication_factor(build((0,)).count, hardware.shards_of(mapping))
         build(mapping)
         return {"name": machine.name, "auto_select_ipus": count, "select_ipus": device}
 
     def check(self) -> None:
-        """Refuse attributes that are wrong or do not go together; raises ProgramError, in Graphcore's words if any."""
+        """Refuse wrong or conflicting attributes; raises ProgramError, in Graphcore's words if Graphcore has any."""
         self.check_all()
         if self.auto_select_ipus not in ([], ()) and self.select_ipus not in ([], ()):
             raise ProgramError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
@@ -309,7 +313,7 @@ class IPUConfig(Category):
 
 
 def _check_processes(processes: Any) -> None:
-    """Refuse other processes than the simulated hosts; raises ProgramError, in Graphcore's words for an index."""
+    """Refuse process counts other than the simulated hosts; raises ProgramError, in Graphcore's words for an index."""
     index = processes.process_index
     if processes.process_count and index >= processes.process_count:
         raise ProgramError(f"{_PROCESSES}.process_index must be in the range [0, {_PROCESSES}.process_count).")
@@ -326,11 +330,11 @@ def _check_processes(processes: Any) -> None:
 
 
 def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configuration: bool = True) -> None:
-    """Take ``config``, as it is now, for all programs that run from now on and name none.
+    """Apply a copy of ``config`` to later programs that name no configuration.
 
-    A program that has run goes on from where it is, on the device that is configured; as in Graphcore's, the same
-    configuration again changes nothing. ``device`` is without effect. Raises ProgramTypeError for what is no
-    configuration, ProgramError in Graphcore's words for attributes that do not go together, and for another one without
+    A program that has run continues with its values on the configured device; as in Graphcore's software, an equal
+    configuration changes nothing. ``device`` has no effect. Raises ProgramTypeError if config is no configuration,
+    ProgramError in Graphcore's words for conflicting attributes, and ProgramError for a different configuration without
     ``reset_configuration``.
     """
     if not isinstance(config, IPUConfig):
@@ -347,14 +351,14 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
 
 
 def reset_ipu_configuration() -> None:
-    """Forget what has been configured."""
+    """Forget the configuration."""
     configure(None)
 
 
 def get_ipu_config(session: object = None) -> list[IPUConfig]:
-    """Return the configuration in effect, once for each device; raises ProgramStateError where none is.
+    """Return the current configuration, once per device; raises ProgramStateError without a configuration.
 
-    ``session`` has no effect: the configuration is the program's, in any session.
+    ``session`` has no effect: the configuration belongs to the program, not to a session.
     """
     result = configured()
     if result is None:

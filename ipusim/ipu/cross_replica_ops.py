@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``cross_replica_ops``, and checks of the arguments of all functions of replicas."""
+"""Graphcore's ``cross_replica_ops``, and argument checks shared by all replica functions."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.traced.collectives import add_collective
 
 tf = load()
-#: More than any machine has.
+#: Upper limit of a group; no machine has more replicas.
 _MOST_REPLICAS: Final = 4096
 
 
 def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
-    """Return the sum of a tensor over all replicas, or over groups of consecutive replicas.
+    """Sum a tensor over all replicas, or over groups of consecutive replicas.
 
-    Its gradient is the cross replica sum of the gradient.
+    The gradient is the cross replica sum of the output's gradient.
 
     Args:
         x: tensor of floating-point or whole numbers.
-        replica_group_size: replicas of a group; by default all.
+        replica_group_size: replicas per group; by default all.
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: for what is no tensor of numbers. A size that does not divide the number of replicas is
-            refused when the device is known.
+        ProgramTypeError: x is no tensor of numbers. A size that does not divide the number of replicas is refused
+            once the device is known.
     """
     size = None if replica_group_size is None else factor("replica_group_size", replica_group_size)
     value = numbers(x)
@@ -43,18 +43,18 @@ def cross_replica_sum(x: Any, replica_group_size: int | None = None, name: str |
 
 
 def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str | None = None) -> Any:
-    """Return the mean of a tensor over all replicas, or over groups of consecutive replicas.
+    """Average a tensor over all replicas, or over groups of consecutive replicas.
 
-    Its gradient is the cross replica mean of the gradient. Each replica divides before the sum, which so does not
+    The gradient is the cross replica mean of the output's gradient. Every replica divides before the sum, to avoid
     overflow.
 
     Args:
         x: tensor of floating-point numbers.
-        replica_group_size: replicas of a group; by default, and for 0, all.
+        replica_group_size: replicas per group; by default, and for 0, all.
         name: name of the operation.
 
     Raises:
-        ProgramTypeError: as there.
+        ProgramTypeError: x is no tensor of numbers.
     """
     size = factor("replica_group_size", replica_group_size) if replica_group_size else None
     value = numbers(x)
@@ -68,18 +68,18 @@ def cross_replica_mean(x: Any, replica_group_size: int | None = None, name: str 
 
 
 def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Return tensors as they are.
+    """Return tensors unchanged.
 
     Args:
-        tensors: one or a structure of them.
-        inplace: without effect: conditions of a simulated program may differ in replicas.
+        tensors: a tensor or a structure of tensors.
+        inplace: without effect: conditions of a simulated program may differ between replicas.
     """
     checks.truth("inplace", inplace)
     return tensors
 
 
 def numbers(x: Any, *, whole: bool = False) -> Any:
-    """Return a tensor of numbers, on request of whole ones alone; raises ProgramTypeError for any other value."""
+    """Return a tensor of numbers, of whole numbers on request; raises ProgramTypeError for another value."""
     try:
         value = tf.convert_to_tensor(x)
     except (TypeError, ValueError):
@@ -91,7 +91,7 @@ def numbers(x: Any, *, whole: bool = False) -> Any:
 
 
 def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
-    """Return what a function gives for a tensor, or for each tensor of a list of them, which may have other dtypes."""
+    """Apply a function to a tensor, or to every tensor of a list; dtypes in a list may differ."""
     if not isinstance(x, list | tuple) or not all(map(tf.is_tensor, x)):
         return function(x)
     results = [function(each) for each in x]
@@ -99,7 +99,7 @@ def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def factor(name: str, value: Any) -> int:
-    """Return the size of replica groups; raises ProgramTypeError for what is no number, ProgramError out of range."""
+    """Return the size of replica groups; raises ProgramTypeError for no number, ProgramError out of range."""
     result = checks.whole(name, value, least=1)
     if result > _MOST_REPLICAS:
         checks.wrong_value(name, f"a whole number from 1 to {_MOST_REPLICAS}", result)

@@ -1,13 +1,13 @@
-"""Custom operations in Graphcore's names, on TensorFlow's graph.
+"""Graphcore's custom operations, on TensorFlow's graph.
 
-Where Graphcore takes a compiled library, here stands a file of Python. With ``op_name="Callback"`` it has
+Graphcore takes a compiled library; ipusim takes a Python file. With ``op_name="Callback"`` the file contains
 
-- ``Callback(*inputs, attributes)``, which returns an array or several, of NumPy's;
-- ``Callback_grad(gradients, outputs, inputs, attributes)``, which returns the gradients of the inputs, if it trains;
-  with ``separate_gradients`` it takes the place of an input before these, and returns the gradient of that input;
-- ``Callback_cost(*inputs)``, which returns cycles as ``{"forward": 1000, "backward": 2000}``, of the IPU's clock also
-  where the host takes them. Without it a pass counts an operation for each element that it writes, and reads and
-  writes each array once.
+- ``Callback(*inputs, attributes)``, which returns NumPy arrays, or a single array;
+- ``Callback_grad(gradients, outputs, inputs, attributes)``, required for training, which returns the gradients of the
+  inputs. With ``separate_gradients`` the index of an input comes first, and the function returns its gradient;
+- ``Callback_cost(*inputs)``, optional, which returns cycles of the IPU's clock as ``{"forward": 1000, "backward":
+  2000}``, for operations on the host as well. By default a pass counts one operation per element written, and reads
+  and writes every array once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ tf = load()
 
 
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> Any:
-    """Return a function of the elements of tensors, computed in one go; no gradient goes back through it.
+    """Return an elementwise function of tensors, computed in one operation without gradient.
 
     Args:
-        vertex_expression: takes an array of each tensor, returns an array of their shape.
+        vertex_expression: function of an array per tensor, which returns an array of the same shape.
         args: the tensors.
 
     Raises:
-        ProgramTypeError: for what is no function; ProgramError without tensors.
+        ProgramTypeError: vertex_expression is no function; ProgramError without tensors.
     """
     checks.function("vertex_expression", vertex_expression)
     if not args:
@@ -57,21 +57,21 @@ def cpu_user_operation(
     attributes: str | None = None,
     gradient_attributes: str | None = None,
 ) -> list[Any]:
-    """Return the results of a user's function on the host, as in a block of ``outside_compilation_scope``.
+    """Run a user's function on the host, as in a block of ``outside_compilation_scope``.
 
     Args:
-        inputs: the tensors.
-        library_path: the file of Python, as above.
+        inputs: list of tensors.
+        library_path: Python file with the function; see the module's description.
         outs: ``output_types`` and ``output_shapes`` of the results.
         name: name of the operation.
         op_name: name of the function.
-        separate_gradients: whether gradients are asked for one by one.
-        inputs_with_gradients: places of inputs with gradients; by default all.
-        attributes, gradient_attributes: handed to the functions.
+        separate_gradients: whether the gradient function is called once for every input.
+        inputs_with_gradients: indices of inputs with gradients; by default all.
+        attributes, gradient_attributes: texts passed to the function and to the gradient function.
 
     Raises:
-        UnsupportedProgramError: for a compiled library; ProgramError and ProgramTypeError for other arguments that
-            cannot be; ModelError for a file or functions that are not as above.
+        UnsupportedProgramError: library_path is a compiled library; ProgramError and ProgramTypeError for other invalid
+            arguments; ModelError for a file or functions of another form.
     """
     rest = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
     with outside_compilation_scope(checks.text("name", name)):
@@ -90,12 +90,12 @@ def precompiled_user_op(
     attributes: str | None = None,
     gradient_attributes: str | None = None,
 ) -> list[Any]:
-    """Return the results of a user's function on the IPU; else as :func:`cpu_user_operation`.
+    """Run a user's function on the IPU; see :func:`cpu_user_operation`.
 
     Args:
-        inputs, library_path, outs, name, op_name: as there.
-        gp_path: refused: codelets that are compiled do not run on simulated IPUs.
-        separate_gradients, inputs_with_gradients, attributes, gradient_attributes: as there.
+        inputs, library_path, outs, name, op_name: see :func:`cpu_user_operation`.
+        gp_path: refused: compiled codelets do not run on simulated IPUs.
+        separate_gradients, inputs_with_gradients, attributes, gradient_attributes: see :func:`cpu_user_operation`.
     """
     if gp_path:
         raise UnsupportedProgramError(
@@ -130,7 +130,7 @@ def precompiled_user_op(
 
 
 def _with_arrays(outs: Any) -> Any:
-    """Return the description of results with dtypes of NumPy and shapes as lists."""
+    """Return the description of results with NumPy dtypes and shapes as lists."""
     if not isinstance(outs, dict) or not all(isinstance(value, list | tuple) for value in outs.values()):
         return outs
     changed = dict(outs)

@@ -1,7 +1,8 @@
-"""How fast the host makes the elements of a data set: they are made for real, and timed by the wall clock.
+"""Measured rate of the host as a producer of data set elements.
 
-What is measured is the host's code, which a simulation does not know. The rate goes into a scenario as
-``system.host.data_rate``, which all replicas share, and the simulated host is then as fast as the real one.
+The measurement runs the host's real code by the wall clock: a simulation cannot know its speed. Written into a
+scenario as ``system.host.data_rate``, shared by all replicas, the rate makes the simulated host as fast as the real
+host.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ def dataset_benchmark(
     apply_options: bool = True,
     do_memcpy: bool = True,
 ) -> Any:
-    """Return what measures how fast a data set's elements are made, one epoch going on where the one before ended.
+    """Measure how fast a data set produces elements; epochs follow one another without a restart.
 
     Args:
-        dataset: a ``tf.data.Dataset``; it is gone through from its first element on.
-        number_of_epochs: how often.
-        elements_per_epochs: number of elements each time.
-        print_stats: whether each epoch's rates are printed.
+        dataset: a ``tf.data.Dataset``, read from the first element on.
+        number_of_epochs: number of measurements.
+        elements_per_epochs: elements per measurement.
+        print_stats: whether to print an epoch's rates.
         apply_options: without effect: TensorFlow applies a data set's options.
-        do_memcpy: whether each element is copied into the host's buffer as well.
+        do_memcpy: whether to copy elements into the host's buffer as well.
 
     Returns:
-        A tensor of one JSON text. Each of its ``epochs`` has the elements_processed, total_bytes_processed,
-        time_elapsed in seconds, elements_per_second, and bandwidth in GB/s.
+        A tensor with a JSON text. An entry of ``epochs`` has elements_processed, total_bytes_processed, time_elapsed in
+        seconds, elements_per_second, and bandwidth in GB/s.
 
     Raises:
-        ProgramTypeError: in Graphcore's words, for what is no data set; ProgramError for numbers below 1.
+        ProgramTypeError: in Graphcore's words, dataset is no data set; ProgramError for numbers below 1.
     """
     if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
         raise ProgramTypeError(
@@ -64,16 +65,16 @@ def infeed_benchmark(
     print_stats: bool = True,
     do_memcpy: bool = True,
 ) -> Any:
-    """Return what measures how fast the elements of a queue are made, as :func:`dataset_benchmark` does.
+    """Measure how fast a queue's data set produces elements, as :func:`dataset_benchmark` does.
 
-    The queue's data set is gone through anew, so that programs miss none of its elements.
+    The measurement iterates over the data set separately, and takes no elements away from programs.
 
     Args:
         infeed_queue: the queue.
-        number_of_epochs, elements_per_epochs, print_stats, do_memcpy: as there.
+        number_of_epochs, elements_per_epochs, print_stats, do_memcpy: see :func:`dataset_benchmark`.
 
     Raises:
-        ProgramTypeError: in Graphcore's words, for what is no queue.
+        ProgramTypeError: in Graphcore's words, infeed_queue is no queue.
     """
     if not isinstance(infeed_queue, IPUInfeedQueue):
         raise ProgramTypeError(
@@ -117,10 +118,10 @@ def _benchmark(
 
 
 def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
-    """Return the bytes of an element, after it is copied to the host's ``buffer`` of one, if it ``copies``.
+    """Return the bytes of an element; if it ``copies``, copy the arrays into the host's ``buffer``.
 
     Raises:
-        ProgramError: for arrays without elements.
+        ProgramError: an array has no elements.
     """
     if [(item.shape, item.dtype) for item in arrays] != [(item.shape, item.dtype) for item in buffer]:
         buffer[:] = [np.empty_like(item) for item in arrays]
@@ -133,7 +134,7 @@ def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
 
 
 def _epoch(elements: int, total_bytes: int, elapsed_ns: int) -> dict[str, float]:
-    """Return an epoch as the JSON has it; a time below the clock's nanosecond counts as one."""
+    """Return an epoch's JSON entry; a time below the clock's nanosecond counts as 1 ns."""
     seconds = max(elapsed_ns, 1) / _SECOND_NS
     return {
         "elements_processed": elements,

@@ -14,17 +14,18 @@ tf = load()
 
 
 class BufferDataset:
-    """The elements of a data set that fill whole buffers; those at its end that fill none are dropped."""
+    """Data set without the last elements, if they fill no whole buffer."""
 
     def __new__(cls, input_dataset: Any, buffer_size: int) -> Any:
         """Return the data set.
 
         Args:
             input_dataset: a ``tf.data.Dataset``.
-            buffer_size: elements of a buffer.
+            buffer_size: elements per buffer.
 
         Raises:
-            ProgramTypeError: for what is no data set or number; ProgramError in Graphcore's words for one below 1.
+            ProgramTypeError: input_dataset is no data set, or buffer_size no number.
+            ProgramError: in Graphcore's words, buffer_size is below 1.
         """
         checks.instance("input_dataset", input_dataset, tf.data.Dataset | tf.compat.v1.data.Dataset, "a Dataset")
         if checks.integer("buffer_size", buffer_size) < 1:

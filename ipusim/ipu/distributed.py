@@ -1,7 +1,7 @@
 """Graphcore's ``ipu.distributed``: collectives of instances, which are simulated hosts.
 
-It has Horovod's functions, as in Graphcore's releases for TensorFlow 1, and takes the arguments of its releases for
-TensorFlow 2 too.
+The functions are Horovod's, as in Graphcore's releases for TensorFlow 1, and also take the arguments of Graphcore's
+releases for TensorFlow 2.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OPERATIONS: Final = {tf.distribute.ReduceOp.SUM: horovod.Sum, tf.distribute.Red
 
 
 def allgather(value: Any, tensor_name: str | None = None) -> Any:
-    """Return the tensors of all hosts one after the other along the first axis; raises as ``horovod.allgather`` does.
+    """Concatenate the tensors of all hosts along the first axis; raises as ``horovod.allgather`` does.
 
     Args:
-        value: this host's tensor; a single number is a tensor of one element.
-        tensor_name: a name that all hosts have to agree on.
+        value: this host's tensor; a single number counts as a tensor of one element.
+        tensor_name: collective's name, equal on all hosts.
     """
     tensor = tf.convert_to_tensor(value)
     return horovod.allgather(tensor if tensor.shape.rank else tensor[None], tensor_name)
@@ -49,13 +49,13 @@ def allreduce(
     tensor_name: str | None = None,
     op: horovod.Operation | None = None,
 ) -> Any:
-    """Return the tensors of all hosts reduced; raises as ``horovod.allreduce`` does.
+    """Reduce a tensor over all hosts; raises as ``horovod.allreduce`` does.
 
     Args:
         value: this host's tensor.
-        reduce_op: ``tf.distribute.ReduceOp``, or an operation of Horovod's; by default the average.
+        reduce_op: ``tf.distribute.ReduceOp``, or a Horovod operation; by default the average.
         tensor_name: without effect: hosts reduce in the same order.
-        op: the operation by Horovod's name of the argument.
+        op: the operation, under Horovod's argument name.
     """
     operation = reduce_op if op is None else op
     if operation is not None and not isinstance(operation, horovod.Operation):
@@ -68,7 +68,7 @@ def broadcast(value: Any, root_rank: int = 0, tensor_name: str | None = None) ->
 
     Args:
         value: this host's tensor.
-        root_rank: the host's rank.
-        tensor_name: a name that all hosts have to agree on.
+        root_rank: rank of the sending host.
+        tensor_name: collective's name, equal on all hosts.
     """
     return horovod.broadcast(value, root_rank, tensor_name)

@@ -1,4 +1,4 @@
-"""Graphcore's ``embedding_ops``: look-ups in tables on the IPU, and in those on the host."""
+"""Graphcore's ``embedding_ops``: look-ups in tables on the IPU and on the host."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _STRATEGIES: Final = ("TOKEN", "ENCODING")
 
 
 def embedding_lookup(params: Any, ids: Any, name: str | None = None, serialization_factor: int = 1) -> Any:
-    """Return the rows of a table, looked up in as many parts of it one after another.
+    """Look up rows of a table, in serialization_factor parts one after another.
 
     Args:
-        params: the table (rows, ...).
-        ids: whole numbers.
+        params: table of shape (rows, ...).
+        ids: row indices, whole numbers.
         name: name of the operation.
-        serialization_factor: number of parts.
+        serialization_factor: number of parts of the table.
 
     Raises:
-        ProgramError: in Graphcore's words, for parts that do not divide the rows; ModelError for ids that are no row.
+        ProgramError: in Graphcore's words, the parts do not divide the rows; ModelError for ids out of range.
     """
     table, places = tf.convert_to_tensor(params), tf.convert_to_tensor(ids)
     parts = checks.whole("serialization_factor", serialization_factor, 1)
@@ -48,34 +48,34 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
 
 
 class HostEmbeddingOptimizerSpec:
-    """SGD, by the gradients of each mini-batch as they come, for a table on the host.
+    """SGD of a table on the host, applied after every mini-batch.
 
     Attributes:
-        mini_batches: mini-batches whose gradients are added up before the table changes.
+        mini_batches: mini-batches whose gradients are summed before a table update.
     """
 
     mini_batches: int = 1
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None) -> None:
-        """Take the step size.
+        """Set the learning rate.
 
         Args:
-            learning_rate: the step size.
+            learning_rate: step size of SGD.
             optimizer_name: without effect.
 
         Raises:
-            ProgramTypeError: for what is no number.
+            ProgramTypeError: learning_rate is no number.
         """
         if isinstance(learning_rate, bool) or np.ndim(checks.numbers("learning_rate", learning_rate)):
             checks.wrong_type("learning_rate", "a number", learning_rate)
         self._learning_rate = float(learning_rate)
 
     def get_learning_rate(self) -> float:
-        """Return the step size."""
+        """Return the learning rate."""
         return self._learning_rate
 
     def create_slot_variables(self, embedding_tensor: Any, name: str) -> list[Any]:
-        """Return none: SGD keeps nothing beside a table.
+        """Return an empty list: SGD has no slot variables.
 
         Args:
             embedding_tensor, name: without effect.
@@ -93,10 +93,10 @@ class HostEmbeddingOptimizerSpec:
         return _operation(lambda: _register(embedding_tensor, self, 1), f"{name}/register")
 
     def create_deregister_instruction(self, embedding_tensor: Any, slot_vars: Sequence[Any], name: str) -> Any:
-        """Return the operation that ends what that of ``create_register_instruction`` begins.
+        """Return the operation that disconnects a table from the IPUs.
 
         Args:
-            embedding_tensor, name: as there.
+            embedding_tensor, name: see ``create_register_instruction``.
             slot_vars: without effect.
         """
         return _operation(lambda: _register(embedding_tensor, self, -1), f"{name}/deregister")
@@ -104,44 +104,44 @@ class HostEmbeddingOptimizerSpec:
     def create_lookup_instruction(
         self, embedding_tensor: Any, indices: Any, slot_vars: Sequence[Any], partition_strategy: str, name: str
     ) -> Any:
-        """Return rows of a table, in a stage; raises as :meth:`HostEmbedding.lookup` does.
+        """Look up rows of a table in a stage; raises as :meth:`HostEmbedding.lookup` does.
 
         Args:
             embedding_tensor: variable of the table.
-            indices: whole numbers.
-            slot_vars, partition_strategy: without effect: SGD keeps nothing, and a table is in one piece.
-            name: without effect: a look-up is called by its table.
+            indices: row indices, whole numbers.
+            slot_vars, partition_strategy: without effect: SGD has no slots, and the table is not partitioned.
+            name: without effect: the look-up is named after its table.
         """
         return _looked_up(embedding_tensor, self, indices, clip=False)
 
 
 class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
-    """SGD by the sum of the gradients of several mini-batches."""
+    """SGD by the summed gradients of several mini-batches."""
 
     def __init__(self, learning_rate: float, accumulation_factor: int) -> None:
-        """Take step size and number.
+        """Set the learning rate and the number of mini-batches.
 
         Args:
-            learning_rate: the step size.
-            accumulation_factor: mini-batches that are added up.
+            learning_rate: step size of SGD.
+            accumulation_factor: mini-batches whose gradients are summed.
 
         Raises:
-            ProgramError: for a number below 1; ProgramTypeError for none.
+            ProgramError: accumulation_factor is below 1; ProgramTypeError if it is no number.
         """
         super().__init__(learning_rate)
         self.mini_batches = checks.whole("accumulation_factor", accumulation_factor, 1)
 
     def get_accumulation_factor(self) -> int:
-        """Return the mini-batches that are added up."""
+        """Return the number of mini-batches per table update."""
         return self.mini_batches
 
 
 class HostEmbedding:
-    """An embedding on the host that IPUs look rows up in.
+    """Embedding table on the host, with look-ups from IPUs.
 
-    Rows come over the host's streams before the stage's forward pass, and in training their gradients go back behind
-    its backward pass. The host applies them at once, each micro-batch's for itself (or as the specification says), so
-    that micro-batches that are on their way see the table as it is when they look it up.
+    Rows arrive over the host's streams before a stage's forward pass; in training, gradients return after the backward
+    pass. The host applies a micro-batch's gradients at once, unless the optimizer specification accumulates them.
+    Micro-batches in flight therefore see the table as of their look-up.
     """
 
     def __init__(
@@ -151,16 +151,16 @@ class HostEmbedding:
         partition_strategy: str = "TOKEN",
         optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     ) -> None:
-        """Take the table.
+        """Check the arguments.
 
         Args:
             name: name of the embedding.
-            embedding_tensor: the table of rank two, (tokens, encoding): an array or a variable.
-            partition_strategy: TOKEN or ENCODING; without effect, as the table is the host's.
-            optimizer_spec: how it learns; None for a table that does not.
+            embedding_tensor: table of shape (tokens, encoding), an array or a variable.
+            partition_strategy: TOKEN or ENCODING; without effect, because the host holds the table.
+            optimizer_spec: optimizer of the table; None for a constant table.
 
         Raises:
-            ProgramError: for arguments of other forms, and ProgramTypeError for those of other types.
+            ProgramError: arguments have invalid values, ProgramTypeError for arguments of other types.
         """
         self._name = checks.text("name", name)
         if partition_strategy not in _STRATEGIES:
@@ -182,21 +182,21 @@ class HostEmbedding:
         return self._variable
 
     def lookup(self, indices: Any, clip_indices: bool = True) -> Any:
-        """Return rows in a stage, shape (*indices.shape, encoding).
+        """Look up rows in a stage, shape (*indices.shape, encoding).
 
         Args:
-            indices: whole numbers.
-            clip_indices: whether numbers out of range are brought into it.
+            indices: row indices, whole numbers.
+            clip_indices: whether to clip indices to the table's range.
 
         Raises:
-            ProgramTypeError: for indices that are no whole numbers. Numbers out of range are refused while the program
+            ProgramTypeError: indices are no whole numbers. An index out of range raises an error while the program
                 runs.
         """
         return _looked_up(self._variable, self._spec, indices, clip=checks.truth("clip_indices", clip_indices))
 
     @contextmanager
     def register(self, session: Any = None) -> Iterator[HostEmbedding]:
-        """Connect the table with the IPUs in the block, in which programs that look it up run.
+        """Connect the table with the IPUs for look-ups by programs inside the block.
 
         Args:
             session: without effect: the table is connected for any session.
@@ -216,15 +216,15 @@ def create_host_embedding(
     optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     initializer: Any = None,
 ) -> HostEmbedding:
-    """Return an embedding on the host with a new table.
+    """Create a host embedding with a new table.
 
     Args:
         name: name of the embedding.
         shape: (tokens, encoding).
         dtype: floating-point dtype.
         partition_strategy: TOKEN or ENCODING; without effect.
-        optimizer_spec: how it learns; None for a table that does not.
-        initializer: as that of ``tf.get_variable``.
+        optimizer_spec: optimizer of the table; None for a constant table.
+        initializer: initializer as in ``tf.get_variable``.
     """
     kind = tf.as_dtype(dtype)
     checks.dtype("dtype", kind.as_numpy_dtype, "f")
@@ -238,7 +238,7 @@ def create_host_embedding(
 
 
 def _table(variable: Any, spec: HostEmbeddingOptimizerSpec | None) -> HostTable:
-    """Return the table of a variable that learns as ``spec`` says."""
+    """Return the host table of a variable, trained by ``spec``."""
     if not hasattr(variable, "handle"):
         raise ProgramError(f"embedding_tensor: expected the variable of a HostEmbedding, got {variable!r}")
     tables: dict[Any, HostTable] = variable.__dict__.setdefault("_ipusim_tables", {})
@@ -262,7 +262,7 @@ def _register(variable: Any, spec: HostEmbeddingOptimizerSpec | None, change: in
 
 
 def _operation(function: Callable[[], None], name: str) -> Any:
-    """Return the operation that calls a function on the host; TensorFlow 2 calls it at once."""
+    """Return an operation that calls a function on the host; eager TensorFlow calls the function at once."""
 
     def call() -> Any:
         function()

@@ -14,9 +14,9 @@ def outlined_function(
     keep_input_layouts: bool | None = None,
     name: str | None = None,
 ) -> Any:
-    """Return ``func`` as it is, or a decorator that does.
+    """Return ``func`` unchanged, or a decorator that returns its function unchanged.
 
-    Without effect: code is not compiled, and is estimated as if all functions were outlined.
+    Without effect: code is not compiled, and memory estimates assume that all functions are outlined.
     """
     checks.truth("unique_sharding", unique_sharding)
     checks.three_state("keep_input_layouts", keep_input_layouts)
@@ -25,5 +25,5 @@ def outlined_function(
 
 
 def function(func: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Return what :func:`outlined_function` does, by its name before release 2.0."""
+    """Call :func:`outlined_function`, which had this name before release 2.0."""
     return outlined_function(func, **options)

@@ -1,4 +1,4 @@
-"""Operations of Poplar's utilities that optimizers of programs' own write by themselves."""
+"""Operations of Poplar's utilities, for programs with hand-written optimizers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["ipu_replication_normalise", "ipu_stateful_gradient_accumulate"]
 def ipu_stateful_gradient_accumulate(
     input: Any, num_mini_batches: int, verify_usage: bool = True, name: str | None = None
 ) -> Any:
-    """Return the sum of a gradient over mini-batches, as a weight update takes it.
+    """Return the sum of a gradient over mini-batches, for a weight update.
 
     Args:
-        input: the gradient of a mini-batch.
-        num_mini_batches: mini-batches of a weight update.
-        verify_usage: without effect: any update takes the sum.
+        input: gradient of a mini-batch.
+        num_mini_batches: mini-batches per weight update.
+        verify_usage: without effect: any weight update takes the sum.
         name: name of the operation.
     """
     accumulation = _accumulation(checks.whole("num_mini_batches", num_mini_batches, least=1))
@@ -33,12 +33,12 @@ def ipu_stateful_gradient_accumulate(
 
 @cache
 def _accumulation(count: int) -> Accumulation:
-    """Return the accumulation of all gradients over so many mini-batches."""
+    """Return the accumulation of gradients over ``count`` mini-batches."""
     return Accumulation(count)
 
 
 def ipu_replication_normalise(input: Any, name: str | None = None) -> Any:
-    """Return a tensor divided by the number of replicas.
+    """Divide a tensor by the number of replicas.
 
     Args:
         input: tensor of numbers.

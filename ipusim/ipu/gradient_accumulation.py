@@ -1,4 +1,4 @@
-"""How gradients are accumulated, in Graphcore's names."""
+"""Graphcore's ``gradient_accumulation``: the method that reduces accumulated gradients."""
 
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 

@@ -1,8 +1,8 @@
-"""Horovod's functions on simulated hosts, with one Horovod process for each host.
+"""Horovod's functions on simulated hosts, one Horovod process per host.
 
-``ipusim run program.py --hosts 3`` runs a program on each. Hosts come to their collectives in the same order, and agree
-on the names of those that have one. What collectives take over the hosts' network stands in the Timeline of the next
-program that a host runs.
+``ipusim run program.py --hosts 3`` runs a program on three hosts. Hosts must call collectives in the same order, with
+equal names if a collective has a name. The time of collectives on the hosts' network appears in the Timeline of the
+host's next program.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ __all__ = [
 tf = load()
 _V1: Final = tf.compat.v1
 _HOOK: Any = _V1.train.SessionRunHook
-#: Hosts of a program at most, as in a scenario.
+#: Largest number of hosts of a program, as in a scenario.
 MOST: Final = 1024
-#: Calls a function on so many hosts, for the program that runs; None outside of programs.
+#: Function that calls another function on a number of hosts, for the running program; None outside of programs.
 starter: Final[ContextVar[Callable[[Callable[[], Any], int], list[Any]] | None]] = ContextVar("starter", default=None)
 
 
 class Operation(Enum):
-    """How ``allreduce`` combines tensors; the value is the core's name."""
+    """Reduction of ``allreduce``; values are the core's names."""
 
     Average = "average"
     Sum = "sum"
@@ -79,7 +79,7 @@ class Operation(Enum):
 
 Average, Sum, Min, Max, Product, Adasum = Operation
 
-#: A host, and of each collective its calls without a name so far.
+#: Current host, and the number of unnamed calls per collective on it.
 _CALLS: Final[ContextVar[tuple[machine.Host | None, dict[str, int]]]] = ContextVar(
     "collectives_called", default=(None, {})
 )
@@ -91,20 +91,20 @@ def run(
     kwargs: Mapping[str, Any] | None = None,
     np: int = 1,  # Horovod's name
 ) -> list[Any]:
-    """Call a function on ``np`` simulated hosts, and return its results by rank.
+    """Call a function on ``np`` simulated hosts, and return the results by rank.
 
-    Each host is a process, which runs the program up to this call without printing, and then the function.
+    A host is a process. The process runs the program up to this call without printing, and then the function.
 
     Args:
-        func: the function; its results must be picklable.
-        args: its arguments.
-        kwargs: its arguments by name.
+        func: function with picklable results.
+        args: positional arguments of func.
+        kwargs: keyword arguments of func.
         np: number of hosts.
 
     Raises:
-        ProgramTypeError, ProgramError: for arguments that it does not take.
-        ProgramStateError: on a host, outside of a program that ``ipusim run`` runs, and where a host waits for what
-            will not come.
+        ProgramTypeError, ProgramError: invalid arguments.
+        ProgramStateError: the call comes from a host or from outside of ``ipusim run``, or a host waits for a
+            collective that never comes.
     """
     named = check_call("func", func, args, kwargs)
     count = checks.whole("np", np, 1)
@@ -124,18 +124,18 @@ def run(
 
 
 def allreduce(tensor: Any, op: Operation | None = None) -> Any:
-    """Return the tensors of all hosts reduced, by default their average.
+    """Reduce a tensor over all hosts, by default to the average.
 
-    Of ``tf.IndexedSlices`` values and indices are gathered, and an average divides the values by the hosts.
+    For ``tf.IndexedSlices``, hosts gather values and indices; an average divides the values by the number of hosts.
 
     Args:
-        tensor: this host's.
-        op: how they are reduced.
+        tensor: this host's tensor.
+        op: reduction, by default Average.
 
     Raises:
-        ProgramTypeError: for what is no tensor or operation.
-        UnsupportedProgramError: for Adasum.
-        ProgramError: for tensors of several shapes or types, and averages of whole numbers.
+        ProgramTypeError: tensor is no tensor, or op no operation.
+        UnsupportedProgramError: op is Adasum.
+        ProgramError: tensors differ in shape or type, or op averages whole numbers.
     """
     operation = Average if op is None else op
     if not isinstance(operation, Operation):
@@ -153,47 +153,47 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
 
 
 def allgather(tensor: Any, name: str | None = None) -> Any:
-    """Return the tensors of all hosts one after the other along the first axis, which alone may differ.
+    """Concatenate the tensors of all hosts along the first axis; other axes have equal lengths.
 
     Args:
-        tensor: this host's.
-        name: on which all hosts have to agree.
+        tensor: this host's tensor.
+        name: collective's name, equal on all hosts.
 
     Raises:
-        ProgramTypeError: for what is no tensor.
-        ProgramError: for one without axes, and for other shapes or types.
+        ProgramTypeError: tensor is no tensor.
+        ProgramError: tensor has no axes, or differs in another axis or in type.
     """
     return host_collectives.gathered(_named("allgather", name), _tensor(tensor))
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
-    """Return the tensor of one host; those of all have its shape and type.
+    """Return the tensor of the host with rank ``root_rank``.
 
     Args:
-        tensor: this host's.
-        root_rank: the host's rank.
-        name: on which all hosts have to agree.
+        tensor: this host's tensor, of equal shape and type on all hosts.
+        root_rank: rank of the sending host.
+        name: collective's name, equal on all hosts.
 
     Raises:
-        ProgramTypeError: for what is no tensor or rank.
-        ProgramError: for a rank out of range, and for tensors of several shapes or types.
+        ProgramTypeError: tensor is no tensor, or root_rank no rank.
+        ProgramError: root_rank is out of range, or tensors differ in shape or type.
     """
     rank_of = checks.integer("root_rank", root_rank)
     return host_collectives.broadcasted(_named("broadcast", name), _tensor(tensor), rank_of)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
-    """Give variables of all hosts the values that those of one host have.
+    """Copy the values of variables from one host to all hosts.
 
     Args:
-        variables: the same on all hosts.
-        root_rank: the host's rank.
+        variables: the same variables on all hosts.
+        root_rank: rank of the sending host.
 
     Returns:
-        The operation that does it; None in eager execution, which has done it.
+        The operation that copies; None in eager execution, after the copy.
 
     Raises:
-        ProgramTypeError: for what is no rank; ProgramError for a rank out of range.
+        ProgramTypeError: root_rank is no rank; ProgramError for a rank out of range.
     """
     host, root = machine.this_host(), checks.integer("root_rank", root_rank)
     name = _named("broadcast_variables", None)
@@ -207,24 +207,24 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the operation that gives all global variables the values of one host; see :func:`broadcast_variables`."""
+    """Return the operation that copies all global variables from a host; see :func:`broadcast_variables`."""
     return broadcast_variables(_V1.global_variables(), root_rank)
 
 
 class BroadcastGlobalVariablesHook(_HOOK):  # type: ignore[misc]  # TensorFlow has no types
-    """Gives all global variables the values of one host, when a session has begun."""
+    """Copies global variables from one host to all hosts at a session's start."""
 
     def __init__(self, root_rank: int, device: str = "") -> None:
-        """Take the rank of the host; ``device`` is without effect."""
+        """Set the rank of the sending host; ``device`` has no effect."""
         super().__init__()
         self._root = checks.integer("root_rank", root_rank)
 
     def begin(self) -> None:
-        """Write the operation into the session's graph."""
+        """Add the copy to the session's graph."""
         self._operation = broadcast_global_variables(self._root)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run it."""
+        """Run the copy."""
         session.run(self._operation)
 
 
@@ -235,7 +235,7 @@ def _tensor(tensor: Any) -> Any:
 
 
 def _named(what: str, name: str | None) -> str:
-    """Return what hosts wait for: a collective by its name, or by its number among those without."""
+    """Return a collective's description for messages: with its name, or numbered among unnamed calls."""
     if name is not None:
         return f"horovod.{what} of {checks.text('name', name)!r}"
     host, (of, calls) = machine.this_host(), _CALLS.get()

@@ -1,4 +1,4 @@
-"""Strategies in whose scope programs train on several simulated hosts: by Horovod, by PopDist, or of a cluster."""
+"""Distribution strategies for training on simulated hosts: with Horovod, with PopDist, in a TensorFlow cluster."""
 
 from __future__ import annotations
 
@@ -23,59 +23,59 @@ _OPTIMIZER: Final = tf.compat.v1.train.Optimizer
 
 
 class HostStrategy(IPUStrategyV1):
-    """A strategy in whose scope programs train on several simulated hosts, each on its device and its data.
+    """Strategy for training on several simulated hosts, with device and data per host.
 
-    Before each weight update gradients are summed up over the hosts, so that a loss is to be divided by the batch of
-    all of them, as ``tf.nn.compute_average_loss`` does; an estimator that is given the strategy divides the sum by the
-    hosts. Before its first run a program that trains takes the variables of the first host. On one host it changes
-    nothing.
+    Before a weight update, hosts sum their gradients. A program therefore divides its loss by the batch of all hosts,
+    as ``tf.nn.compute_average_loss`` does; an estimator with the strategy divides the sum by the number of hosts.
+    Before the first run, a training program copies the variables of the first host. On a single host the strategy
+    changes nothing.
 
     Attributes:
-        over_links: whether gradients are summed up over the links between IPUs, and not over the hosts' network.
+        over_links: whether gradients are summed over the links between IPUs, not over the hosts' network.
     """
 
     over_links: ClassVar[bool] = False
 
     def __init__(self, ipu_device: str = "/device:IPU:0", variables_on_host: bool = False) -> None:
-        """Take the device.
+        """Check the arguments.
 
         Args:
-            ipu_device: the device of each host that programs and queues of the scope are for.
-            variables_on_host: whether the host has the variables: a loop's body enqueues gradients, and
-                apply_gradients is called on the host.
+            ipu_device: device of a host for programs and queues of the scope.
+            variables_on_host: whether the host holds the variables: a loop's body enqueues gradients, and the host
+                calls apply_gradients.
         """
         super().__init__(ipu_device)
         self.variables_on_host = checks.truth("variables_on_host", variables_on_host)
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """The hosts over which gradients are summed up."""
+        """Number of hosts whose gradients are summed."""
         return machine.host_count()
 
     @contextmanager
     def scope(self) -> Iterator[Self]:
-        """Be the strategy of the block; raises ProgramStateError in the scope of another."""
+        """Activate the strategy in the block; raises ProgramStateError inside another strategy's scope."""
         with in_scope_of(self), super().scope(), _updates_on_host():
             yield self
 
     def run(self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call a function in the strategy's scope; raises ProgramTypeError for what is no function."""
+        """Call a function in the strategy's scope; raises ProgramTypeError if fn is no function."""
         with in_scope_of(self):
             return super().run(fn, args, kwargs)
 
     experimental_run_v2 = run
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None = None) -> Any:
-        """Return the sum or the mean of a value over all hosts.
+        """Reduce a value over all hosts to the sum or the mean.
 
         Args:
-            reduce_op: the operation.
+            reduce_op: sum or mean, a ``tf.distribute.ReduceOp``.
             value: this host's value.
-            axis: an axis of it to reduce as well.
+            axis: axis of the value to reduce as well.
 
         Raises:
-            ProgramTypeError: for what is no operation or no number.
-            ProgramError: for another axis, and as ``horovod.allreduce`` does.
+            ProgramTypeError: reduce_op is no operation, or value no number.
+            ProgramError: the value has no such axis, and as ``horovod.allreduce`` does.
         """
         mean = reduce_op_of("reduce_op", reduce_op) is tf.distribute.ReduceOp.MEAN
         if not tf.is_tensor(value):
@@ -92,19 +92,19 @@ class HostStrategy(IPUStrategyV1):
         return total / reduced("strategy.reduce", tf.cast(tf.shape(tensor)[along], tensor.dtype), "sum")
 
     def update_config_proto(self, config_proto: Any) -> Any:
-        """Return a session's configuration as it is: hosts need no servers."""
+        """Return a session's configuration unchanged: simulated hosts need no servers."""
         return config_proto
 
 
 class IPUHorovodStrategy(HostStrategy):
-    """The strategy that sums gradients up by Horovod, over the network of the hosts."""
+    """Strategy that sums gradients with Horovod, over the hosts' network."""
 
 
 class IPUMultiReplicaStrategy(HostStrategy):
-    """The strategy of PopDist and PopRun, for hosts whose devices are parts of one machine.
+    """Strategy of PopDist and PopRun, for hosts whose devices belong to one machine.
 
-    Before each weight update the IPUs of all hosts that hold the same sum their gradients up as replicas do, without
-    the hosts. First variables are broadcast, and values reduced, over the hosts' network.
+    Before a weight update, IPUs of all hosts with the same variables sum gradients as replicas do, without the hosts.
+    First values of variables, and reduced values, go over the hosts' network.
     """
 
     over_links: ClassVar[bool] = True
@@ -113,14 +113,14 @@ class IPUMultiReplicaStrategy(HostStrategy):
         """Check the arguments.
 
         Args:
-            ipu_device: the device of each host that programs and queues of the scope are for.
-            add_ipu_cross_replica_reductions: without effect: programs that train reduce their gradients by themselves.
+            ipu_device: device of a host for programs and queues of the scope.
+            add_ipu_cross_replica_reductions: without effect: training programs always reduce their gradients.
         """
         super().__init__(ipu_device)
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
 
     def update_ipu_config(self, config: IPUConfig) -> IPUConfig:
-        """Say in a configuration how many hosts there are and which this is; raises ProgramTypeError for another."""
+        """Set number of hosts and rank in a configuration; raises ProgramTypeError if config is no IPUConfig."""
         if not isinstance(config, IPUConfig):
             raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")
         config.experimental.multi_replica_distribution.process_count = size()
@@ -129,7 +129,7 @@ class IPUMultiReplicaStrategy(HostStrategy):
 
 
 class PopDistStrategy(IPUMultiReplicaStrategy):
-    """The strategy of PopDist and PopRun by its later name."""
+    """Strategy of PopDist and PopRun, under its later name."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class PopDistStrategy(IPUMultiReplicaStrategy):
     ) -> None:
         """Check the arguments; see :class:`IPUMultiReplicaStrategy`.
 
-        ``enable_dataset_iterators`` and ``enable_keras_extensions`` have no effect: both are always there.
+        ``enable_dataset_iterators`` and ``enable_keras_extensions`` have no effect: both are always available.
         """
         super().__init__(ipu_device, add_ipu_cross_replica_reductions)
         checks.truth("enable_dataset_iterators", enable_dataset_iterators)
@@ -148,10 +148,10 @@ class PopDistStrategy(IPUMultiReplicaStrategy):
 
 
 class IPUMultiWorkerStrategy(HostStrategy):
-    """The strategy of a cluster of TensorFlow's, whose workers are simulated hosts.
+    """Strategy of a TensorFlow cluster with simulated hosts as workers.
 
     Attributes:
-        cluster_resolver: the cluster.
+        cluster_resolver: resolver of the cluster.
     """
 
     def __init__(
@@ -167,17 +167,19 @@ class IPUMultiWorkerStrategy(HostStrategy):
         self.cluster_resolver = cluster_resolver
 
 
-#: The name of version 1, as Graphcore's last release has it.
+#: Name of version 1 in Graphcore's last release.
 IPUMultiWorkerStrategyV1: Final = IPUMultiWorkerStrategy
 
 
 def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, global_batch_size: Any = None) -> Any:
-    """Return the sum of losses over the batch of all hosts: ``tf.nn.compute_average_loss`` in a strategy's scope.
+    """Divide this host's summed losses by the batch of all hosts.
+
+    In a strategy's scope, ``tf.nn.compute_average_loss`` is this function.
 
     Args:
-        per_example_loss: of this host's batch.
-        sample_weight: of each example.
-        global_batch_size: that of all hosts, by default this host's times the hosts.
+        per_example_loss: losses of this host's batch.
+        sample_weight: weights of the examples.
+        global_batch_size: batch of all hosts; by default this host's batch times the number of hosts.
     """
     losses = tf.convert_to_tensor(per_example_loss)
     if sample_weight is not None:
@@ -189,7 +191,7 @@ def compute_average_loss(per_example_loss: Any, sample_weight: Any = None, globa
 
 @contextmanager
 def _updates_on_host() -> Iterator[None]:
-    """Reduce gradients over the hosts where the host applies them, in a scope whose variables are on the host."""
+    """Reduce gradients over hosts inside apply_gradients, if the strategy keeps variables on the host."""
     apply = _OPTIMIZER.apply_gradients
     if not variables_on_host():
         yield

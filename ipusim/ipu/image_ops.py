@@ -17,16 +17,16 @@ tf = load()
 def normalise_image(
     image: Any, channel_offsets: Any, channel_scales: Any, scale: float = 1, name: str | None = None
 ) -> Any:
-    """Return (image * scale - offset) * channel scale for each of three channels, and a fourth one of zeros.
+    """Normalise three channels to (image * scale - offset) * channel scale; add a fourth channel of zeros.
 
     Args:
-        image: (batch, height, width, 3); bytes come out in float16, other numbers in their own type.
-        channel_offsets, channel_scales: three numbers each.
-        scale: of all channels.
+        image: (batch, height, width, 3); bytes become float16, other types stay.
+        channel_offsets, channel_scales: three numbers, one per channel.
+        scale: factor of all channels.
         name: name of the operation.
 
     Raises:
-        ProgramError: for tensors of other types or shapes.
+        ProgramError: a tensor has another type or shape.
     """
     x = tf.convert_to_tensor(image)
     offsets, scales = (

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``internal_ops``: tensors that are printed."""
+"""Graphcore's ``internal_ops``: printing of tensors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ tf = load()
 
 
 def print_tensor(input: Any, name: str = "") -> Any:
-    """Print a tensor to the standard error, as NumPy writes it: in a stage at each of its forward passes.
+    """Print a tensor to the standard error, as NumPy writes it; a stage prints in every forward pass.
 
     Args:
         input: the tensor.
-        name: text in front of it.
+        name: text printed before the tensor.
 
     Returns:
-        The operation. A stage prints whether it returns the operation or not; a session that runs it prints as well.
+        The print operation. A stage prints even without returning it; a session prints if it runs the operation.
     """
     called = checks.text("name", name)
     return operate_without_gradient(_Print(called), [input], [], "PrintTensor")[0]
@@ -33,19 +33,19 @@ def print_tensor(input: Any, name: str = "") -> Any:
 
 @dataclass(frozen=True)
 class _Print:
-    """Prints (x,), while the program runs."""
+    """Operation that prints its input (x,) while the program runs."""
 
     name: str
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], None]:
-        """Print it, unless the pass is only tried; there is no result."""
+        """Print the input, except in a trial pass; there are no results."""
         if functions.surroundings().look_ups is None:
             text = np.array2string(arrays[0], separator=", ")
             print(f"{self.name}: {text}" if self.name else text, file=sys.stderr)
         return (), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
-        """Return the work: it is read, and comes over the exchange to where it leaves; how it leaves takes no time."""
+        """Return the work: a read, and an exchange to the tile that prints; the transfer to the host takes no time."""
         (x,) = arrays
         size = max(x.dtype.itemsize, 2)
         return LayerCost(Work(sram_bytes=x.nbytes, exchange_bytes=x.nbytes, itemsize=size), Work(itemsize=size))

@@ -1,4 +1,4 @@
-"""Compilation in Graphcore's names: a computation that one operation of the host's graph runs."""
+"""Graphcore's ``ipu_compiler``: compiles a computation into an operation of the host's graph."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ tf = load()
 
 @building
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
-    """Trace a computation, and return what a session runs.
+    """Trace a computation, and return tensors or an operation for a session to run.
 
     Args:
         computation: a function of the inputs.
         inputs: placeholders, other tensors, or values.
 
     Returns:
-        The operation of a computation without tensors as results; one tensor in a tuple; several in a list or tuple, as
-        the computation returns them; a dictionary of tensors as it is.
+        The operation, if the computation returns no tensors; a tuple with one tensor for a single tensor; a list or
+        tuple, like the computation's result, for several tensors; a dictionary of tensors for a dictionary.
 
     Raises:
-        ProgramTypeError: for what is no function, and inputs that are no list.
-        ProgramError: for several pipelines in one computation, in Graphcore's words.
+        ProgramTypeError: computation is no function, or inputs is no list.
+        ProgramError: in Graphcore's words, the computation has several pipelines.
     """
     checks.function("computation", computation, "a function of the inputs")
     items = [] if inputs is None else inputs

@@ -1,4 +1,4 @@
-"""An estimator whose model function is the body of a loop, in Graphcore's names."""
+"""Graphcore's IPUEstimator: an estimator whose model function is the body of a loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ipusim.ipu.ipu_run_config import RunConfig
 __all__ = ["IPUEstimator", "IPUEstimatorSpec"]
 
 tf = load()
-#: The structure of what one mini-batch sends.
+#: Name of the loss among a mini-batch's outputs.
 _LOSS: Final = "loss"
 
 
@@ -42,20 +42,19 @@ class _Fields(NamedTuple):
 
 
 class IPUEstimatorSpec(_Fields):
-    """What the model function of an IPUEstimator returns.
+    """Result of an IPUEstimator's model function.
 
     Attributes:
         mode: a ModeKeys.
         predictions: a tensor, or a dictionary of tensors; for PREDICT.
         loss: a tensor of one number; for TRAIN and EVAL.
-        train_op: an operation that trains; for TRAIN.
-        eval_metric_ops: pairs of a value and its update, by name, computed on the IPU; for EVAL. A metric is what its
-            update is behind the last mini-batch, over replicas the mean.
-        eval_metrics: a function and the tensors that it is given on the host, a list or a dictionary; it returns such
-            pairs. The tensors have an axis for the mini-batches of a run in front. For EVAL, in the place of
-            eval_metric_ops.
-        host_call: a function and a list of tensors that it is given on the host, where each run is one mini-batch; the
-            function returns an operation, or nothing.
+        train_op: training operation; for TRAIN.
+        eval_metric_ops: pairs of value and update by name, computed on the IPU; for EVAL. A metric's result is the
+            update's value after the last mini-batch, averaged over replicas.
+        eval_metrics: a function for the host and its tensors, a list or a dictionary; the function returns pairs like
+            eval_metric_ops. The tensors' first axis is the mini-batch in the run. For EVAL, instead of eval_metric_ops.
+        host_call: a function for the host and a list of its tensors, if a run has a single mini-batch; the function
+            returns an operation, or None.
         training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
 
     Raises:
@@ -87,7 +86,10 @@ def _check_call(name: str, value: Any, kinds: tuple[type, ...]) -> None:
 
 
 class IPUEstimator(EstimatorOnIpus):
-    """Trains, evaluates and predicts with a model function that runs in a loop on an IPU, or on the shards of it."""
+    """Trains, evaluates and predicts with a model function that runs in a loop.
+
+    The loop runs on an IPU, or on several IPUs as shards.
+    """
 
     def __init__(
         self,
@@ -103,14 +105,14 @@ class IPUEstimator(EstimatorOnIpus):
         """Check the arguments.
 
         Args:
-            model_fn: a function of features, and of labels, mode, params and config where it takes them, to an
+            model_fn: function of features, and optionally of labels, mode, params and config, which returns an
                 IPUEstimatorSpec or EstimatorSpec.
-            model_dir: folder of the checkpoints; by default that of the config, else a temporary one.
+            model_dir: checkpoint folder; by default the config's folder, else a temporary folder.
             config: a RunConfig of ipu_run_config.
-            params: a dictionary that model and input functions get.
-            warm_start_from: a checkpoint, its folder, or WarmStartSettings.
-            train_batch_size, eval_batch_size, predict_batch_size: over all replicas of all workers; a replica's part is
-                params["batch_size"].
+            params: dictionary for model and input functions.
+            warm_start_from: a checkpoint, a folder of checkpoints, or WarmStartSettings.
+            train_batch_size, eval_batch_size, predict_batch_size: batch size over all replicas of all workers; a
+                replica's share is params["batch_size"].
 
         Raises:
             ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types.
@@ -150,7 +152,7 @@ class IPUEstimator(EstimatorOnIpus):
         )
 
     def _model(self, features: Any, labels: Any, mode: str) -> Any:
-        """Call the model function; raises ProgramError in Graphcore's words for labels that it does not take."""
+        """Call the model function; raises ProgramError in Graphcore's words for labels without an argument."""
         if labels is not None and "labels" not in self._arguments:
             raise ProgramError("model_fn does not take labels, but input_fn returns labels.")
         result = self.model_fn(features, labels, mode, self.config)
@@ -161,10 +163,10 @@ class IPUEstimator(EstimatorOnIpus):
 
 @dataclass
 class _Body:
-    """The model function as the body of a loop.
+    """Model function as the body of a loop.
 
     Attributes:
-        spec: what the model function has returned.
+        spec: last result of the model function.
     """
 
     estimator: IPUEstimator
@@ -173,7 +175,7 @@ class _Body:
     spec: Any = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Send what the host is to know of one mini-batch; return the operations."""
+        """Enqueue a mini-batch's outputs for the host; return the operations."""
         features, labels = features_and_labels(args, kwargs)
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
@@ -223,7 +225,7 @@ def _check_global_step(operations: Any) -> None:
 
 
 def _check_replicated(operations: Any) -> None:
-    """Refuse replicas that train by themselves; raises ProgramError in Graphcore's words."""
+    """Refuse replicas that train independently; raises ProgramError in Graphcore's words."""
     entries = (entry_of(read_node(each)) for each in operations if each.type == "PyFunc")
     if not any(isinstance(entry.value, Averaged) for entry in entries if entry is not None):
         raise ProgramError(
@@ -242,7 +244,7 @@ def _metrics(spec: Any, sent: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def _named(kind: str, tensors: Any) -> dict[str, Any]:
-    """Return tensors by names of their own: those of a dictionary, of a list, or one."""
+    """Return tensors by unique names, from a dictionary, a list or a single tensor."""
     if tensors is None:
         return {}
     if isinstance(tensors, dict):
@@ -253,7 +255,7 @@ def _named(kind: str, tensors: Any) -> dict[str, Any]:
 
 
 def _taken(kind: str, sent: Mapping[str, Any], like: Any) -> Any:
-    """Return what :func:`_named` has named, in the structure that it had."""
+    """Return the tensors named by :func:`_named`, in the structure of ``like``."""
     if isinstance(like, dict):
         return {name: sent[f"{kind}/{name}"] for name in like}
     if isinstance(like, list | tuple):

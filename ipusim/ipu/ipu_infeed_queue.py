@@ -1,4 +1,4 @@
-"""Infeeds in Graphcore's names: a TensorFlow data set whose elements go to the IPUs."""
+"""Graphcore's infeed queue: a TensorFlow data set as the input of IPUs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ tf = load()
 
 
 class IPUInfeedQueue(InfeedArguments):
-    """Feeds a pipeline or a loop, one element for each micro-batch and replica.
+    """Feeds a pipeline or a loop with an element per micro-batch and replica.
 
     Attributes:
-        feed: the queue in the graph.
+        feed: the queue's part in the graph.
     """
 
     @infeed_in_any_release
@@ -34,20 +34,21 @@ class IPUInfeedQueue(InfeedArguments):
         *,
         optimise_latency: bool = False,
     ) -> None:
-        """Make the queue in the graph that is being built.
+        """Add the queue to the current graph.
 
         Args:
-            dataset: a ``tf.data.Dataset``; an element is a tensor, a tuple of tensors and of dictionaries of them, or a
-                dictionary of tensors by the names of the first stage's arguments, of known shapes.
+            dataset: a ``tf.data.Dataset`` with fully known shapes. Elements are tensors, tuples of tensors and of
+                dictionaries of tensors, or dictionaries of tensors by argument name of the first stage.
             feed_name: name of the queue in messages.
-            device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
+            device_ordinal: number of the device whose programs read the queue; by default the surrounding strategy's
+                device, else 0.
             replication_factor: without effect.
-            data_to_prefetch: ``prefetch_depth`` by the name of releases up to 2.1, where it is not 1.
+            data_to_prefetch: ``prefetch_depth`` under its name of releases up to 2.1, unless 1.
             prefetch_depth: elements that the host keeps ready; 3 by default.
             optimise_latency: without effect.
 
         Raises:
-            ProgramError: in Graphcore's words, for what is out of range, nested, or of an unknown shape.
+            ProgramError: in Graphcore's words, a value is out of range, nested, or of unknown shape.
             ProgramTypeError: for arguments of other types.
         """
         self.check(feed_name, device_ordinal, replication_factor, data_to_prefetch, prefetch_depth, optimise_latency)
@@ -58,7 +59,7 @@ class IPUInfeedQueue(InfeedArguments):
 
     @property
     def initializer(self) -> Any:
-        """The operation that begins the data set; raises ProgramError the second time."""
+        """Operation that starts the data set; raises ProgramError on second access."""
         if self._initialized:
             raise ProgramError("The IPUInfeedQueue `initializer` function can only be accessed once.")
         self._initialized = True
@@ -66,32 +67,32 @@ class IPUInfeedQueue(InfeedArguments):
 
     @property
     def deleter(self) -> Any:
-        """The operation that ends the queue."""
+        """Operation that ends the queue."""
         return self.feed.deleter
 
     @property
     def dequeued(self) -> bool:
-        """Whether a pipeline or a loop takes its elements."""
+        """Whether a pipeline or a loop reads the queue."""
         return self.feed.dequeued
 
     @property
     def number_of_tuple_elements(self) -> int:
-        """Number of tensors of an element."""
+        """Number of tensors in an element."""
         return len(tf.nest.flatten(self.feed.structure))
 
     def _dequeue(self) -> Any:
-        """Take the next element in the body of a loop that has no queue of its own, as programs of Graphcore's do."""
+        """Dequeue an element inside a loop without infeed argument, as Graphcore's programs do."""
         return self.feed.dequeue()
 
     def get_next(self) -> None:
-        """Refuse, as Graphcore's queue does: a pipeline dequeues by itself. Raises ProgramError."""
+        """Refuse, like Graphcore's queue: a pipeline dequeues automatically. Raises ProgramError."""
         raise ProgramError(
             "`get_next()` is now obsolete as the IPUInfeedQueue is now automatically dequeued by the loop."
         )
 
 
 def _check_elements(structure: Any) -> None:
-    """Refuse elements with tuples in tuples, or whose shapes are unknown; raises ProgramError in Graphcore's words."""
+    """Refuse nested tuples and unknown shapes in elements; raises ProgramError in Graphcore's words."""
     values = structure.values() if isinstance(structure, Mapping) else structure
     for value in values if isinstance(structure, tuple | list | Mapping) else [structure]:
         if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Outfeeds in Graphcore's names: results of a program that the host dequeues in a session."""
+"""Graphcore's outfeed queue: results of a program, dequeued by the host in a session."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ tf = load()
 
 
 class IPUOutfeedQueue(OutfeedArguments):
-    """Takes the results of one program to the host.
+    """Carries results of one program to the host.
 
     Attributes:
-        feed: the queue in the graph.
-        enqueued: whether a program sends to it.
+        feed: the queue's part in the graph.
+        enqueued: whether a program sends to the queue.
     """
 
     @outfeed_in_any_release
@@ -37,19 +37,20 @@ class IPUOutfeedQueue(OutfeedArguments):
         buffer_depth: int = BUFFER_DEPTH,
         optimise_latency: bool = False,
     ) -> None:
-        """Make the queue in the graph that is being built.
+        """Add the queue to the current graph.
 
         Args:
             feed_name: without effect.
-            outfeed_mode: which elements are kept; ALL by default.
-            device_ordinal: number of the device whose programs use it; by default that of the strategy around, else 0.
+            outfeed_mode: whether all elements are kept or only the last; ALL by default.
+            device_ordinal: number of the device whose programs write the queue; by default the surrounding strategy's
+                device, else 0.
             replication_factor: without effect.
-            io_batch_size: without effect: each element is sent when it is there.
-            buffer_depth: elements that the host's buffer holds.
+            io_batch_size: without effect: elements are sent as soon as they are ready.
+            buffer_depth: capacity of the host's buffer in elements.
             optimise_latency: without effect.
 
         Raises:
-            ProgramError: in Graphcore's words, for what is out of range.
+            ProgramError: in Graphcore's words, a value is out of range.
             ProgramTypeError: for arguments of other types.
         """
         self.check(
@@ -66,9 +67,9 @@ class IPUOutfeedQueue(OutfeedArguments):
         self.enqueued = False
 
     def connect(self) -> Outfeed:
-        """Return the queue for the program that sends to it; raises ProgramError for a second program.
+        """Return the queue's part in the graph for the sending program; raises ProgramError for a second program.
 
-        TensorFlow 2 traces a function several times, which is one program all the same.
+        TensorFlow 2 traces a function several times; repeated traces count as one program.
         """
         if self.enqueued and not tf.compat.v1.get_default_graph().building_function:
             raise ProgramError("An outfeed can only be enqueued once.")
@@ -76,27 +77,27 @@ class IPUOutfeedQueue(OutfeedArguments):
         return self.feed
 
     def enqueue(self, tensors: Any) -> Any:
-        """Send tensors out of the body of a loop or a stage: one, a tuple or list, or a dictionary of them.
+        """Send tensors from the body of a loop or a stage: a tensor, a tuple, a list, or a dictionary.
 
         Returns:
             The operation.
 
         Raises:
-            ProgramError: the second time.
+            ProgramError: enqueue is called a second time.
         """
         return self.connect().enqueue(tensors)
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
-        """Write the operation that takes what has been sent.
+        """Add the operation that takes all sent elements.
 
         Args:
-            wait_for_completion: whether it waits for the end of a program that runs in another thread.
+            wait_for_completion: whether to wait for the end of a program in another thread.
 
         Returns:
-            Tensors in the structure of an element, with an axis for the elements in front in the mode ALL.
+            Tensors in the structure of an element; in the mode ALL, the first axis counts elements.
 
         Raises:
-            ProgramError: before a program sends to it.
+            ProgramError: no program sends to the queue yet.
         """
         completed = checks.truth("wait_for_completion", wait_for_completion)
         if not self.enqueued:
@@ -104,18 +105,18 @@ class IPUOutfeedQueue(OutfeedArguments):
         return self.feed.dequeue(completed=completed)
 
     def __len__(self) -> int:
-        """Return the number of elements that a program of TensorFlow 2 has sent."""
+        """Return the number of elements sent by a program of TensorFlow 2."""
         return len(self.feed)
 
     def __bool__(self) -> bool:
-        """Return True, also for a queue without elements."""
+        """Return True, even if the queue is empty."""
         return True
 
     def __iter__(self) -> Iterator[Any]:
-        """Take the elements that a program of TensorFlow 2 has sent, one after another.
+        """Iterate over the elements sent by a program of TensorFlow 2.
 
         Raises:
-            ProgramStateError: in the mode LAST, and in sessions.
+            ProgramStateError: the mode is LAST, or a session runs the program.
         """
         if self.outfeed_mode is not IPUOutfeedMode.ALL:
             raise ProgramStateError(
@@ -127,5 +128,5 @@ class IPUOutfeedQueue(OutfeedArguments):
 
     @property
     def deleter(self) -> Any:
-        """The operation that ends the queue."""
+        """Operation that ends the queue."""
         return self.feed.deleter

@@ -1,4 +1,4 @@
-"""An estimator whose model function gives the stages of a pipeline, in Graphcore's names."""
+"""Graphcore's IPUPipelineEstimator: an estimator whose model function returns the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Fields(NamedTuple):
 
 
 class IPUPipelineEstimatorSpec(_Fields):
-    """What the model function of an IPUPipelineEstimator returns."""
+    """Result of an IPUPipelineEstimator's model function."""
 
     __slots__ = ()
 
@@ -60,13 +60,13 @@ class IPUPipelineEstimatorSpec(_Fields):
 
         Args:
             mode: a ModeKeys.
-            computational_stages: the functions of the stages.
-            gradient_accumulation_count: mini-batches of an execution of the pipeline.
-            eval_metrics_fn: from the last stage's results to a dictionary of metrics, with "loss"; for EVAL, on the
-                host. The results have an axis for the mini-batches of a run in front.
-            optimizer_function: from the last stage's results to an OptimizerFunctionOutput; for TRAIN.
-            device_mapping: the IPU of each stage.
-            loss_accumulator_dtype: dtype in which the losses of an execution are summed up.
+            computational_stages: functions of the stages.
+            gradient_accumulation_count: mini-batches per execution of the pipeline.
+            eval_metrics_fn: function on the host, from the last stage's results to a dictionary of metrics with "loss";
+                for EVAL. The results' first axis is the mini-batch in the run.
+            optimizer_function: function from the last stage's results to an OptimizerFunctionOutput; for TRAIN.
+            device_mapping: IPU per stage.
+            loss_accumulator_dtype: dtype of an execution's summed losses.
             training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks, of releases after 2.1.
             pipeline_op_kwargs: further arguments of ``pipelining_ops.pipeline``.
 
@@ -110,7 +110,7 @@ def _check_functions(mode: str, optimizer_function: object, eval_metrics_fn: obj
 
 
 class IPUPipelineEstimator(EstimatorOnIpus):
-    """Trains, evaluates and predicts with a model function that gives the stages of a pipeline."""
+    """Trains, evaluates and predicts with a pipeline, whose stages a model function returns."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class IPUPipelineEstimator(EstimatorOnIpus):
         """Check the arguments.
 
         Args:
-            model_fn: a function of mode, params and config, where it takes them, to an IPUPipelineEstimatorSpec.
-            model_dir, config, params, warm_start_from: as of IPUEstimator.
+            model_fn: function of optional mode, params and config, which returns an IPUPipelineEstimatorSpec.
+            model_dir, config, params, warm_start_from: see IPUEstimator.
 
         Raises:
             ProgramError: in Graphcore's words; ProgramTypeError for arguments of other types; UnsupportedProgramError
@@ -198,7 +198,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
 
 
 def _repeats(iterations: int, count: int) -> int:
-    """Return the executions of a run; raises ProgramError in Graphcore's words where they are no whole number."""
+    """Return the executions per run; raises ProgramError in Graphcore's words for a fraction."""
     names = f"`IPURunConfig.iterations_per_loop` (got {iterations}) {{}} `gradient_accumulation_count` (got {count})"
     if iterations < count:
         raise ProgramError(names.format("cannot be less than"))
@@ -219,7 +219,7 @@ def _metrics(function: Any, sent: Any) -> dict[str, Any]:
 
 
 def _prediction(sent: Any) -> Any:
-    """Return the predictions that a run has sent; raises ProgramError for several without names."""
+    """Return the predictions of a run; raises ProgramError for several unnamed predictions."""
     if isinstance(sent, list | tuple):
         if len(sent) != 1:
             raise ProgramError(

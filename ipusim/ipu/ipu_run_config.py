@@ -1,4 +1,4 @@
-"""How an estimator runs on IPUs, in Graphcore's names."""
+"""Graphcore's RunConfig: IPUs and loop of an estimator."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class _Fields(NamedTuple):
 
 
 class IPURunConfig(_Fields):
-    """The IPUs of an estimator.
+    """Device, replicas and shards of an estimator.
 
     Args:
-        iterations_per_loop: mini-batches of one run, by which the global step grows.
-        ipu_options: the configuration of the device.
+        iterations_per_loop: mini-batches per run, added to the global step after the run.
+        ipu_options: configuration of the device.
         compile_summary: False; True is refused, as by Graphcore.
-        num_replicas, num_shards: replicas, and IPUs of each.
-        ordinal: number of the device, of those that ipu_options asks for.
-        prefetch_depth: of the infeed queue.
+        num_replicas, num_shards: number of replicas, and IPUs per replica.
+        ordinal: number of the device among the devices of ipu_options.
+        prefetch_depth: prefetch depth of the infeed queue.
 
     Raises ProgramError, ProgramTypeError and UnsupportedProgramError in Graphcore's words.
     """
@@ -82,31 +82,31 @@ class IPURunConfig(_Fields):
 
 
 def _devices(ipu_options: object) -> int:
-    """Return the number of devices of a configuration; raises ProgramTypeError for what is none."""
+    """Return the number of devices of a configuration; raises ProgramTypeError for another object."""
     if not isinstance(ipu_options, IPUConfig):
         raise ProgramTypeError("ipu_options must be an IPUConfig instance.")
     return max(1, device_count(ipu_options))
 
 
 def _ipus(ipu_options: IPUConfig | None, ordinal: int) -> int:
-    """Return the IPUs of a device of a configuration; 0 where that does not say how many they are."""
+    """Return the number of IPUs of a device; 0 if the configuration leaves it open."""
     count = () if ipu_options is None else ipu_options.auto_select_ipus
     return count if isinstance(count, int) else count[ordinal] if count else 0
 
 
 class RunConfig(run_config.RunConfig):
-    """How an estimator runs, on which IPUs."""
+    """Run configuration of an estimator on IPUs."""
 
     def __init__(self, ipu_run_config: IPURunConfig | None = None, master: str | None = None, **kwargs: Any) -> None:
         """Check the arguments.
 
         Args:
-            ipu_run_config: an IPURunConfig; one IPU by default.
+            ipu_run_config: an IPURunConfig; by default one IPU.
             master: address of a master, without effect.
-            kwargs: as of ``tf.estimator.RunConfig``.
+            kwargs: arguments of ``tf.estimator.RunConfig``.
 
         Raises:
-            ProgramTypeError: for what is no IPURunConfig; ProgramError as ``tf.estimator.RunConfig`` does.
+            ProgramTypeError: ipu_run_config is no IPURunConfig; ProgramError as ``tf.estimator.RunConfig`` does.
         """
         checks.instance("ipu_run_config", ipu_run_config, IPURunConfig | None, "an IPURunConfig")
         super().__init__(**kwargs)
@@ -115,12 +115,12 @@ class RunConfig(run_config.RunConfig):
 
     @property
     def ipu_run_config(self) -> IPURunConfig:
-        """The IPUs."""
+        """Configuration of the IPUs."""
         return self._ipu_run_config
 
     @property
     def master(self) -> str:
-        """The address given, or that of TF_CONFIG."""
+        """Address passed to the constructor, or the address in TF_CONFIG."""
         return self._cluster.master if self._own_master is None else self._own_master
 
     def _with_arguments(self, options: Mapping[str, Any]) -> Self:

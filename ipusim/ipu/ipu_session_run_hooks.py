@@ -1,4 +1,4 @@
-"""Hooks in Graphcore's names: values from inside a program, logged."""
+"""Graphcore's session hooks: logging of values from inside a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOOK: Any = tf.compat.v1.train.LoggingTensorHook
 
 
 class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
-    """Logs values from inside a program, every so many runs or seconds, or at the end."""
+    """Logs values from inside a program, at intervals or at the end."""
 
     LoggingMode = IPUOutfeedMode
 
@@ -36,14 +36,14 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
         """Check the arguments.
 
         Args:
-            every_n_iter, every_n_secs: how often; exactly one, unless ``at_end``.
-            at_end: whether at the end.
-            formatter: from a dictionary of the values to a text.
-            logging_mode: whether all values since the last time are logged, or the last ones alone.
-            feed_name, replication_factor: without effect, as Graphcore's, which calls them deprecated.
+            every_n_iter, every_n_secs: interval in runs or in seconds; exactly one, unless ``at_end``.
+            at_end: whether to log at the end.
+            formatter: function from a dictionary of values to a text.
+            logging_mode: whether to log all values since the last log, or only the latest values.
+            feed_name, replication_factor: without effect, as in Graphcore's hook, where they are deprecated.
 
         Raises:
-            ProgramError: in Graphcore's words, for how often; ProgramTypeError for what is no mode.
+            ProgramError: in Graphcore's words, the interval is invalid; ProgramTypeError for another logging_mode.
         """
         at_end = checks.truth("at_end", at_end)
         if every_n_iter is not None and every_n_secs is not None:
@@ -61,13 +61,13 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
         self._outfeed = IPUOutfeedQueue(outfeed_mode=logging_mode)
 
     def log(self, tensors: Any) -> Any:
-        """Log tensors: one, a list, or a dictionary of them; called in the body of a loop.
+        """Log a tensor, list, or dictionary of tensors from a loop's body.
 
         Returns:
             The operation.
 
         Raises:
-            ProgramStateError: the second time; ProgramTypeError for what is no tensor.
+            ProgramStateError: log is called a second time; ProgramTypeError for an object that is no tensor.
         """
         if self._outfeed.enqueued:
             raise ProgramStateError(
@@ -79,7 +79,7 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
         return self._outfeed.enqueue(named)
 
     def begin(self) -> None:
-        """Write what takes the values; raises ProgramStateError where nothing is logged."""
+        """Add the operation that dequeues the values; raises ProgramStateError if nothing is logged."""
         if not self._outfeed.enqueued:
             raise ProgramStateError(
                 "This logging hook's outfeed was not enqueued. Did you forget to call the log function?"
@@ -89,13 +89,13 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
         self._dequeued = self._outfeed.dequeue()
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        """Log the values, where it is due."""
+        """Log the values if the interval is over."""
         if self._should_trigger:
             self._log_tensors(run_context.session.run(self._dequeued))
         self._iter_count += 1
 
     def end(self, session: Any) -> None:
-        """Log the last values."""
+        """Log the last values if requested."""
         if self._log_at_end:
             self._log_tensors(session.run(self._dequeued))
 

@@ -1,4 +1,4 @@
-"""The strategy of Graphcore's TensorFlow 2: functions that are called in its scope run on simulated IPUs."""
+"""Graphcore's strategy for TensorFlow 2: functions called in its scope run on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ipusim.ipu.runtime.program_request import options_of_loop
 from ipusim.ipu.traced.functions import run_function
 
 tf = load()
-#: The class of what ``tf.function`` returns.
+#: Class of the functions that ``tf.function`` returns.
 _FUNCTION: Final = import_module("tensorflow.python.eager.polymorphic_function.polymorphic_function").Function
-#: Packages whose functions the host runs, in a strategy's scope too.
+#: Packages whose functions run on the host, even in a strategy's scope.
 _OF_THE_HOST: Final = ("tensorflow.", "tf_keras.", "keras.")
 
 
@@ -35,13 +35,13 @@ class IPUStrategyV1:
         """Check the arguments.
 
         Args:
-            ipu_device: the device that programs and queues of its scope are for.
+            ipu_device: device for programs and queues of the scope.
             add_ipu_cross_replica_reductions: without effect.
             enable_dataset_iterators: without effect.
             enable_keras_extensions: without effect.
 
         Raises:
-            ProgramError: for another device, and ProgramTypeError for arguments of other types.
+            ProgramError: the device does not exist, and ProgramTypeError for arguments of other types.
         """
         self._ordinal = ipu_ordinal("ipu_device", ipu_device)
         checks.truth("add_ipu_cross_replica_reductions", add_ipu_cross_replica_reductions)
@@ -50,7 +50,7 @@ class IPUStrategyV1:
 
     @contextmanager
     def scope(self) -> Iterator[Self]:
-        """Run models of Keras, and what ``tf.function`` has made, on simulated IPUs in the block."""
+        """Run Keras models and functions of ``tf.function`` on simulated IPUs in the block."""
         with all_on_device(self._ordinal), models_on_ipus(), _functions_on_ipus(self._ordinal):
             yield self
 
@@ -58,21 +58,21 @@ class IPUStrategyV1:
         """Run a function on the device.
 
         Args:
-            fn: a function of tensors, by ``tf.function`` or plain.
-            args, kwargs: its arguments.
+            fn: function of tensors, plain or from ``tf.function``.
+            args, kwargs: arguments of the function.
 
         Raises:
-            ProgramTypeError: for what is no function, or does not take the arguments.
+            ProgramTypeError: fn is no function, or does not take the arguments.
         """
         named = check_call("fn", fn, args, kwargs)
         if not isinstance(fn, _FUNCTION):
             check_takes("fn", fn, args, named)
         with all_on_device(self._ordinal):
-            if not tf.executing_eagerly():  # what it compiles a session runs
+            if not tf.executing_eagerly():  # a session runs the compiled operation
                 return fn(*args, **named)
             return run_function(fn, args, named, options_of_loop(self._ordinal))
 
-    #: The name of ``run`` in TensorFlow 2.1.
+    #: Name of ``run`` in TensorFlow 2.1.
     experimental_run_v2 = run
 
 
@@ -81,7 +81,7 @@ IPUStrategy = IPUStrategyV1
 
 @contextmanager
 def _functions_on_ipus(ordinal: int) -> Iterator[None]:
-    """Run on simulated IPUs what the program's own ``tf.function`` are called with, in the block."""
+    """Run the program's calls of ``tf.function`` on simulated IPUs, in the block."""
     call = _FUNCTION.__call__
 
     def on_ipus(function: Any, *args: Any, **kwargs: Any) -> Any:

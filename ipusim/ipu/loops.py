@@ -1,4 +1,4 @@
-"""Loops in Graphcore's names: a body that runs on one IPU once for each iteration."""
+"""Graphcore's ``loops``: a body that runs repeatedly on one IPU."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def repeat(
     *,
     config: IPUConfig | None = None,
 ) -> Any:
-    """Trace a loop of a known number of iterations.
+    """Trace a loop with a known number of iterations.
 
     Args:
-        n: number of iterations, or a tensor of it.
-        body: takes the loop's tensors, then those of an element of the infeed; returns the tensors of the next
-            iteration, and operations that run with it.
-        inputs: the tensors of the first iteration.
-        infeed_queue: gives an element for each iteration.
+        n: number of iterations, or a tensor with the number.
+        body: function of the loop's tensors, then of the tensors of an infeed element; returns the tensors of the next
+            iteration, and operations to run in the iteration.
+        inputs: tensors of the first iteration.
+        infeed_queue: queue with an element per iteration.
         use_while_v1: without effect.
-        config: the device; by default the configured one.
+        config: configuration of the device; by default the program's.
 
     Returns:
-        The tensors behind the last iteration: one by itself, several in a list, and without any the operation.
+        The tensors after the last iteration: a single tensor or a list; without tensors, the operation.
 
     Raises:
-        ProgramError: for arguments out of range, and ProgramTypeError for those of other types.
+        ProgramError: an argument is out of range, and ProgramTypeError for arguments of other types.
     """
     if not isinstance(n, tf.Tensor):
         return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue, config=config)
@@ -67,21 +67,21 @@ def while_loop(
     maximum_iterations: int | None = None,
     use_while_v1: bool = True,
 ) -> Any:
-    """Trace a loop that runs as long as a condition holds of its tensors.
+    """Trace a loop that runs while a condition on the loop's tensors holds.
 
     Args:
-        condition: takes the loop's tensors; how often it holds must depend on no element and no variable.
-        body: as that of :func:`repeat`.
-        inputs: the tensors of the first iteration.
-        infeed_queue: gives an element for each iteration.
-        maximum_iterations: most iterations; None for any number.
+        condition: function of the loop's tensors; the number of iterations must not depend on elements or variables.
+        body: see :func:`repeat`.
+        inputs: tensors of the first iteration.
+        infeed_queue: queue with an element per iteration.
+        maximum_iterations: upper limit of iterations; None for no limit.
         use_while_v1: without effect.
 
     Returns:
-        What :func:`repeat` does.
+        As :func:`repeat`.
 
     Raises:
-        UnsupportedProgramError: for a condition that depends on data, and what :func:`repeat` raises.
+        UnsupportedProgramError: the condition depends on data; further as :func:`repeat`.
     """
     check_body("condition", condition)
     most = None if maximum_iterations is None else checks.whole("maximum_iterations", maximum_iterations, 1)

@@ -22,17 +22,17 @@ def serialized_matmul(
     transpose_b: bool = False,
     name: str | None = None,
 ) -> Any:
-    """Return a @ b for matrices, or stacks of as many, in parts one after another; so are its gradients.
+    """Return a @ b for matrices or stacks of matrices, in consecutive parts; gradients use the same parts.
 
     Args:
-        a, b: the matrices.
+        a, b: matrices, or stacks of equally many.
         serialization_factor: number of parts.
-        serialization_dimension: dimension that is divided.
+        serialization_dimension: dimension to divide into parts.
         transpose_a, transpose_b: whether the last two axes are swapped first.
         name: name of the operation.
 
     Raises:
-        ProgramError: for operands that do not fit, and ModelError for parts that cannot be.
+        ProgramError: shapes or types do not match, and ModelError for impossible parts.
     """
     left, right = tf.convert_to_tensor(a), tf.convert_to_tensor(b)
     shapes = tuple(left.shape.as_list()), tuple(right.shape.as_list())

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``nn_ops``: activations, losses of drawn classes, and labels that come in order."""
+"""Graphcore's ``nn_ops``: activations, losses over sampled classes, and CTC losses and decoders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ tf = load()
 
 
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> Any:
-    """Return gelu of each element.
+    """Return gelu of a tensor, element by element.
 
     Args:
         x: tensor.
@@ -44,7 +44,7 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> Any:
 
 
 def hard_sigmoid(x: Any, name: str | None = None) -> Any:
-    """Return the logistic function of each element, in three straight lines.
+    """Return the piecewise linear approximation of the logistic function, in three parts.
 
     Args:
         x: tensor.
@@ -54,7 +54,7 @@ def hard_sigmoid(x: Any, name: str | None = None) -> Any:
 
 
 def swish(x: Any, name: str | None = None) -> Any:
-    """Return x times the logistic function of x, for each element.
+    """Return x times the logistic function of x.
 
     Args:
         x: tensor.
@@ -73,20 +73,20 @@ def ctc_loss_v2(
     out_dtype: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Return the loss of each sample by connectionist temporal classification.
+    """Return connectionist temporal classification losses, one per sample.
 
     Args:
-        labels: whole numbers (batch, labels), of which the first ``label_length`` (batch,) of a sample count.
-        logits: (time steps, batch, classes), of which the first ``logit_length`` (batch,) steps of a sample count.
-        label_length: number of labels of each sample.
-        logit_length: number of time steps of each sample.
-        blank_index: class that stands for no label.
-        out_dtype: dtype of the losses; by default that of the logits.
+        labels: whole numbers (batch, labels); the first ``label_length`` labels of a sample count.
+        logits: (time steps, batch, classes); the first ``logit_length`` steps of a sample count.
+        label_length: number of labels per sample (batch,).
+        logit_length: number of time steps per sample (batch,).
+        blank_index: class that means no label.
+        out_dtype: dtype of the losses; by default the logits' dtype.
         name: name of the operation.
 
     Raises:
-        ProgramError: for a dtype that is too small, and for tensors that do not fit; labels and lengths that the
-            infeed gives are checked when the program runs.
+        ProgramError: out_dtype is too small, or tensors do not match. Labels and lengths from the infeed are checked
+            while the program runs.
     """
     return _ctc(labels, logits, label_length, logit_length, blank_index, out_dtype, "logits", name)
 
@@ -103,12 +103,12 @@ def ctc_loss_with_log_probs(
     out_dtype: Any = None,
     name: str | None = None,
 ) -> Any:
-    """Return what :func:`ctc_loss_v2` returns, of logarithms of probabilities.
+    """Return the losses of :func:`ctc_loss_v2` from logarithms of probabilities.
 
     Args:
-        labels, label_length, blank_index, out_dtype, name: as there.
+        labels, label_length, blank_index, out_dtype, name: see :func:`ctc_loss_v2`.
         data: logarithms of probabilities (time steps, batch, classes).
-        data_length: number of time steps of each sample.
+        data_length: number of time steps per sample.
     """
     return _ctc(labels, data, label_length, data_length, blank_index, out_dtype, "data", name)
 
@@ -148,22 +148,22 @@ def ctc_beam_search_decoder(
     blank_index: int = -1,
     name: str | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Return the likeliest labels of each sample.
+    """Return the likeliest label sequences of every sample.
 
     Args:
         logits: (time steps, batch, classes).
-        logits_lengths: number of time steps of each sample.
-        beam_width: candidates that go on after each time step.
-        top_paths: labels that are returned for each sample.
-        blank_index: class that stands for no label.
+        logits_lengths: number of time steps per sample.
+        beam_width: candidates kept after a time step.
+        top_paths: sequences returned per sample.
+        blank_index: class that means no label.
         name: name of the operation.
 
     Returns:
         Negative log probabilities (batch, top_paths), lengths (batch, top_paths), and the labels (batch, top_paths,
-        time steps) with -1 behind them. No gradient goes back.
+        time steps), padded with -1. The operation has no gradient.
 
     Raises:
-        ProgramError: for more paths than beams, and for tensors that do not fit.
+        ProgramError: top_paths exceeds beam_width, or tensors do not match.
     """
     return _decoded("logits", logits, logits_lengths, beam_width, top_paths, blank_index, name)
 
@@ -176,12 +176,12 @@ def ctc_beam_search_decoder_with_log_probs(
     blank_index: int = -1,
     name: str | None = None,
 ) -> tuple[Any, Any, Any]:
-    """Return what :func:`ctc_beam_search_decoder` returns, of logarithms of probabilities.
+    """Return the sequences of :func:`ctc_beam_search_decoder` from logarithms of probabilities.
 
     Args:
         log_probs: logarithms of probabilities (time steps, batch, classes).
-        input_lengths: number of time steps of each sample.
-        beam_width, top_paths, blank_index, name: as there.
+        input_lengths: number of time steps per sample.
+        beam_width, top_paths, blank_index, name: see :func:`ctc_beam_search_decoder`.
     """
     return _decoded("log_probs", log_probs, input_lengths, beam_width, top_paths, blank_index, name)
 
@@ -207,10 +207,10 @@ def _decoded(
 
 
 class _CheckedSearch(BeamSearch):
-    """The likeliest labels of (scores, numbers of time steps)."""
+    """Beam search over (scores, numbers of time steps) with a check of the numbers."""
 
     def forward(self, *arrays: Array) -> Any:
-        """Return negative log probabilities, lengths and labels."""
+        """Return negative log probabilities, lengths and labels; raises ProgramError for numbers out of range."""
         scores, counts = arrays
         _check_steps(counts, scores.shape[1])
         return super().forward(scores, counts)
@@ -250,21 +250,21 @@ def nce_loss(
     sampled_values: Any = None,
     name: str = "nce_loss",
 ) -> Any:
-    """Return the noise-contrastive loss of each sample, of ``num_sampled`` classes that are drawn.
+    """Return noise-contrastive losses with ``num_sampled`` sampled classes, one per sample.
 
     Args:
         weights: (num_classes, elements).
         biases: (num_classes,).
         labels: whole numbers (batch, num_true).
         inputs: (batch, elements).
-        num_sampled: number of drawn classes.
+        num_sampled: number of sampled classes.
         num_classes: number of classes.
-        num_true: number of classes of a sample.
-        sampled_values: what a sampler of candidates has returned; by default classes are drawn log-uniformly.
+        num_true: number of target classes per sample.
+        sampled_values: result of a candidate sampler; by default a log-uniform sampler draws the classes.
         name: name of the operation.
 
     Raises:
-        ProgramError: for tensors that do not fit.
+        ProgramError: shapes do not match.
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.nce_loss(
@@ -293,15 +293,15 @@ def sampled_softmax_loss(
     name: str = "sampled_softmax_loss",
     seed: int | None = None,
 ) -> Any:
-    """Return the cross entropy of each sample over its own classes and drawn ones.
+    """Return cross entropy losses over target classes and sampled classes, one per sample.
 
     Args:
-        weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, name: as of
+        weights, biases, labels, inputs, num_sampled, num_classes, num_true, sampled_values, name: see
             :func:`nce_loss`.
-        seed: seed of the draws.
+        seed: seed of the sampler.
 
     Raises:
-        ProgramError: for tensors that do not fit.
+        ProgramError: shapes do not match.
     """
     _check_classes(weights, biases, labels, inputs, num_classes, num_true)
     return tf.compat.v1.nn.sampled_softmax_loss(
@@ -321,12 +321,12 @@ def sampled_softmax_loss(
 
 
 def _whole_table(weights: Any) -> Any:
-    """Return the rows of all classes, of which a list has several classes in each tensor."""
+    """Return the rows of all classes in one tensor; a list is concatenated."""
     return tf.concat(weights, 0) if isinstance(weights, list | tuple) else weights
 
 
 def _check_classes(weights: Any, biases: Any, labels: Any, inputs: Any, num_classes: int, num_true: int) -> None:
-    """Raise ProgramError for tensors whose shapes do not fit each other."""
+    """Raise ProgramError for tensors with conflicting shapes."""
     x, true = tf.convert_to_tensor(inputs), tf.convert_to_tensor(labels)
     if not true.dtype.is_integer:
         checks.wrong_type("labels", "whole numbers", labels)
@@ -340,11 +340,11 @@ def _check_classes(weights: Any, biases: Any, labels: Any, inputs: Any, num_clas
 
 
 def multi_conv(func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None) -> Any:
-    """Return ``func`` as it is, or a decorator that does.
+    """Return ``func`` with checked options, or a decorator for it.
 
     Without effect: convolutions run one after another, each on all tiles of an IPU.
 
-    Raises ProgramTypeError for options that are no dictionary when the function is called, as Graphcore's does.
+    As in Graphcore's software, the call raises ProgramTypeError for options that are no dictionary.
     """
 
     def decorated(inner: Callable[..., Any]) -> Callable[..., Any]:

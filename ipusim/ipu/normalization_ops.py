@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``normalization_ops``, on layers of the core; variables are ``scope/gamma`` and ``beta``."""
+"""Graphcore's ``normalization_ops``, on layers of the core, with variables ``scope/gamma`` and ``scope/beta``."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def group_norm(
     scope: str | None = None,
     strided_channel_grouping: bool = True,
 ) -> Any:
-    """Return a tensor with each group of channels of each sample at mean 0 and variance 1.
+    """Normalise groups of channels to mean 0 and variance 1, sample by sample.
 
     Args:
-        inputs: tensor with the batch first.
+        inputs: tensor with the batch as first axis.
         groups: number of groups.
         channels_axis: axis of the channels.
-        center: whether the variable ``beta`` is added.
-        scale: whether the variable ``gamma`` multiplies.
-        epsilon: added to the variance.
-        param_initializers: initializers by the names of the variables.
-        reuse: as of ``tf.variable_scope``.
-        variables_collections: collections that the variables are added to.
-        training: without effect: statistics are those of the sample.
+        center: whether to add the variable ``beta``.
+        scale: whether to multiply by the variable ``gamma``.
+        epsilon: number added to the variance.
+        param_initializers: initializers by variable name.
+        reuse: reuse of variables as in ``tf.variable_scope``.
+        variables_collections: further collections for the variables.
+        training: without effect: statistics always come from the sample.
         trainable: whether optimizers change the variables.
-        scope: name of the scope of the variables.
-        strided_channel_grouping: whether channel c belongs to group c mod groups, else groups are consecutive.
+        scope: name of the variables' scope.
+        strided_channel_grouping: whether channel c belongs to group c mod groups; otherwise groups are consecutive.
 
     Raises:
-        ProgramTypeError: for arguments of other types.
-        ProgramError: in Graphcore's words, for channels along an axis that there is not, and groups that cannot be.
+        ProgramTypeError: an argument has another type.
+        ProgramError: in Graphcore's words, the axis does not exist or the groups are impossible.
     """
     layer = layers.GroupNorm(
         checks.number("epsilon", epsilon),
@@ -74,12 +74,12 @@ def instance_norm(
     trainable: bool = True,
     scope: str | None = None,
 ) -> Any:
-    """Return a tensor with each channel of each sample at mean 0 and variance 1.
+    """Normalise every channel to mean 0 and variance 1, sample by sample.
 
     Args:
-        inputs, channels_axis, center, scale, epsilon, param_initializers: as of :func:`group_norm`.
-        reuse, variables_collections, trainable, scope: as there.
-        training: without effect: statistics are those of the sample.
+        inputs, channels_axis, center, scale, epsilon, param_initializers: see :func:`group_norm`.
+        reuse, variables_collections, trainable, scope: see :func:`group_norm`.
+        training: without effect: statistics always come from the sample.
     """
     layer = layers.InstanceNorm(
         checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
@@ -101,12 +101,12 @@ def layer_norm(
     trainable: bool = True,
     scope: str | None = None,
 ) -> Any:
-    """Return a tensor with each row of channels at mean 0 and variance 1.
+    """Normalise rows of channels to mean 0 and variance 1.
 
     Args:
-        inputs, channels_axis, center, scale, epsilon, param_initializers: as of :func:`group_norm`.
-        reuse, variables_collections, trainable, scope: as there.
-        training: without effect: statistics are those of the sample.
+        inputs, channels_axis, center, scale, epsilon, param_initializers: see :func:`group_norm`.
+        reuse, variables_collections, trainable, scope: see :func:`group_norm`.
+        training: without effect: statistics always come from the sample.
     """
     layer = layers.LayerNorm(
         checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
@@ -126,7 +126,7 @@ def _called(
     trainable: bool,
     scope: str | None,
 ) -> Any:
-    """Return what a layer gives for inputs whose channels lie along any axis but the batch's."""
+    """Apply a normalisation layer along any axis except the batch axis."""
     checks.instance("param_initializers", initializers, dict | None, "a dictionary of initializers by name")
     checks.instance("variables_collections", collections, list | tuple | dict | None, "a list of names")
     x = tf.convert_to_tensor(inputs)
@@ -166,6 +166,6 @@ def _called(
 
 
 def _named(collections: Any, name: str) -> list[str] | None:
-    """Return the collections of a variable; None for TensorFlow's own."""
+    """Return the collections of a variable; None for TensorFlow's default."""
     found = collections.get(name) if isinstance(collections, dict) else collections
     return None if not found else [_V1.GraphKeys.GLOBAL_VARIABLES, *found]

@@ -1,4 +1,4 @@
-"""Graphcore's optimizers around those of TensorFlow: gradients that are accumulated, mapped or sharded."""
+"""Graphcore's wrappers of TensorFlow optimizers: accumulation, mapping and sharding of gradients."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ __all__ = [
 tf = load()
 _TRAIN = tf.compat.v1.train
 _OPTIMIZER: Any = _TRAIN.Optimizer
-#: Pairs of a gradient and its variable.
+#: Pairs of gradient and variable.
 Pairs = Sequence[tuple[Any, Any]]
 
 
 class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
-    """Leaves everything to another optimizer; an optimizer of a program's own may inherit from it."""
+    """Delegates to another optimizer; base class for a program's own optimizers."""
 
     #: Name of the argument with the wrapped optimizer.
     _argument = "opt"
@@ -50,11 +50,11 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
         """Wrap an optimizer.
 
         Args:
-            opt: the optimizer.
-            name: the name; by default that of the wrapped one.
+            opt: optimizer to wrap.
+            name: name of the wrapper; by default the wrapped optimizer's name.
 
         Raises:
-            ProgramTypeError: for what is no optimizer of TensorFlow 1.
+            ProgramTypeError: opt is no optimizer of TensorFlow 1.
         """
         checks.instance(self._argument, opt, _TRAIN.Optimizer, "an Optimizer")
         super().__init__(False, name=opt.get_name() if name is None else name)
@@ -74,7 +74,7 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
         return self._opt.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the slots' names of the wrapped optimizer."""
+        """Return the slot names of the wrapped optimizer."""
         return self._opt.get_slot_names(*args, **kwargs)
 
     def variables(self) -> Any:
@@ -83,13 +83,13 @@ class IpuOptimizer(_OPTIMIZER):  # type: ignore[misc]
 
 
 class _Accumulating(IpuOptimizer):
-    """An optimizer whose update takes gradients that several mini-batches have accumulated."""
+    """Optimizer with an update by gradients accumulated over mini-batches."""
 
     def _accumulate(self, accumulation: Accumulation) -> None:
         self._accumulation = accumulation
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
-        """Return the update operation of the wrapped optimizer, for accumulated gradients."""
+        """Return the wrapped optimizer's update operation for accumulated gradients."""
         accumulation = self._accumulation
 
         def value(variable: Any) -> Accumulation:
@@ -100,7 +100,7 @@ class _Accumulating(IpuOptimizer):
 
 
 def marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[Any, Any]]:
-    """Return pairs of gradients behind a node each, which a value stands behind, and variables."""
+    """Return pairs with marked gradients: a gradient passes through a node that holds a value."""
     result = []
     for gradient, variable in pairs:
         if gradient is not None:
@@ -113,7 +113,7 @@ def marked(pairs: Pairs, value: Callable[[Any], Any], name: str) -> list[tuple[A
 
 
 def _handed_on(node: Node) -> Kernel:
-    """Return the kernel of a node that hands on a gradient: in a pass the average of all replicas."""
+    """Return the kernel of a marked gradient: identity, or the average over replicas within a pass."""
     (dtype,), mark = node.output_types, averaged_of(node)
     if mark is not None and mark.in_pass:
         return lambda gradient: functions.all_reduce(gradient) / dtype.type(functions.surroundings().replica.count)
@@ -121,22 +121,22 @@ def _handed_on(node: Node) -> Kernel:
 
 
 def accumulates(optimizer: Any) -> bool:
-    """Tell whether an optimizer, or the optimizer that it wraps, accumulates gradients."""
+    """Tell whether an optimizer or an optimizer inside accumulates gradients."""
     while isinstance(optimizer, IpuOptimizer) and not isinstance(optimizer, _Accumulating):
         optimizer = optimizer._opt
     return isinstance(optimizer, _Accumulating)
 
 
 def accumulator_dtype(argument: str, chosen: Any, variable: Any) -> Any:
-    """Return the dtype of a variable's gradient accumulator; None for that of the variable.
+    """Return the dtype of a variable's gradient accumulator; None for the variable's dtype.
 
     Args:
-        argument: name of the argument.
-        chosen: a dtype, a function from a variable to it, or None.
+        argument: name of the argument, for messages.
+        chosen: a dtype, a function from a variable to a dtype, or None.
         variable: the variable.
 
     Raises:
-        ProgramError: for a function that fails, and ProgramTypeError for a function that returns no dtype.
+        ProgramError: the function fails, and ProgramTypeError if it returns no dtype.
     """
     if callable(chosen) and not isinstance(chosen, type | tf.DType):
         try:
@@ -150,9 +150,9 @@ def accumulator_dtype(argument: str, chosen: Any, variable: Any) -> Any:
 
 
 class CrossReplicaOptimizer(IpuOptimizer):
-    """Averages the accumulated gradients over all replicas before the wrapped optimizer applies them.
+    """Averages accumulated gradients over all replicas, and passes the averages to the wrapped optimizer.
 
-    A subclass, or an optimizer around it, gets each replica's own gradients; the wrapped one gets the averages.
+    Subclasses and outer optimizers see a replica's local gradients.
     """
 
     def __init__(self, opt: Any, name: str = "CrossReplicaOptimizer") -> None:
@@ -160,13 +160,13 @@ class CrossReplicaOptimizer(IpuOptimizer):
         super().__init__(opt, name)
 
     def apply_gradients(self, grads_and_vars: Pairs, global_step: Any = None, name: str | None = None) -> Any:
-        """Average the gradients over replicas, and let the wrapped optimizer apply them."""
+        """Average gradients over replicas, and apply them with the wrapped optimizer."""
         pairs = marked(grads_and_vars, lambda variable: Averaged(variable_name(variable)), "cross_replica_average")
         return super().apply_gradients(pairs, global_step, name)
 
 
 class GradientAccumulationOptimizerV2(_Accumulating):
-    """Accumulates the gradients of several mini-batches before the wrapped optimizer applies them; that may be any."""
+    """Accumulates gradients over mini-batches, and passes the result to any wrapped optimizer."""
 
     def __init__(
         self,
@@ -182,17 +182,17 @@ class GradientAccumulationOptimizerV2(_Accumulating):
         """Wrap an optimizer.
 
         Args:
-            opt: the optimizer.
-            num_mini_batches: mini-batches of a weight update.
-            offload_weight_update_variables: as that of a pipeline.
-            replicated_optimizer_state_sharding: as that of a pipeline.
-            dtype: of the accumulators, or a function from a variable to it; by default the variable's own.
-            name: the optimizer's.
-            reduction_method: how gradients are accumulated.
+            opt: optimizer to wrap.
+            num_mini_batches: mini-batches per weight update.
+            offload_weight_update_variables: as in ``pipelining_ops.pipeline``.
+            replicated_optimizer_state_sharding: as in ``pipelining_ops.pipeline``.
+            dtype: dtype of the accumulators, or a function from a variable to a dtype; by default the variable's dtype.
+            name: name of the wrapper.
+            reduction_method: sum, mean or running mean of the gradients.
 
         Raises:
-            ProgramTypeError: for arguments of other types.
-            ProgramError: for a number below 1, and a method that there is not.
+            ProgramTypeError: an argument has another type.
+            ProgramError: num_mini_batches is below 1, or the reduction_method is unknown.
         """
         super().__init__(opt, name)
         offload = checks.three_state("offload_weight_update_variables", offload_weight_update_variables)
@@ -213,7 +213,7 @@ class GradientAccumulationOptimizerV2(_Accumulating):
 
 
 class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
-    """Accumulates the gradients of several mini-batches, and averages them over replicas before they are applied."""
+    """Accumulates gradients over mini-batches, then averages over replicas, then applies."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
         *,
         reduction_method: GradientAccumulationReductionMethod | str = GradientAccumulationReductionMethod.SUM,
     ) -> None:
-        """Wrap an optimizer; takes and raises what GradientAccumulationOptimizerV2 does."""
+        """Wrap an optimizer; arguments and errors as in GradientAccumulationOptimizerV2."""
         inner = GradientAccumulationOptimizerV2(
             CrossReplicaOptimizer(opt),
             num_mini_batches,
@@ -239,7 +239,7 @@ class CrossReplicaGradientAccumulationOptimizerV2(IpuOptimizer):
 
 
 class GradientAccumulationOptimizer(_Accumulating):
-    """Accumulates the gradients of several mini-batches for a GradientDescentOptimizer or a MomentumOptimizer."""
+    """Accumulates gradients over mini-batches for a GradientDescentOptimizer or a MomentumOptimizer."""
 
     def __init__(
         self,
@@ -251,14 +251,14 @@ class GradientAccumulationOptimizer(_Accumulating):
         """Wrap an optimizer.
 
         Args:
-            opt: the optimizer.
-            num_mini_batches: mini-batches of a weight update.
-            verify_usage: whether other optimizers than those two are refused.
-            name: the optimizer's.
+            opt: optimizer to wrap.
+            num_mini_batches: mini-batches per weight update.
+            verify_usage: whether to refuse other optimizers.
+            name: name of the wrapper.
 
         Raises:
-            ProgramTypeError: for arguments of other types.
-            ProgramError: for a number below 1, and for another optimizer.
+            ProgramTypeError: an argument has another type.
+            ProgramError: num_mini_batches is below 1, or opt is another optimizer.
         """
         super().__init__(opt, name)
         self._accumulate(Accumulation(_mini_batches(num_mini_batches)))
@@ -274,7 +274,7 @@ class GradientAccumulationOptimizer(_Accumulating):
 
 
 class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):
-    """Accumulates as GradientAccumulationOptimizer does, and averages over replicas."""
+    """Accumulates like GradientAccumulationOptimizer, and averages over replicas."""
 
     def __init__(
         self,
@@ -283,13 +283,13 @@ class CrossReplicaGradientAccumulationOptimizer(IpuOptimizer):
         verify_usage: bool = True,
         name: str = "CrossReplicaGradientAccumulationOptimizer",
     ) -> None:
-        """Wrap an optimizer; raises what GradientAccumulationOptimizer does."""
+        """Wrap an optimizer; errors as in GradientAccumulationOptimizer."""
         inner = GradientAccumulationOptimizer(CrossReplicaOptimizer(opt), num_mini_batches, verify_usage)
         super().__init__(inner, name)
 
 
 class MapGradientOptimizer(IpuOptimizer):
-    """Maps each micro-batch's gradient of each variable before it is accumulated."""
+    """Maps a micro-batch's gradients, variable by variable, before accumulation."""
 
     _argument = "wrapped_optimizer"
 
@@ -302,19 +302,19 @@ class MapGradientOptimizer(IpuOptimizer):
         """Wrap an optimizer.
 
         Args:
-            wrapped_optimizer: the optimizer.
-            gradient_mapping_function: takes a gradient and its variable, returns a gradient.
-            name: the optimizer's.
+            wrapped_optimizer: optimizer to wrap.
+            gradient_mapping_function: function from a gradient and its variable to a gradient.
+            name: name of the wrapper.
 
         Raises:
-            ProgramTypeError: for what is no optimizer, or no function.
+            ProgramTypeError: wrapped_optimizer is no optimizer, or the function is not callable.
         """
         super().__init__(wrapped_optimizer, name)
         checks.function("gradient_mapping_function", gradient_mapping_function)
         self._function = gradient_mapping_function
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Return the pairs of the wrapped optimizer, each gradient mapped."""
+        """Return the wrapped optimizer's pairs with mapped gradients."""
         return [
             (gradient if gradient is None else self._function(gradient, variable), variable)
             for gradient, variable in super().compute_gradients(*args, **kwargs)
@@ -322,7 +322,7 @@ class MapGradientOptimizer(IpuOptimizer):
 
 
 class ShardedOptimizer(IpuOptimizer):
-    """Leaves everything to another optimizer: backward passes and updates are where the forward passes are anyway."""
+    """Delegates to another optimizer: backward passes and updates always run on the forward pass's shard."""
 
     _argument = "optimizer"
 
@@ -331,7 +331,7 @@ class ShardedOptimizer(IpuOptimizer):
         super().__init__(optimizer, "ShardedOptimizer")
 
     def compute_gradients(self, loss: Any, var_list: Any = None, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """Return the pairs of the wrapped optimizer, each gradient where its forward operation is."""
+        """Return the wrapped optimizer's pairs, with gradients on the shards of the forward operations."""
         return super().compute_gradients(loss, var_list=var_list, **kwargs | {"colocate_gradients_with_ops": True})
 
 

@@ -1,4 +1,4 @@
-"""Pipelines in Graphcore's names: ``pipelining_ops.pipeline`` checks its arguments and traces the stages."""
+"""Graphcore's ``pipelining_ops``: checks a pipeline's arguments and traces the stages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ tf = load()
 
 
 _NAME: Final = "OptimizerFunctionOutput"
-#: Optimizers of Keras, current and legacy.
+#: Keras optimizer classes, current and legacy.
 _KERAS: Final = (tf.keras.optimizers.Optimizer, tf.keras.optimizers.legacy.Optimizer)
 
 
 class OptimizerFunctionOutput:
-    """The optimizer and the loss of a training pipeline."""
+    """Optimizer and loss of a training pipeline."""
 
     def __init__(
         self,
@@ -64,19 +64,19 @@ class OptimizerFunctionOutput:
         """Check the arguments.
 
         Args:
-            opt: an optimizer of TensorFlow 1, or of Keras.
-            loss: a tensor; one of several elements counts as their sum.
-            compute_gradients_args: arguments of ``compute_gradients`` behind the loss.
-            compute_gradients_kwargs: those by name.
-            apply_gradients_args: arguments of ``apply_gradients`` behind the gradients.
-            apply_gradients_kwargs: those by name.
-            variables: variables that an optimizer of Keras trains; by default all that are trainable.
-            tape: a ``tf.GradientTape`` that has recorded the loss, for an optimizer of Keras.
+            opt: an optimizer of TensorFlow 1 or of Keras.
+            loss: a tensor; several elements count as their sum.
+            compute_gradients_args: positional arguments of ``compute_gradients`` after the loss.
+            compute_gradients_kwargs: keyword arguments of ``compute_gradients``.
+            apply_gradients_args: positional arguments of ``apply_gradients`` after the gradients.
+            apply_gradients_kwargs: keyword arguments of ``apply_gradients``.
+            variables: variables trained by a Keras optimizer; by default all trainable variables.
+            tape: a ``tf.GradientTape`` with a record of the loss, for a Keras optimizer.
             gradient_capture_context: refused.
             captured_gradient_outfeed: refused.
 
         Raises:
-            ProgramTypeError: for arguments of other types, and ProgramError, in Graphcore's words.
+            ProgramTypeError: an argument has another type, and ProgramError, in Graphcore's words.
         """
         of_keras = isinstance(opt, _KERAS)
         _check(
@@ -182,47 +182,46 @@ def pipeline(
 ) -> Any:
     """Trace a pipeline of computational stages, each a Python function of tensors.
 
-    Arguments but ``config`` are Graphcore's, with Graphcore's defaults. By position they may stand in the order of
-    SDK 2.1 too, which has no gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten
-    executions.
+    Arguments and defaults are Graphcore's, except for ``config``. Positional arguments may also follow the order of SDK
+    2.1, without gradient_accumulation_for_captured_grads: ``pipeline(stages, 8, None, 10)`` runs ten executions.
 
     Args:
-        computational_stages: functions of tensors; each takes the outputs of the one before. A list of functions are
-            concurrent stages: all take the same tensors, and the next stage takes the outputs of all.
-        gradient_accumulation_count: micro-batches of one execution of the pipeline.
-        gradient_accumulation_dtype: dtype of the gradient accumulators, or a function from a variable to it.
-        gradient_accumulation_for_captured_grads: without effect, as gradients are not captured.
+        computational_stages: functions of tensors; a stage takes the outputs of the stage before. A list of functions
+            stands for concurrent stages: all take the same tensors, and the next stage takes all outputs.
+        gradient_accumulation_count: micro-batches per execution of the pipeline.
+        gradient_accumulation_dtype: dtype of the gradient accumulators, or a function from a variable to a dtype.
+        gradient_accumulation_for_captured_grads: without effect: gradients are not captured.
         repeat_count: executions of the pipeline, each followed by a weight update.
-        batch_serialization_iterations: micro-batches that a stage runs in a row, under Sequential on one IPU; an
-            execution then has as many times more micro-batches.
-        inputs: tensors that the first stage takes before an element of the infeed.
-        infeed_queue: gives the first stage an element for each micro-batch.
-        outfeed_queue: takes the last stage's results.
-        optimizer_function: from the last stage's outputs to an OptimizerFunctionOutput; None for inference.
-        device_mapping: the IPU of each stage; by default one stage on each IPU.
+        batch_serialization_iterations: micro-batches that a stage runs in a row, under Sequential on one IPU;
+            multiplies the micro-batches of an execution.
+        inputs: tensors for the first stage, before the tensors of an infeed element.
+        infeed_queue: queue with an element per micro-batch for the first stage.
+        outfeed_queue: queue for the last stage's results.
+        optimizer_function: function from the last stage's outputs to an OptimizerFunctionOutput; None for inference.
+        device_mapping: IPU per stage; by default a different IPU for every stage.
         pipeline_schedule: Grouped by default.
-        recomputation_mode: Auto by default; it counts where ``IPUConfig.allow_recompute`` is set.
+        recomputation_mode: Auto by default; takes effect with ``IPUConfig.allow_recompute``.
         forward_propagation_stages_poplar_options, backward_propagation_stages_poplar_options:
             availableMemoryProportion and partialsType of matrix products and convolutions.
         weight_update_poplar_options: without effect: operations of a weight update are elementwise.
-        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether optimizer
-            state, accumulators, and under batch serialization activations lie in Streaming Memory.
-        replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether each replica stores
-            a part of the optimizer's state, or of the weights, alone.
+        offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether Streaming
+            Memory holds optimizer state, accumulators, and, under batch serialization, activations.
+        replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether a replica stores only
+            its share of the optimizer state, or of the weights.
         continuous_weight_updates: refused, as by Graphcore.
-        outfeed_loss: whether the loss is sent instead of the outputs.
-        accumulate_outfeed, accumulate_outfeed_dtype: whether an execution's results are summed up, in which dtype.
-        outfeed_mask: True for each output that is not sent.
-        reduction_method: how gradients are accumulated.
+        outfeed_loss: whether to send the loss in place of the outputs.
+        accumulate_outfeed, accumulate_outfeed_dtype: whether to sum an execution's results, and dtype of the sum.
+        outfeed_mask: True for outputs to leave out of the outfeed.
+        reduction_method: sum, mean or running mean of the gradients.
         name: name of the pipeline, in files and charts.
-        config: the device; by default the configured one, without any the smallest for the mapping.
+        config: configuration of the device; by default the program's, else the smallest device for the mapping.
 
     Returns:
-        The operation that runs it in a compiled computation.
+        The operation that runs the pipeline in a compiled computation.
 
     Raises:
-        ProgramError: in Graphcore's words, and ProgramTypeError and UnsupportedProgramError, for what Graphcore
-            refuses; UnsupportedProgramError naming the argument for what is not simulated.
+        ProgramError: in Graphcore's words, and ProgramTypeError and UnsupportedProgramError, as Graphcore refuses;
+            UnsupportedProgramError naming the argument if the simulator lacks a feature.
     """
     settings = dict(locals())
     tensors = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
@@ -283,14 +282,14 @@ def pipeline(
 
 
 def recomputation_checkpoint(tensors: Any, name: str | None = None) -> Any:
-    """Note tensors as a checkpoint of a stage, which recomputation inside the backward pass keeps.
+    """Mark tensors as a checkpoint, kept by recomputation inside the backward pass.
 
     Args:
-        tensors: one or a structure of them.
+        tensors: a tensor or a structure of tensors.
         name: name of the nodes.
 
     Returns:
-        The tensors behind the checkpoint.
+        The tensors after the checkpoint.
     """
     graph = tf.compat.v1.get_default_graph()
     attribute = tf.compat.v1.AttrValue(i=len(graph.get_operations()))

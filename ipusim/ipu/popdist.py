@@ -1,7 +1,7 @@
-"""Graphcore's PopDist: which instance of a distributed program this is, told by the simulated hosts.
+"""Graphcore's PopDist: number and index of a distributed program's instances, from the simulated hosts.
 
-``ipusim run program.py --hosts 2`` stands for ``poprun --num-instances 2 --num-replicas 2 program.py``: each host is an
-instance with one replica. Without ``--hosts`` a program is the only instance:
+``ipusim run program.py --hosts 2`` corresponds to ``poprun --num-instances 2 --num-replicas 2 program.py``: a host is
+an instance with one replica. Without ``--hosts`` a program is the only instance:
 
 >>> from ipusim.ipu import popdist
 >>> popdist.getInstanceIndex(), popdist.getNumTotalReplicas()
@@ -34,12 +34,12 @@ tensorflow = sys.modules[__name__]
 
 
 def isPopdistEnvSet() -> bool:  # noqa: N802 - PopDist's name
-    """Return whether several hosts run the program, as PopRun's instances do."""
+    """Return whether several hosts run the program, like PopRun's instances."""
     return machine.this_host() is not None
 
 
 def getInstanceIndex() -> int:  # noqa: N802 - PopDist's name
-    """Return the number of this host, from 0 up."""
+    """Return the index of this host, starting at 0."""
     return rank()
 
 
@@ -49,32 +49,32 @@ def getNumInstances() -> int:  # noqa: N802 - PopDist's name
 
 
 def getNumTotalReplicas() -> int:  # noqa: N802 - PopDist's name
-    """Return the number of replicas of all hosts: one on each."""
+    """Return the number of replicas of all hosts, one per host."""
     return size()
 
 
 def getNumLocalReplicas() -> int:  # noqa: N802 - PopDist's name
-    """Return the number of replicas of this host: one."""
+    """Return the number of replicas of this host, always 1."""
     return 1
 
 
 def getReplicaIndexOffset() -> int:  # noqa: N802 - PopDist's name
-    """Return the number of this host's first replica among those of all hosts."""
+    """Return the index of this host's first replica among all hosts' replicas."""
     return rank()
 
 
 def getNumIpusPerReplica() -> int:  # noqa: N802 - PopDist's name
-    """Return the number of IPUs of a replica that PopRun uses by default: one."""
+    """Return PopRun's default number of IPUs per replica, 1."""
     return 1
 
 
 def set_ipu_config(config: IPUConfig, ipus_per_replica: int | None = None, configure_device: bool = True) -> None:
-    """Ask in a configuration for the IPUs of this host's replica.
+    """Request the IPUs of this host's replica in a configuration.
 
     Args:
-        config: the configuration, which is changed and not applied.
-        ipus_per_replica: IPUs of the replica, one by default.
-        configure_device: whether IPUs are asked for at all.
+        config: configuration to change; the function does not apply it.
+        ipus_per_replica: IPUs of the replica, 1 by default.
+        configure_device: whether to request IPUs at all.
     """
     if configure_device:
         config.auto_select_ipus = getNumLocalReplicas() * (ipus_per_replica or getNumIpusPerReplica())

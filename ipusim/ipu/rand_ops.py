@@ -13,19 +13,19 @@ tf = load()
 def dropout(
     x: Any, rate: float = 0.5, noise_shape: Any = None, seed: Any = None, name: str | None = None, **kwargs: Any
 ) -> Any:
-    """Return ``x`` with a share of its elements 0 and the others scaled up.
+    """Zero a share of the elements of ``x``, and scale up the rest.
 
     Args:
         x: tensor.
-        rate: share of the elements that become 0.
-        noise_shape: shape of the mask: 1 on an axis draws it once for the whole axis.
-        seed: a whole number that draws depend on; another seed has no effect.
+        rate: share of the elements to zero.
+        noise_shape: shape of the mask; size 1 on an axis draws one value for the whole axis.
+        seed: a whole number as seed of the draws; another seed has no effect.
         name: name of the operation.
-        kwargs: without effect, such as ``ref``: a mask is drawn anew, and its gradient finds it.
+        kwargs: without effect, such as ``ref``: the gradient always uses the mask of its forward pass.
 
     Raises:
-        ProgramTypeError: for what is no list of sizes.
-        ProgramError: for a mask that does not spread over ``x``.
+        ProgramTypeError: noise_shape is no list of sizes.
+        ProgramError: the mask does not broadcast to ``x``.
     """
     value = tf.convert_to_tensor(x)
     if noise_shape is not None:

@@ -15,7 +15,7 @@ from ipusim.ipu.traced.collectives import add_collective
 tf = load()
 _ADD: Final = "COLLECTIVE_OP_ADD"
 _SQUARE_ADD: Final = "COLLECTIVE_OP_SQUARE_ADD"
-#: No reduction: each replica keeps a part of its own values.
+#: Without reduction: a replica keeps its part of its local values.
 _LOCAL: Final = "COLLECTIVE_OP_LOCAL"
 _MEAN: Final = "COLLECTIVE_OP_MEAN"
 _COMBINATIONS: Final[dict[str, functions.Combination]] = {
@@ -31,20 +31,20 @@ _COMBINATIONS: Final[dict[str, functions.Combination]] = {
 
 
 def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | None = None) -> Any:
-    """Return this replica's part of a tensor of rank 1 that is reduced over the replicas of a group.
+    """Return this replica's part of a rank 1 tensor, reduced over a group's replicas.
 
-    A part has ceil(elements / replication_factor) elements, zeros behind the end. The logical operations take whole
-    numbers and give 1 and 0, without a gradient.
+    A part has ceil(elements / replication_factor) elements, padded with zeros at the end. Logical operations take whole
+    numbers, return 1 and 0, and have no gradient.
 
     Args:
-        x: tensor of rank 1, or a list of them, which gives a list.
-        replication_factor: consecutive replicas of a group.
-        op: operation, by Graphcore's name.
+        x: tensor of rank 1, or a list of tensors, which gives a list.
+        replication_factor: number of consecutive replicas per group.
+        op: operation, under Graphcore's name.
         name: name of the operation.
 
     Raises:
-        ProgramError: for another rank and for another operation; ProgramTypeError for what is no tensor of numbers. A
-            factor that does not divide the number of replicas is refused when the device is known.
+        ProgramError: the rank is not 1 or the operation is unknown; ProgramTypeError for x that is no tensor of
+            numbers. A factor that does not divide the number of replicas is refused once the device is known.
     """
     size = factor("replication_factor", replication_factor)
     if not isinstance(op, str) or op not in (*_COMBINATIONS, _LOCAL):
@@ -77,7 +77,7 @@ def _scattered(x: Any, size: int, op: str, called: str) -> Any:
 
 
 def _own_back(size: int) -> Any:
-    """Return the gradient of a replica's own chunk."""
+    """Return the function for the gradient of a replica's own chunk."""
 
     def back(array: Any, gradient: Any) -> Any:
         whole = np.zeros(gradient.size * size, array.dtype)

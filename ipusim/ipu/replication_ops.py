@@ -8,7 +8,7 @@ from ipusim.ipu.traced.collectives import add_replica_index
 
 
 def replication_index(name: str | None = None) -> Any:
-    """Return the number of the replica in which a stage runs, an int32.
+    """Return the index of the replica that runs the stage, an int32.
 
     Args:
         name: name of the operation.

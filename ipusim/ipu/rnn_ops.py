@@ -1,6 +1,6 @@
-"""Recurrent layers of Graphcore's ``rnn_ops`` on TensorFlow's graph; inputs are (time steps, batch, elements).
+"""Recurrent layers of Graphcore's ``rnn_ops`` on TensorFlow's graph, for inputs (time steps, batch, elements).
 
-Variables are ``popnn_lstm/kernel`` and so on, with Graphcore's gates side by side in it.
+Variables are ``popnn_lstm/kernel`` and so on; the kernel holds the gates side by side, in Graphcore's order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LSTMStateTuple = _V1.nn.rnn_cell.LSTMStateTuple
 
 
 class _Popnn:
-    """The parts that all layers have: arguments, a name, and the kernel and biases as variables."""
+    """Common base of recurrent layers: arguments, name, and the variables of kernel and biases."""
 
     kind: ClassVar[str]
     gates: ClassVar[int]
@@ -43,11 +43,11 @@ class _Popnn:
         recurrent_activation: str = "sigmoid",
         name: str | None = None,
     ) -> None:
-        """Take the number of units and how they compute.
+        """Set the number of units, dtypes, initializers and activations.
 
         Raises:
-            ProgramError: for a dtype that is not float16, float32 or float64.
-            ModelError: for units and activations that cannot be.
+            ProgramError: the dtype is not float16, float32 or float64.
+            ModelError: the units or the activations are impossible.
         """
         self.num_units = checks.whole("num_units", num_units, 1)
         self.dtype = checks.dtype("dtype", dtype, "biufc")
@@ -57,23 +57,23 @@ class _Popnn:
         self._weights = _V1.glorot_uniform_initializer(seed) if weights_initializer is None else weights_initializer
         self._biases = _V1.zeros_initializer() if bias_initializer is None else bias_initializer
         self._activations = activation, recurrent_activation
-        # TensorFlow takes an empty name as none.
+        # TensorFlow treats an empty name as no name.
         self._explicit_name = None if name is None else checks.text("name", name) or None
         self._variable_scope: Any = None
         self._layer()
 
     @property
     def name(self) -> str:
-        """Name of the layer: as given, else the name of its variables' scope."""
+        """Name of the layer: the given name, else the name of the variables' scope."""
         if self._variable_scope is None:
             return self._explicit_name or self.kind
         scope: str = self._variable_scope.name
         return scope.rpartition("/")[2]
 
     def build(self, input_shape: Any) -> None:
-        """Make the variables for inputs of this shape, (time steps, batch, elements).
+        """Create the variables for inputs of this shape, (time steps, batch, elements).
 
-        Raises ProgramError for a shape of other axes, or without elements.
+        Raises ProgramError for a shape with another number of axes, or an unknown last axis.
         """
         axes = tuple(input_shape)
         if len(axes) != 3:
@@ -83,11 +83,11 @@ class _Popnn:
         self._variables(int(axes[-1]))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what ``call`` does."""
+        """Return the result of ``call``."""
         return self.call(*args, **kwargs)
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """Run over the time steps."""
+        """Run the layer over the time steps."""
         raise NotImplementedError
 
     def _layer(self) -> layers.LSTM | layers.GRU:
@@ -136,7 +136,7 @@ class PopnnLSTM(_Popnn):
     kind, gates, core = "popnn_lstm", 4, layers.LSTM
 
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
-        """Run over the time steps.
+        """Run the layer over the time steps.
 
         Args:
             inputs: (time steps, batch, elements).
@@ -144,10 +144,10 @@ class PopnnLSTM(_Popnn):
             training: without effect.
 
         Returns:
-            The outputs (time steps, batch, units), and the states behind the last step.
+            The outputs (time steps, batch, units), and the states after the last step.
 
         Raises:
-            ProgramError: for an initial state that is no LSTMStateTuple, or of another shape.
+            ProgramError: initial_state is no LSTMStateTuple, or has another shape.
         """
         if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
             raise ProgramError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
@@ -183,7 +183,7 @@ class PopnnGRU(_Popnn):
         name: str | None = None,
         reset_after: bool = False,
     ) -> None:
-        """Take what an LSTM does, and whether the reset gate comes after the matrix product; raises as that does."""
+        """Set the arguments of PopnnLSTM, and the reset gate's position by ``reset_after``; raises as PopnnLSTM."""
         self._reset_after = checks.truth("reset_after", reset_after)
         self._options = {"reset_after": self._reset_after, "masked": self.masked}
         super().__init__(
@@ -204,9 +204,9 @@ class PopnnGRU(_Popnn):
     def call(self, inputs: Any, initial_state: Any = None, training: bool = True) -> tuple[Any, Any]:
         """Return outputs (time steps, batch, units), and the state after the last step.
 
-        ``training`` has no effect: the layer computes the same in training and in inference.
+        ``training`` has no effect: training and inference compute the same.
 
-        Raises ProgramError for an initial state of another shape.
+        Raises ProgramError if the initial state has another shape.
         """
         x = self._inputs(inputs)
         outputs, h = self._run(x, (), self._states(initial_state, x.shape[1]))
@@ -221,10 +221,10 @@ class PopnnGRU(_Popnn):
 
 
 class PopnnDynamicGRU(PopnnGRU):
-    """Graphcore's GRU on samples of a length of their own each; behind its end outputs and state are zero.
+    """Graphcore's GRU with a length per sample; outputs and state are zero after a sample's end.
 
-    ``bias_initializer`` has no effect: biases of the gates begin at one and those of the candidate at zero, as
-    Graphcore's do.
+    ``bias_initializer`` has no effect: as in Graphcore's layer, gate biases start at one and the candidate's biases at
+    zero.
     """
 
     kind, masked = "popnn_dynamic_gru", True
@@ -240,10 +240,10 @@ class PopnnDynamicGRU(PopnnGRU):
     ) -> tuple[Any, Any]:
         """Return outputs (time steps, batch, units), and the state of the last cell.
 
-        ``training`` has no effect: the layer computes the same in training and in inference.
+        ``training`` has no effect: training and inference compute the same.
 
-        ``inputs`` are (batch, time steps, elements) with ``time_major=False``, ``seq_len`` (batch,) whole numbers.
-        Raises ProgramError for lengths or states that do not fit.
+        With ``time_major=False``, ``inputs`` are (batch, time steps, elements). ``seq_len`` holds whole numbers
+        (batch,). Raises ProgramError if lengths or states do not match.
         """
         x = self._time_first(inputs, time_major)
         outputs, h = self._run(x, (self._lengths(seq_len, x),), self._states(initial_state, x.shape[1]))
@@ -266,10 +266,10 @@ class PopnnDynamicGRU(PopnnGRU):
 
 
 class PopnnAUGRU(PopnnDynamicGRU):
-    """Graphcore's GRU whose update gate attention scores scale (see the core's AUGRU).
+    """Graphcore's GRU with attention scores that scale the update gate (see the core's AUGRU).
 
-    ``bias_initializer`` has no effect: biases of the gates begin at one and those of the candidate at zero, as
-    Graphcore's do.
+    ``bias_initializer`` has no effect: as in Graphcore's layer, gate biases start at one and the candidate's biases at
+    zero.
     """
 
     kind, core = "popnn_augru", layers.AUGRU
@@ -283,18 +283,18 @@ class PopnnAUGRU(PopnnDynamicGRU):
         training: bool = True,
         time_major: bool = True,
     ) -> tuple[Any, Any]:
-        """Run over the time steps.
+        """Run the layer over the time steps.
 
         Args:
-            inputs: (time steps, batch, elements), with ``time_major=False`` (batch, time steps, elements).
-            seq_len: length of each sample.
+            inputs: (time steps, batch, elements), or (batch, time steps, elements) with ``time_major=False``.
+            seq_len: length per sample.
             attention_score: (batch, time steps).
             initial_state: (batch, units); zeros by default.
             training: without effect.
             time_major: whether time steps come first.
 
         Raises:
-            ProgramError: for scores, lengths or states that do not fit.
+            ProgramError: scores, lengths or states do not match.
         """
         x = self._time_first(inputs, time_major)
         steps, batch, _ = x.shape.as_list()

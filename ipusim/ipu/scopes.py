@@ -1,4 +1,4 @@
-"""Scopes in Graphcore's names: the device, the shard or the host that computations run on."""
+"""Graphcore's ``scopes``: device, shard or host of the computations in a block."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = [
 ]
 
 tf = load()
-#: Attribute of an operation with the attributes of XLA's compiler.
+#: Name of the operation attribute that holds the attributes of the XLA compiler.
 _FRONTEND: Final = "_XlaFrontendAttributes"
 
 
 @contextmanager
 def ipu_scope(device: str) -> Iterator[None]:
-    """Build programs in the block for a device.
+    """Build the block's programs for a device.
 
     Args:
-        device: its name, such as ``/device:IPU:1``; a name of the host changes nothing.
+        device: name of the device, such as ``/device:IPU:1``; a name of the host changes nothing.
 
     Raises:
-        ProgramTypeError: for what is no text; ProgramError for an IPU device without a number.
-        UnsupportedProgramError: in a function of a program that runs on another IPU device.
+        ProgramTypeError: device is no text; ProgramError for an IPU device without a number.
+        UnsupportedProgramError: the block belongs to a program on another IPU device.
     """
     ordinal = ordinal_of(device)
     if ordinal is not None and builds_program() and ordinal != device_ordinal():
@@ -53,13 +53,13 @@ def ipu_scope(device: str) -> Iterator[None]:
 
 @contextmanager
 def ipu_shard(index: int | list[int]) -> Iterator[None]:
-    """Place what is traced in the block on an IPU of a sharded program.
+    """Place the block's operations on an IPU of a sharded program.
 
     Args:
-        index: number of the IPU; a list has one.
+        index: number of the IPU, or a list of one number.
 
     Raises:
-        ProgramError: for a number below 0; UnsupportedProgramError for several.
+        ProgramError: index is below 0; UnsupportedProgramError for several numbers.
     """
     value = index[0] if isinstance(index, list) and len(index) == 1 else index
     if isinstance(value, list):
@@ -71,16 +71,16 @@ def ipu_shard(index: int | list[int]) -> Iterator[None]:
 
 @contextmanager
 def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
-    """Run what is traced in the block on the host, in the middle of a stage's passes, and its gradients as well.
+    """Run the block's operations and gradients on the host, during a stage's passes.
 
-    What the block reads of the IPU goes there once in each pass, and what is read of it outside comes back; variables
-    stay on the IPU. Meanwhile the IPU waits. A block inside of another one is a part of it.
+    In every pass, the block's inputs go to the host and its outputs return to the IPU, which waits meanwhile. Variables
+    stay on the IPU. A nested block is a part of the outer block.
 
     Args:
         name: name of the block in traces.
 
     Raises:
-        ProgramTypeError: for what is no text.
+        ProgramTypeError: name is no text.
     """
     name, outer = checks.text("name", name), host_block()
     with host_block.set_to(outer or name):
@@ -94,10 +94,10 @@ def outside_compilation_scope(name: str = "outside") -> Iterator[None]:
 
 
 def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]:
-    """Return the scope of a device: TensorFlow's of the host, and that of an IPU by its name.
+    """Return the scope of a device: TensorFlow's scope for the host, ``ipu_scope`` for an IPU.
 
     Args:
-        name: as ``tf.device`` takes it, such as ``/device:IPU:0``.
+        name: device name as for ``tf.device``, such as ``/device:IPU:0``.
     """
     if isinstance(name, str) and ordinal_of(name) is not None:
         return ipu_scope(name)
@@ -107,27 +107,27 @@ def device(name: str | Callable[..., Any] | None) -> AbstractContextManager[Any]
 
 @contextmanager
 def ipu_jit_scope(ipu_scope: object) -> Iterator[None]:
-    """Compile what is in the block together.
+    """Compile the block together.
 
-    Without effect: all of a program is compiled together anyway.
+    Without effect: a program is always compiled as a whole.
     """
     yield
 
 
 @contextmanager
 def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: object = None) -> Iterator[None]:
-    """Set an attribute for operations in the block.
+    """Set a compiler attribute for operations in the block.
 
-    Programs read it back with ``get_attr("_XlaFrontendAttributes")``. It changes no time, as Graphcore's compiler alone
-    reads it besides.
+    Programs read attributes with ``get_attr("_XlaFrontendAttributes")``. Attributes change no time, because only
+    Graphcore's compiler interprets them.
 
     Args:
         attribute_name: name of the attribute.
-        attribute_value: its value.
-        restore_to: its value behind the block, unless it had one before the block.
+        attribute_value: value of the attribute.
+        restore_to: value after the block, unless the attribute had a value before.
 
     Raises:
-        ProgramTypeError: for what is no text.
+        ProgramTypeError: an argument is no text.
     """
     name, value = checks.text("attribute_name", attribute_name), checks.text("attribute_value", attribute_value)
     graph = tf.compat.v1.get_default_graph()
@@ -139,7 +139,7 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: ob
 
 
 def _frontend_attributes(graph: Any) -> dict[str, str]:
-    """Return the compiler's attributes of operations that are written now."""
+    """Return the current compiler attributes for new operations."""
     known = graph._attr_scope_map.get(_FRONTEND)
     return {} if known is None else dict(_attributes().FromString(known.s).map)
 
@@ -154,7 +154,7 @@ def _attributes() -> Any:
 
 @contextmanager
 def stochastic_rounding(override: object) -> Iterator[None]:
-    """Round what is in the block as ``override`` says.
+    """Set the rounding of the block's operations to ``override``.
 
     Without effect: stochastic rounding changes no time, and NumPy rounds to nearest.
     """
@@ -164,9 +164,9 @@ def stochastic_rounding(override: object) -> Iterator[None]:
 
 @contextmanager
 def partials_type(override_type: Any) -> Iterator[None]:
-    """Refuse another type of partial sums than float32 in the block: a stage's options say that.
+    """Refuse partial sums of another type than float32 in the block; raises UnsupportedProgramError.
 
-    Raises UnsupportedProgramError.
+    The type of partial sums is an option of a stage or of the IPUConfig.
     """
     if checks.dtype("override_type", override_type).itemsize != 4:
         raise UnsupportedProgramError(

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``sharding``, which look at a graph; ``scopes.ipu_shard`` is the scope that shards it."""
+"""Graphcore's ``sharding``: functions that read the shards of a graph; ``scopes.ipu_shard`` sets shards."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ tf = load()
 
 
 def propagate_sharding(g: Any) -> None:
-    """Do nothing: what is in no scope runs on the shard of what it is computed from.
+    """Do nothing: an operation outside of scopes runs on the shard of its inputs.
 
     Args:
         g: a graph.
@@ -21,13 +21,13 @@ def propagate_sharding(g: Any) -> None:
 
 
 def dependencies(roots: Sequence[Any]) -> set[Any]:
-    """Return operations with all that they depend on, by their inputs and by control edges.
+    """Return operations together with all their dependencies, by inputs and control edges.
 
     Args:
         roots: operations, or tensors.
 
     Raises:
-        ProgramTypeError: for other values.
+        ProgramTypeError: roots holds other values.
     """
     found: set[Any] = set()
     checks.instance("roots", roots, list | tuple | set, "a list of operations or tensors")
@@ -48,19 +48,19 @@ def has_attr(o: Any, attr_name: str) -> bool:
         attr_name: name of the attribute.
 
     Raises:
-        ProgramTypeError: for other values.
+        ProgramTypeError: o is no operation, or attr_name no text.
     """
     return checks.text("attr_name", attr_name) in _operation("o", o).node_def.attr
 
 
 def get_sharding(op: Any) -> list[int] | None:
-    """Return the shard of an operation, in a list; None without one.
+    """Return the shard of an operation, in a list; None without a shard.
 
     Args:
-        op: the operation; one of a gradient has the shard of the operation whose gradient it is.
+        op: the operation; gradient operations have the shard of their forward operation.
 
     Raises:
-        ProgramTypeError: for other values.
+        ProgramTypeError: op is no operation.
     """
     op = _operation("op", op)
     while op._original_op is not None:
@@ -69,13 +69,13 @@ def get_sharding(op: Any) -> list[int] | None:
 
 
 def get_shard_from_colocation(op: Any) -> int | None:
-    """Return the shard of an operation that this one is placed with; None without such an operation.
+    """Return the shard of an operation colocated with this operation; None without a colocated operation.
 
     Args:
         op: the operation.
 
     Raises:
-        ProgramTypeError: for other values.
+        ProgramTypeError: op is no operation.
     """
     op = _operation("op", op)
     for group in op.colocation_groups():

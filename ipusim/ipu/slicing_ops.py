@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``slicing_ops``: rows of one tensor at places of another."""
+"""Graphcore's ``slicing_ops``: copies of row slices between tensors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ tf = load()
 
 
 def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool) -> Any:
-    """Return a tensor with slices of another one in it.
+    """Copy slices of ``src`` into ``dst``.
 
     Args:
         dst: tensor of at least two axes.
-        src: tensor whose rows are taken, with the inner axes of ``dst``.
-        num_elems: number of rows of each slice.
-        src_offsets: first row of each slice in ``src``.
-        dst_offsets: first row of each slice in the result.
-        zero_unused: whether other rows become zero, else they are those of ``dst``.
+        src: tensor to slice, with the inner axes of ``dst``.
+        num_elems: number of rows per slice.
+        src_offsets: first row of the slices in ``src``.
+        dst_offsets: first row of the slices in the result.
+        zero_unused: whether remaining rows become zero; otherwise they keep the values of ``dst``.
 
     Raises:
-        ProgramError: for tensors that do not fit each other.
+        ProgramError: shapes or types do not match.
     """
     counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
     places = _offsets("dst_offsets", dst_offsets)
@@ -37,16 +37,16 @@ def sequence_slice(dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_off
 
 
 def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elements: int) -> Any:
-    """Return slices of a tensor, one behind another.
+    """Concatenate slices of ``src``.
 
     Args:
-        src: tensor whose rows are taken.
-        num_elems: number of rows of each slice.
-        src_offsets: first row of each slice in ``src``.
+        src: tensor to slice.
+        num_elems: number of rows per slice.
+        src_offsets: first row of the slices in ``src``.
         total_elements: number of rows of the result.
 
     Raises:
-        ProgramError: for tensors that do not fit each other.
+        ProgramError: shapes or types do not match.
     """
     counts, sources = _offsets("num_elems", num_elems), _offsets("src_offsets", src_offsets)
     if not _matching(counts, sources):
@@ -57,17 +57,17 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
 
 
 def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> Any:
-    """Return a tensor with the rows of another one in slices.
+    """Copy consecutive slices of ``src`` to given rows of ``dst``.
 
     Args:
         dst: tensor of at least two axes.
-        src: tensor whose rows are taken, slice behind slice.
-        num_elems: number of rows of each slice.
-        dst_offsets: first row of each slice in the result.
-        zero_unused: whether other rows become zero, else they are those of ``dst``.
+        src: tensor with the slices one after another.
+        num_elems: number of rows per slice.
+        dst_offsets: first row of the slices in the result.
+        zero_unused: whether remaining rows become zero; otherwise they keep the values of ``dst``.
 
     Raises:
-        ProgramError: for tensors that do not fit each other.
+        ProgramError: shapes or types do not match.
     """
     counts, places = _offsets("num_elems", num_elems), _offsets("dst_offsets", dst_offsets)
     if not _matching(counts, places):
@@ -88,7 +88,7 @@ def _matching(*tensors: Any) -> bool:
 
 
 def _behind(counts: Any) -> Any:
-    """Return the offsets of consecutive slices of these lengths."""
+    """Return the offsets of consecutive slices from their lengths."""
     return tf.cumsum(counts, exclusive=True)
 
 
@@ -107,10 +107,10 @@ def _sliced(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zero_unu
 
 
 class _Checked(SequenceSlice):
-    """Slices whose rows are there."""
+    """Slice copy with a check of row numbers."""
 
     def forward(self, *arrays: Any) -> Any:
-        """Return the slices; raises ProgramError for rows that are not there."""
+        """Return the result; raises ProgramError for rows out of range."""
         dst, src, counts, sources, places = arrays
         for name, offsets, rows in (("src", sources, src.shape[0]), ("dst", places, dst.shape[0])):
             outside = (offsets < 0) | (counts < 0) | (offsets + counts > rows)

@@ -1,4 +1,4 @@
-"""Functions of Graphcore's ``statistics_ops``; no gradient goes back through them."""
+"""Graphcore's ``statistics_ops``: histograms, without gradients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ tf = load()
 
 
 def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
-    """Return ``n_bins`` levels at equal distances from the least to the largest of ``inputs`` (values,).
+    """Return ``n_bins`` levels, equally spaced from the minimum to the maximum of ``inputs`` (values,).
 
     Raises:
-        ProgramError: for a tensor of another type or rank.
+        ProgramError: inputs has another type or rank.
     """
     values = tf.convert_to_tensor(inputs)
     if not values.dtype.is_floating or values.shape.rank != 1 or not values.shape.as_list()[0]:
@@ -28,15 +28,15 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
 
 
 def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
-    """Return counts of numbers below the first level, and from each level to the next, in float32.
+    """Count numbers below the first level, and between neighbouring levels, in float32.
 
     Args:
         inputs: numbers (values,).
         levels: bounds (levels,).
-        absolute_of_input: whether magnitudes are counted.
+        absolute_of_input: whether to count magnitudes.
 
     Raises:
-        ProgramError: in Graphcore's words, for tensors of other types or ranks.
+        ProgramError: in Graphcore's words, a tensor has another type or rank.
     """
     values, bounds = tf.convert_to_tensor(inputs), tf.convert_to_tensor(levels)
     if not (values.dtype.is_floating and bounds.dtype.is_floating):
@@ -47,14 +47,14 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
 
 
 def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
-    """Return a histogram with the counts of other numbers added.
+    """Add the counts of further numbers to a histogram.
 
     Args:
         hist: counts in float32.
-        inputs, levels, absolute_of_input: as of :func:`histogram`.
+        inputs, levels, absolute_of_input: see :func:`histogram`.
 
     Raises:
-        ProgramError: in Graphcore's words, for tensors that do not fit.
+        ProgramError: in Graphcore's words, tensors do not match.
     """
     before, values, bounds = (tf.convert_to_tensor(each) for each in (hist, inputs, levels))
     if before.dtype != tf.float32:

@@ -1,4 +1,4 @@
-"""Summaries in Graphcore's names: the events of a session's run as a tensor."""
+"""Graphcore's ``summary_ops``: the events of a session's run as a tensor."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ tensor_summary = tf.compat.v1.summary.tensor_summary
 
 
 def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | None = None) -> Any:
-    """Return a summary of the events of a session's run, behind operations.
+    """Return a summary of the events of a session's run, evaluated after given operations.
 
     Args:
         name: name of the summary.
-        op_list: an operation, or a list of operations, that come first; results of compiled programs are some.
-        collections: collections that the summary is added to.
+        op_list: an operation or a list of operations to run first, such as results of compiled programs.
+        collections: collections for the summary.
 
     Raises:
-        ProgramTypeError: for what is no name, operation or collection.
+        ProgramTypeError: name is no text, op_list no operations, or collections no list.
     """
     checks.text("name", name)
     checks.instance("collections", collections, list | tuple | None, "a list of texts")
@@ -41,7 +41,7 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
 
 
 def event_trace() -> Any:
-    """Return a tensor of the events of the session so far, each a JSON text, and forget them."""
+    """Return and clear the session's events so far, as a tensor of JSON texts."""
     if tf.executing_eagerly():
         return tf.constant(events_of(EAGER), tf.string)
 

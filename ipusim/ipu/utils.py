@@ -1,7 +1,7 @@
-"""Functions of Graphcore's ``utils`` on TensorFlow: files of data sets and inputs, and events of a session's runs.
+"""Graphcore's ``utils`` on TensorFlow: files of data sets and inputs, and events of a session's runs.
 
-A run's events are the programs that the device executed: nothing is compiled and no engine is loaded. Files of elements
-and inputs are in NumPy's own format, which ``numpy.load`` reads.
+Events of a run are executed programs; there are no events of compilation or of engine loading. Files of elements and
+inputs have NumPy's format, readable with ``numpy.load``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ tf = load()
 
 
 class SyntheticDataCategory(Enum):
-    """Categories of data that may be synthetic, and do not travel then."""
+    """Categories of data; synthetic data are not transferred."""
 
     Infeed = "infeed"
     Outfeed = "outfeed"
@@ -44,14 +44,14 @@ class SyntheticDataCategory(Enum):
 
 
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
-    """Return the number of IPUs of a device that has been configured.
+    """Return the number of IPUs of a configured device.
 
     Args:
         ipu_device: name of the device.
         device: without effect.
 
     Raises:
-        ProgramStateError: before a device is configured, DeviceError for an unknown number.
+        ProgramStateError: no device is configured, DeviceError for an unknown device number.
     """
     ordinal = ipu_ordinal("ipu_device", ipu_device)
     checks.text("device", device)
@@ -63,13 +63,13 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
 
 def move_variable_initialization_to_cpu(graph: Any = None) -> None:
-    """Do nothing: TensorFlow draws initial values on the host."""
+    """Do nothing: TensorFlow always draws initial values on the host."""
 
 
 def reset_ipu_seed(
     seed: int, device: str = "/device:IPU:0", cpu_device: str = "cpu", experimental_identical_replicas: bool = False
 ) -> None:
-    """Check the arguments alone: draws are seeded by their place in the program, so that each run is the same.
+    """Check the arguments alone: seeds depend on the place in the program, which makes runs reproducible.
 
     Args:
         seed, device, cpu_device, experimental_identical_replicas: without effect.
@@ -86,13 +86,15 @@ def running_on_ipu_model() -> bool:
 
 
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
-    """Tell whether no data travel, as TF_POPLAR_FLAGS, a profile or the command line says, of any category.
+    """Tell whether data are synthetic, the same for all categories.
+
+    TF_POPLAR_FLAGS, a profile, or the command line make data synthetic.
 
     Args:
-        synthetic_data_category: the category.
+        synthetic_data_category: without effect beyond the check of its type.
 
     Raises:
-        ProgramTypeError: for what is no SyntheticDataCategory.
+        ProgramTypeError: the argument is no SyntheticDataCategory.
     """
     if not isinstance(synthetic_data_category, SyntheticDataCategory):
         checks.wrong_type("synthetic_data_category", "a SyntheticDataCategory", synthetic_data_category)
@@ -106,20 +108,20 @@ def export_dataset_to_file(
     feed_name: str = "",
     apply_options: bool = True,
 ) -> None:
-    """Write the first elements of a data set, or of a queue's, one array of them after another: [num_elements, ...].
+    """Write the first elements of a data set or queue, stacked to [num_elements, ...].
 
-    An element of several arrays gives a file for each, whose number stands before the suffix: ``my_dataset.0.bin``
-    and ``my_dataset.1.bin``. Each is written whole or not at all, and programs miss none of the queue's elements.
+    Elements of several arrays give several files, numbered before the suffix: ``my_dataset.0.bin`` and
+    ``my_dataset.1.bin``. A file is written whole or not at all. Programs still get all elements of the queue.
 
     Args:
-        dataset_or_infeed: the data set, or the queue.
-        output_filename: the file.
+        dataset_or_infeed: data set or queue to export.
+        output_filename: path of the file.
         num_elements: number of elements.
         feed_name, apply_options: without effect.
 
     Raises:
-        ProgramTypeError: for what is no data set; ProgramError for fewer than one element, and for elements of several
-            shapes; ModelError where there are not as many; OutputError for a place that takes no files.
+        ProgramTypeError: dataset_or_infeed is no data set; ProgramError for fewer than one element, and for elements of
+            different shapes; ModelError if the data set is too short; OutputError for a path that is not writable.
     """
     target = _path(output_filename)
     checks.text("feed_name", feed_name)
@@ -137,15 +139,15 @@ def export_dataset_to_file(
 def export_inputs_to_file(
     inputs: Sequence[Any], output_filename: str | PathLike[str], feed_dict: Mapping[Any, Any]
 ) -> None:
-    """Write the values of a program's inputs by name, as an archive of arrays (npz).
+    """Write a program's inputs by name, as an archive of arrays (npz).
 
     Args:
-        inputs: placeholders, other tensors, or values; what has no name is called by its place.
-        output_filename: the file.
+        inputs: placeholders, other tensors, or values; values are named by position.
+        output_filename: path of the file.
         feed_dict: values of placeholders.
 
     Raises:
-        ProgramTypeError: for inputs that are none; OutputError for a place that takes no file.
+        ProgramTypeError: an input has another type; OutputError for a path that is not writable.
     """
     target = _path(output_filename)
     checks.instance("inputs", inputs, list | tuple, "a list or a tuple of placeholders and values")
@@ -166,7 +168,7 @@ def _path(output_filename: Any) -> Path:
 
 
 def _columns(source: Any, num_elements: int) -> list[Array]:
-    """Return each array of the first elements, stacked."""
+    """Return the arrays of the first elements, stacked."""
     dataset = source.feed.dataset if isinstance(source, IPUInfeedQueue) else source
     if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
         checks.wrong_type("dataset_or_infeed", "a Dataset or an IPUInfeedQueue", source)
@@ -184,7 +186,7 @@ def _columns(source: Any, num_elements: int) -> list[Array]:
 
 
 def _elements(dataset: Any, number: int) -> list[Any]:
-    """Return the first elements of a data set of either version of TensorFlow."""
+    """Return the first elements of a data set, eagerly or in a session."""
     if tf.executing_eagerly():
         return list(itertools.islice(dataset.as_numpy_iterator(), number))
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
@@ -200,17 +202,17 @@ def _elements(dataset: Any, number: int) -> list[Any]:
 
 
 class IpuTraceEventType(Enum):
-    """The type of an event."""
+    """Type of an event."""
 
     EXECUTE = "EXECUTE"
 
 
 @dataclass(frozen=True)
 class IpuTraceEvent:
-    """An event.
+    """Event of a session's run.
 
     Attributes:
-        type: its type.
+        type: type of the event.
         module_name: name of the program.
         execution_report: times of the run as JSON.
     """
@@ -221,10 +223,10 @@ class IpuTraceEvent:
 
 
 def extract_all_events(events: Any) -> list[IpuTraceEvent]:
-    """Return the events of a trace: texts of a session, or the summary of them.
+    """Return the events of a trace, from a session's texts or from a summary.
 
     Raises:
-        ProgramTypeError: for other values.
+        ProgramTypeError: events has another form.
     """
     try:
         if isinstance(events, str | Mapping):
@@ -246,12 +248,12 @@ def _event(data: Mapping[str, str]) -> IpuTraceEvent:
 
 
 def extract_all_types_from_event_trace(events: Any) -> list[IpuTraceEventType]:
-    """Return the types of events; raises ProgramTypeError for other values."""
+    """Return the types of events; raises ProgramTypeError for another form."""
     return [event.type for event in extract_all_events(events)]
 
 
 def extract_all_strings_from_event_trace(events: Any) -> str:
-    """Return what the events say, one under the other; raises ProgramTypeError for others."""
+    """Return the events as text, one below the other; raises ProgramTypeError for another form."""
     return "".join(
         f"{'-' * 70}\n=> Execute: {event.module_name}\n{event.execution_report}\n"
         for event in extract_all_events(events)
@@ -259,18 +261,18 @@ def extract_all_strings_from_event_trace(events: Any) -> str:
 
 
 def extract_execute_reports(events: Any) -> list[tuple[str, str]]:
-    """Return name and report of each execution; raises ProgramTypeError for others."""
+    """Return name and report of every execution; raises ProgramTypeError for another form."""
     return [(event.module_name, event.execution_report) for event in extract_all_events(events)]
 
 
 def extract_compile_reports(events: Any) -> list[tuple[str, str]]:
-    """Return nothing: a trace has no reports of the compiler. Raises ProgramTypeError for others."""
+    """Return nothing: a trace has no compiler reports. Raises ProgramTypeError for another form."""
     extract_all_events(events)
     return []
 
 
 def extract_poplar_serialized_graphs(events: Any) -> list[tuple[str, str]]:
-    """Return nothing: a trace has no graphs of the compiler. Raises ProgramTypeError for others."""
+    """Return nothing: a trace has no compiler graphs. Raises ProgramTypeError for another form."""
     extract_all_events(events)
     return []
 

@@ -1,15 +1,15 @@
-"""``tf.estimator``, which TensorFlow no longer has: estimators on its sessions, savers and hooks.
+"""``tf.estimator``, removed from TensorFlow: estimators built from sessions, savers and hooks.
 
 | module | content |
 | --- | --- |
-| ``spec`` | what a model function returns, and its checks |
-| ``run_config`` | how an estimator runs |
+| ``spec`` | result of a model function, with checks |
+| ``run_config`` | options of an estimator's run |
 | ``calls`` | arguments of model and input functions |
 | ``estimator`` | training, evaluation and predictions |
 | ``on_ipus`` | estimators whose model function runs on IPUs |
-| ``training``, ``predictions`` | what a training and predictions do in sessions |
+| ``training``, ``predictions`` | training and predictions in sessions |
 | ``train_and_evaluate`` | training and evaluation in turns |
-| ``workers`` | the hosts that run an estimator together |
+| ``workers`` | hosts that run an estimator together |
 | ``inputs`` | input functions of arrays |
 """
 
@@ -23,7 +23,7 @@ from ipusim.ipu.graph.tensorflow_import import load
 
 _TRAIN = load().compat.v1.train
 
-#: The key of the loss among the metrics of an evaluation.
+#: Key of the loss among an evaluation's metrics.
 LOSS_METRIC_KEY = "loss"
 
 CheckpointSaverHook = _TRAIN.CheckpointSaverHook

@@ -1,4 +1,4 @@
-"""Arguments of model and input functions, and what these functions return."""
+"""Arguments and results of model and input functions."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ tf = load()
 
 
 def arguments_of(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the arguments that a function still takes; raises ProgramTypeError for no function."""
+    """Return the names of a function's unbound arguments; raises ProgramTypeError for no function."""
     checks.function("model_fn", function)
     taken = set(function.keywords) if isinstance(function, partial) else set()
     return [name for name in inspect.signature(function).parameters if name not in taken]
 
 
 def call_with(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Call a function with those of the arguments that it takes, each by its name."""
+    """Call a function with the options that it has arguments for, by name."""
     known = arguments_of(function)
     return function(**{name: value for name, value in options.items() if name in known})
 
 
 def dataset_of(input_fn: Any, options: Mapping[str, Any]) -> Any:
-    """Return the data set that an input function gives; raises ProgramError for anything else."""
+    """Return the data set of an input function; raises ProgramError for another result."""
     checks.function("input_fn", input_fn, "a function that returns a dataset")
     result = call_with(input_fn, options)
     if not isinstance(result, tf.data.Dataset | tf.compat.v1.data.Dataset):
@@ -37,7 +37,7 @@ def dataset_of(input_fn: Any, options: Mapping[str, Any]) -> Any:
 
 
 def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
-    """Check the arguments that a model function takes, as TensorFlow does; raises ProgramError."""
+    """Check the argument names of a model function, as TensorFlow does; raises ProgramError."""
     names = arguments_of(model_fn)
     if "features" not in names:
         raise ProgramError(f"model_fn ({model_fn}) must include features argument.")
@@ -51,7 +51,7 @@ def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
 
 
 def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return an element of a data set as features and labels; raises ProgramError in Graphcore's words."""
+    """Return features and labels of a data set's element; raises ProgramError in Graphcore's words."""
     if kwargs:
         return dict(kwargs), None
     if len(args) not in (1, 2):
@@ -60,7 +60,11 @@ def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tup
 
 
 def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
-    """Refuse steps that are no multiple of ``iterations``, both numbers or neither; raises ProgramError."""
+    """Check that one limit is given, and that steps are a multiple of ``iterations``.
+
+    Raises:
+        ProgramError: in Graphcore's words.
+    """
     if steps is not None and max_steps is not None:
         raise ProgramError("Can not provide both steps and max_steps.")
     if steps is None and max_steps is None:
@@ -72,7 +76,7 @@ def check_steps(steps: Any, max_steps: Any, iterations: int) -> None:
 
 
 def check_positive(name: str, steps: Any) -> None:
-    """Check a number of steps, which is above 0 or None; raises ProgramError in TensorFlow's words."""
+    """Check that a number of steps is positive or None; raises ProgramError in TensorFlow's words."""
     if steps is not None:
         if checks.integer(name, steps) <= 0:
             raise ProgramError(f"Must specify {name} > 0, given: {steps}")

@@ -1,4 +1,4 @@
-"""Estimators: a model function, trained, evaluated and asked for predictions in TensorFlow's sessions."""
+"""Estimators: training, evaluation and predictions of a model function in TensorFlow's sessions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ tf = load()
 _V1: Final = tf.compat.v1
 _TRAIN: Final = _V1.train
 _LOG: Final = _V1.logging
-#: Parameters that the estimator itself sets.
+#: Parameters set by the estimator.
 _INPUT_FN: Final = "input_fn"
 _BATCH_SIZE: Final = "batch_size"
 
 
 class Estimator:
-    """Trains, evaluates and predicts with a model function; each call builds a new graph and runs it."""
+    """Trains, evaluates and predicts with a model function; every call builds and runs a new graph."""
 
-    #: Mini-batches of a session run.
+    #: Mini-batches per session run.
     _steps_per_run = 1
 
     def __init__(
@@ -48,11 +48,11 @@ class Estimator:
         """Check the arguments.
 
         Args:
-            model_fn: a function of features, and of labels, mode, params and config where it takes them, to a spec.
-            model_dir: folder of the checkpoints; by default that of the config, else a temporary one.
+            model_fn: function of features, and optionally of labels, mode, params and config, which returns a spec.
+            model_dir: checkpoint folder; by default the config's folder, else a temporary folder.
             config: a RunConfig.
-            params: a dictionary that model and input functions get.
-            warm_start_from: a checkpoint, its folder, or WarmStartSettings.
+            params: dictionary for model and input functions.
+            warm_start_from: a checkpoint, a folder of checkpoints, or WarmStartSettings.
 
         Raises:
             ProgramError: in TensorFlow's words; ProgramTypeError for arguments of other types.
@@ -78,7 +78,7 @@ class Estimator:
 
     @property
     def config(self) -> Any:
-        """How the estimator runs."""
+        """Options of the estimator's run."""
         return self._config
 
     @property
@@ -88,12 +88,12 @@ class Estimator:
 
     @property
     def params(self) -> dict[str, Any]:
-        """A copy of the parameters."""
+        """Copy of the parameters."""
         return deepcopy(self._params)
 
     @property
     def model_fn(self) -> Any:
-        """The model function, bound to the parameters."""
+        """Model function, bound to the parameters."""
 
         def public_model_fn(features: Any, labels: Any, mode: str, config: Any) -> Any:
             arguments = {"features": features, "labels": labels, "mode": mode, "config": config, "params": self.params}
@@ -109,17 +109,17 @@ class Estimator:
         max_steps: int | None = None,
         saving_listeners: Any = None,
     ) -> Estimator:
-        """Train on from the latest checkpoint of ``model_dir``, if any; return this estimator.
+        """Train from the latest checkpoint of ``model_dir``, or from initial values; return this estimator.
 
         Args:
-            input_fn: a function of mode, params and config, where it takes them, to a data set.
+            input_fn: function of optional mode, params and config, which returns a data set.
             hooks: SessionRunHooks.
-            steps: mini-batches of each replica to train on.
-            max_steps: the global step at which training ends.
+            steps: mini-batches per replica to train.
+            max_steps: global step at which training ends.
             saving_listeners: CheckpointSaverListeners.
 
         Raises:
-            ProgramError: in TensorFlow's and Graphcore's words, and as programs do.
+            ProgramError: in TensorFlow's and Graphcore's words, and for errors of the program.
         """
         self._check_steps(steps, max_steps)
         workers = self._workers[ModeKeys.TRAIN]
@@ -146,17 +146,17 @@ class Estimator:
         checkpoint_path: str | None = None,
         name: str | None = None,
     ) -> dict[str, Any]:
-        """Return the metrics of the model function by name, with ``loss`` and ``global_step``.
+        """Return the model function's metrics by name, with ``loss`` and ``global_step``.
 
         Args:
-            input_fn: as of :meth:`train`.
-            steps: mini-batches of each replica.
+            input_fn: as in :meth:`train`.
+            steps: mini-batches per replica.
             hooks: SessionRunHooks.
-            checkpoint_path: the checkpoint, by default the latest; without any the variables are initial ones.
-            name: name of the evaluation, whose metrics are kept in a folder of it.
+            checkpoint_path: checkpoint of the variables, by default the latest; without a checkpoint, initial values.
+            name: name of the evaluation, and of its folder of metrics.
 
         Raises:
-            ProgramError: as :meth:`train` does.
+            ProgramError: as in :meth:`train`.
         """
         self._check_steps(steps, None)
         path = self._checkpoint(checkpoint_path, "evaluate")
@@ -188,18 +188,18 @@ class Estimator:
         yield_single_examples: bool = True,
         num_predictions: int | None = None,
     ) -> Iterator[Any]:
-        """Yield the predictions of the model function, sample by sample, until the data set ends.
+        """Yield the model function's predictions by sample, until the data set ends.
 
         Args:
-            input_fn: as of :meth:`train`; of a tuple the first item are the features.
-            predict_keys: names of those to yield, of predictions that are a dictionary.
+            input_fn: as in :meth:`train`; the first item of a tuple holds the features.
+            predict_keys: names of predictions to yield, if predictions are a dictionary.
             hooks: SessionRunHooks.
-            checkpoint_path: as of :meth:`evaluate`.
-            yield_single_examples: False for mini-batches as the model function returns them.
-            num_predictions: how many at most.
+            checkpoint_path: as in :meth:`evaluate`.
+            yield_single_examples: False to yield mini-batches as the model function returns them.
+            num_predictions: upper limit of yielded items; None for no limit.
 
         Raises:
-            ProgramError: as :meth:`train` does.
+            ProgramError: as in :meth:`train`.
         """
         path = self._checkpoint(checkpoint_path, "predict")
 
@@ -223,37 +223,41 @@ class Estimator:
         return str(Path(self._model_dir) / (f"eval_{name}" if name else "eval"))
 
     def latest_checkpoint(self) -> str | None:
-        """Return the prefix of the latest checkpoint; None where there is none."""
+        """Return the path prefix of the latest checkpoint; None without a checkpoint."""
         refuse_arrays(self._model_dir)
         path: str | None = tf.train.latest_checkpoint(self._model_dir)
         return path
 
     def get_variable_names(self) -> list[str]:
-        """Return the names of the latest checkpoint's variables; raises ProgramError where there is none."""
+        """Return the variable names of the latest checkpoint; raises ProgramError without a checkpoint."""
         return [name for name, _ in tf.train.list_variables(self._trained_checkpoint())]
 
     def get_variable_value(self, name: Any) -> Any:
-        """Return a variable of the latest checkpoint, or of a list a dictionary; raises ProgramError without one."""
+        """Return a variable of the latest checkpoint; a list of names gives a dictionary.
+
+        Raises:
+            ProgramError: there is no checkpoint.
+        """
         prefix = self._trained_checkpoint()
         if isinstance(name, list | tuple):
             return {item: tf.train.load_variable(prefix, item) for item in name}
         return tf.train.load_variable(prefix, name)
 
     def export_saved_model(self, *arguments: Any, **options: Any) -> NoReturn:
-        """Refuse: a simulated IPU's program is not exported. Raises UnsupportedProgramError."""
+        """Refuse: programs of simulated IPUs cannot be exported. Raises UnsupportedProgramError."""
         raise UnsupportedProgramError("estimators export no models: checkpoints in model_dir hold the variables")
 
     export_savedmodel = experimental_export_all_saved_models = export_saved_model
 
     def _check_steps(self, steps: Any, max_steps: Any) -> None:
-        """Check numbers of steps; raises ProgramError."""
+        """Check steps and max_steps; raises ProgramError."""
         if steps is not None and max_steps is not None:
             raise ProgramError("Can not provide both steps and max_steps.")
         calls.check_positive("steps", steps)
         calls.check_positive("max_steps", max_steps)
 
     def _spec(self, mode: str, dataset: Any) -> Any:
-        """Return the spec of the model for the elements of a data set, on the host."""
+        """Return the model's spec on the host, for the elements of a data set."""
         element = _V1.data.make_initializable_iterator(dataset)
         _V1.add_to_collection(_V1.GraphKeys.TABLE_INITIALIZERS, element.initializer)
         values = element.get_next()
@@ -264,12 +268,12 @@ class Estimator:
         return result
 
     def _batches(self, values: Any) -> Iterator[Any]:
-        """Yield the mini-batches of predictions of a session run."""
+        """Yield a session run's predictions, mini-batch by mini-batch."""
         yield values
 
     @contextmanager
     def _graph(self, mode: str) -> Iterator[Workers]:
-        """Build in a graph of its own with a global step, as the workers of a mode."""
+        """Build a mode's program in a new graph with a global step; yields the mode's workers."""
         workers = self._workers[mode]
         with tf.Graph().as_default(), workers.scope():
             if self._config.tf_random_seed is not None:
@@ -278,7 +282,7 @@ class Estimator:
             yield workers
 
     def _built(self, mode: str, input_fn: Any, workers: Workers) -> Any:
-        """Return the spec of the model for the data set of an input function."""
+        """Return the model's spec for an input function's data set."""
         if any(self._batch_sizes.values()):
             self._params.pop(_BATCH_SIZE, None)
         if size := self._batch_sizes.get(mode):
@@ -289,7 +293,7 @@ class Estimator:
         return self._spec(mode, calls.dataset_of(input_fn, options | workers.input_arguments()))
 
     def _checkpoint(self, value: str | None, verb: str) -> str | None:
-        """Return the checkpoint to use, None for initial variables."""
+        """Return the checkpoint to use; None for initial values."""
         if value is not None:
             refuse_arrays(value)
             if not _TRAIN.checkpoint_exists(value):

@@ -1,4 +1,4 @@
-"""Input functions of arrays: TensorFlow 1's ``tf.estimator.inputs``."""
+"""Input functions from arrays: TensorFlow 1's ``tf.estimator.inputs``."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def numpy_input_fn(
     queue_capacity: int = 1000,
     num_threads: int = 1,
 ) -> Callable[[], Any]:
-    """Return an input function whose data set has the rows of arrays.
+    """Return an input function for a data set of array rows.
 
     Args:
         x: an array, or a dictionary of arrays.
         y: an array, or a dictionary of arrays; None for no labels.
-        batch_size: rows of a batch. Rows that fill no batch are left out where ``num_epochs`` is None.
-        num_epochs: how often all rows are read; None for without end.
-        shuffle: whether rows are drawn at random.
-        queue_capacity: rows that are shuffled at a time.
+        batch_size: rows per batch. With ``num_epochs`` None, an incomplete last batch is dropped.
+        num_epochs: number of passes over the rows; None to repeat endlessly.
+        shuffle: whether to shuffle the rows.
+        queue_capacity: size of the shuffle buffer in rows.
         num_threads: without effect.
 
     Raises:
-        ProgramError: for a ``shuffle`` that is no truth value.
+        ProgramError: ``shuffle`` is no truth value.
     """
     if not isinstance(shuffle, bool):
         raise ProgramError(f"shuffle must be provided and explicitly set as boolean, got {shuffle}")

@@ -1,4 +1,4 @@
-"""The base of estimators whose model function runs on simulated IPUs."""
+"""Base class of estimators whose model function runs on simulated IPUs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ipusim.ipu.runtime.devices import all_on_device
 
 tf = load()
 _V1: Final = tf.compat.v1
-#: The parameter that the batch sizes of an estimator set.
+#: Parameter set from an estimator's batch size arguments.
 _BATCH_SIZE: Final = "batch_size"
 
 
 class EstimatorOnIpus(Estimator):
-    """Trains, evaluates and predicts with a program on simulated IPUs, once for each session run."""
+    """Trains, evaluates and predicts on simulated IPUs, one program execution per session run."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class EstimatorOnIpus(Estimator):
         """Check the arguments.
 
         Args:
-            model_fn, model_dir, config, params, warm_start_from: as of Estimator.
-            batch_sizes: of each mode the argument's name and its value.
+            model_fn, model_dir, config, params, warm_start_from: see Estimator.
+            batch_sizes: argument name and value of the batch size, by mode.
 
         Raises:
             ProgramError: in TensorFlow's and Graphcore's words; ProgramTypeError for arguments of other types.
@@ -58,7 +58,7 @@ class EstimatorOnIpus(Estimator):
 
     @abstractmethod
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
-        """Return the spec of a mode, whose program takes elements of ``infeed``."""
+        """Return the spec of a mode, whose program reads ``infeed``."""
 
     @property
     def _steps_per_run(self) -> int:  # type: ignore[override]
@@ -76,7 +76,7 @@ class EstimatorOnIpus(Estimator):
             return self._program(mode, infeed)
 
     def _batches(self, values: Any) -> Iterator[Any]:
-        """Yield the mini-batches of all iterations, and of all replicas of each."""
+        """Yield the mini-batches of all iterations and all replicas."""
         replicated = self._config.ipu_run_config.num_replicas > 1
         named = values if isinstance(values, dict) else {"": values}
         flat = {name: item.reshape(-1, *item.shape[2:]) if replicated else item for name, item in named.items()}
@@ -85,13 +85,13 @@ class EstimatorOnIpus(Estimator):
             yield batch if isinstance(values, dict) else batch[""]
 
     def _counted(self, dependencies: Any) -> Any:
-        """Return the operation that counts the steps of a session run behind others."""
+        """Return an operation that advances the global step by a run, after its dependencies."""
         with tf.control_dependencies(dependencies):
             return _V1.train.get_global_step().assign_add(self._steps_per_run, read_value=False)
 
 
 def run_and_dequeue(program: Any, queue: IPUOutfeedQueue, replicas: int) -> tuple[Any, Any]:
-    """Compile a program of replicas; return its operation, and the tensors that it has sent in one run."""
+    """Compile a replicated program; return its operation, and the tensors enqueued by one run."""
     queue.feed.replicas = replicas
     operation = ipu_compiler.compile(program)
     with tf.control_dependencies([operation]):
@@ -99,10 +99,10 @@ def run_and_dequeue(program: Any, queue: IPUOutfeedQueue, replicas: int) -> tupl
 
 
 def last_of(values: Any) -> tuple[Any, Any]:
-    """Return a metric, a value and its update, that is the mean over replicas of what the last iteration has sent.
+    """Return a metric (value, update) of a run's last iteration, averaged over replicas.
 
     Args:
-        values: what a run has sent, with the iterations as its first axis.
+        values: tensor of a run's results, with iterations as first axis.
     """
     local = [_V1.GraphKeys.LOCAL_VARIABLES]
     held = _V1.Variable(0.0, trainable=False, collections=local, use_resource=True, name="last")
@@ -110,5 +110,5 @@ def last_of(values: Any) -> tuple[Any, Any]:
 
 
 def mean_of(values: Any) -> Any:
-    """Return the mean of values over mini-batches and replicas, which add an axis when a program runs."""
+    """Return the mean of values over all axes: mini-batches and replicas."""
     return tf.reduce_mean(tf.reshape(tf.cast(values, tf.float32), [-1]))

@@ -1,4 +1,4 @@
-"""Predictions of a session run: those that are asked for, and the samples of a mini-batch."""
+"""Predictions of a session run: selection by key, and samples of a mini-batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.ipu.runtime import checks
 
 
 def chosen_of(predictions: Any, keys: Any) -> Any:
-    """Return the predictions to yield; raises ProgramError in TensorFlow's words for names that there are not."""
+    """Return the predictions selected by keys; raises ProgramError in TensorFlow's words for unknown keys."""
     if not isinstance(predictions, dict):
         if keys is not None:
             raise ProgramError("predict_keys argument is not valid in case of non-dict predictions.")
@@ -28,7 +28,7 @@ def chosen_of(predictions: Any, keys: Any) -> Any:
 
 
 def samples_of(batch: Any) -> Iterator[Any]:
-    """Yield the samples of a mini-batch; raises ProgramError in TensorFlow's words where they are not as many."""
+    """Yield the samples of a mini-batch; raises ProgramError in TensorFlow's words for unequal lengths."""
     if not isinstance(batch, dict):
         yield from batch
         return

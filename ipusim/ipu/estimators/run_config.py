@@ -1,4 +1,4 @@
-"""How an estimator runs: TensorFlow 1's ``RunConfig``."""
+"""Run options of an estimator: TensorFlow 1's ``RunConfig``."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ipusim.ipu.runtime.distribute import cluster_config, cluster_of
 
 
 class _Default:
-    """That an argument was not given."""
+    """Marker of an omitted argument."""
 
     def __repr__(self) -> str:
         return "USE_DEFAULT"
 
 
 _DEFAULT: Final = _Default()
-#: Seconds between checkpoints where no argument says how often.
+#: Default seconds between checkpoints.
 _SECONDS: Final = 600
 
 
 class RunConfig:
-    """Where and how often checkpoints and summaries are saved, and what is logged.
+    """Options of checkpoints, summaries and logs, with the cluster.
 
-    Each argument of the constructor is an attribute; ``cluster_spec``, ``task_type``, ``task_id``, ``is_chief``,
-    ``num_ps_replicas``, ``num_worker_replicas`` and ``master`` tell the cluster of ``TF_CONFIG``.
+    All arguments of the constructor are attributes; ``cluster_spec``, ``task_type``, ``task_id``, ``is_chief``,
+    ``num_ps_replicas``, ``num_worker_replicas`` and ``master`` describe the cluster of ``TF_CONFIG``.
 
     Attributes:
-        evaluation_master: no address, as evaluation is this process's own.
+        evaluation_master: empty address, because this process evaluates.
     """
 
     evaluation_master: ClassVar[str] = ""
@@ -59,18 +59,18 @@ class RunConfig:
             model_dir: folder of the checkpoints.
             tf_random_seed: seed of all draws.
             save_summary_steps: steps between summaries.
-            save_checkpoints_steps, save_checkpoints_secs: how often; one of them, or None for neither. By default every
-                600 seconds of this computer's clock.
+            save_checkpoints_steps, save_checkpoints_secs: interval between checkpoints in steps or in seconds of this
+                computer's clock, at most one of the two; None disables checkpoints. By default 600 seconds.
             session_config: configuration of sessions.
-            keep_checkpoint_max: checkpoints that stay, None or 0 for all.
-            keep_checkpoint_every_n_hours: how often one stays for good.
-            log_step_count_steps: how often the loss and the steps a second are logged.
-            train_distribute, eval_distribute: strategies of several hosts.
-            experimental_distribute: an object with either as its attribute, in its place.
+            keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
+            keep_checkpoint_every_n_hours: interval of checkpoints to keep permanently.
+            log_step_count_steps: steps between logs of loss and steps a second.
+            train_distribute, eval_distribute: strategies for several hosts.
+            experimental_distribute: object with train_distribute and eval_distribute as attributes, as an alternative.
             device_fn, protocol, experimental_max_worker_delay_secs, session_creation_timeout_secs: without effect.
 
         Raises:
-            ProgramError: in TensorFlow's words, for checkpoints by steps and by seconds.
+            ProgramError: in TensorFlow's words, checkpoint intervals are given in steps and in seconds.
         """
         options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
         steps, seconds = save_checkpoints_steps, save_checkpoints_secs
@@ -92,7 +92,7 @@ class RunConfig:
         self._cluster = cluster_config() if strategy is None else cluster_of(strategy)
 
     def __getattr__(self, name: str) -> Any:
-        """Return an argument, or a fact of the cluster."""
+        """Return an argument or an attribute of the cluster."""
         if name.startswith("_"):
             raise AttributeError(name)
         if name in self._strategies:
@@ -102,10 +102,10 @@ class RunConfig:
         return getattr(self._cluster, name)
 
     def replace(self, **kwargs: Any) -> Self:
-        """Return another configuration in which these arguments are others.
+        """Return a copy with replaced arguments.
 
         Raises:
-            ProgramError: for what is no argument, and as the constructor does.
+            ProgramError: a name is no replaceable argument, and as the constructor does.
         """
         for name in kwargs:
             if name not in self._arguments:

@@ -1,4 +1,4 @@
-"""What a model function says of its model: TensorFlow 1's modes and ``EstimatorSpec``."""
+"""Result of a model function: TensorFlow 1's modes and ``EstimatorSpec``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class ModeKeys:
-    """What a model function is called for."""
+    """Mode of a model function's call."""
 
     TRAIN: ClassVar[str] = "train"
     EVAL: ClassVar[str] = "eval"
@@ -15,17 +15,17 @@ class ModeKeys:
 
 
 class EstimatorSpec(NamedTuple):
-    """What a model function returns.
+    """Result of a model function.
 
     Attributes:
         mode: a ModeKeys.
         predictions: a tensor, or a dictionary of tensors; for PREDICT.
         loss: a tensor of one number; for TRAIN and EVAL.
-        train_op: an operation that trains; for TRAIN.
-        eval_metric_ops: pairs of a value and its update, by name; for EVAL.
-        export_outputs: without effect, as nothing is exported.
+        train_op: training operation; for TRAIN.
+        eval_metric_ops: pairs of value and update by name; for EVAL.
+        export_outputs: without effect: estimators export nothing.
         training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: SessionRunHooks.
-        scaffold: a ``tf.train.Scaffold``, with which the session is made.
+        scaffold: a ``tf.train.Scaffold`` for the session.
     """
 
     mode: str

@@ -1,4 +1,4 @@
-"""Training and evaluation in turns: TensorFlow's ``tf.estimator.train_and_evaluate``, and its arguments."""
+"""Training and evaluation in turns: TensorFlow's ``tf.estimator.train_and_evaluate`` with its specs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _LOG: Final = tf.compat.v1.logging
 
 
 class TrainSpec(NamedTuple):
-    """What to train on.
+    """Data and limits of training.
 
     Attributes:
-        input_fn: as of an estimator's ``train``.
-        max_steps: those at which training ends, counted from the first call.
+        input_fn: input function, as in an estimator's ``train``.
+        max_steps: global step at which training ends.
         hooks: SessionRunHooks.
         saving_listeners: CheckpointSaverListeners.
     """
@@ -32,14 +32,14 @@ class TrainSpec(NamedTuple):
 
 
 class EvalSpec(NamedTuple):
-    """What to evaluate on, and how often.
+    """Data and interval of evaluations.
 
     Attributes:
-        input_fn, steps, name, hooks: as of an estimator's ``evaluate``.
-        exporters: none, or an empty list.
-        start_delay_secs: without effect, as in TensorFlow where one process trains and evaluates.
-        throttle_secs: of this computer's clock between evaluations; the first checkpoint that has been trained, and the
-            last, are evaluated in any case.
+        input_fn, steps, name, hooks: as in an estimator's ``evaluate``.
+        exporters: None or an empty list.
+        start_delay_secs: without effect, as in TensorFlow if one process trains and evaluates.
+        throttle_secs: least seconds of this computer's clock between evaluations. The first trained checkpoint and
+            the last checkpoint are always evaluated.
     """
 
     input_fn: Any
@@ -52,14 +52,14 @@ class EvalSpec(NamedTuple):
 
 
 def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple[dict[str, Any] | None, list[object]]:
-    """Train an estimator, and evaluate its checkpoints meanwhile and in the end.
+    """Train an estimator, and evaluate checkpoints during and after training.
 
     Returns:
-        The metrics of the last evaluation, None where nothing was left to train; and no exports. Of several workers
-        the chief alone evaluates, and has metrics.
+        The metrics of the last evaluation, and an empty list of exports. The metrics are None if nothing was left to
+        train. Of several workers, only the chief evaluates and has metrics.
 
     Raises:
-        UnsupportedProgramError: for exporters, and for an eval_distribute of several hosts.
+        UnsupportedProgramError: there are exporters, or eval_distribute has several hosts.
     """
     if eval_spec.exporters:
         raise UnsupportedProgramError(
@@ -88,10 +88,10 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> tuple
 
 
 class _Evaluates(_LISTENER):  # type: ignore[misc]
-    """Evaluates checkpoints as they are saved, as seldom as is asked for, and the last one.
+    """Evaluates saved checkpoints as often as the spec allows, and always the last.
 
     Attributes:
-        metrics: of the last evaluation; None before the first.
+        metrics: metrics of the last evaluation; None before the first.
     """
 
     metrics: dict[str, Any] | None = None
@@ -103,7 +103,7 @@ class _Evaluates(_LISTENER):  # type: ignore[misc]
         self._timer, self._first = _TRAIN.SecondOrStepTimer(every_secs=self._spec.throttle_secs), True
 
     def after_save(self, session: Any, global_step_value: int) -> None:
-        if self._first:  # which is not trained yet
+        if self._first:  # saved before any training
             self._first = False
         elif self._timer.should_trigger_for_step(global_step_value):
             self._evaluate(global_step_value)

@@ -1,4 +1,4 @@
-"""Training in a session of TensorFlow: which hooks look on, in its order, and what a first training begins with."""
+"""Training in a TensorFlow session: hooks in TensorFlow's order, and warm starts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _HOOK: Any = _TRAIN.SessionRunHook
 
 
 class WarmStartSettings(NamedTuple):
-    """With which variables of a checkpoint a first training begins.
+    """Variables that a first training takes from a checkpoint.
 
     Attributes:
-        ckpt_to_initialize_from: a checkpoint, or the folder of some.
-        vars_to_warm_start: a regular expression of their names, a list of names or of variables; None for none.
-        var_name_to_vocab_info: from a name to its VocabInfo.
-        var_name_to_prev_var_name: from a name here to that in the checkpoint.
+        ckpt_to_initialize_from: a checkpoint, or a folder of checkpoints.
+        vars_to_warm_start: a regular expression of variable names, a list of names or of variables; None for none.
+        var_name_to_vocab_info: VocabInfo by variable name.
+        var_name_to_prev_var_name: name in the checkpoint by variable name.
     """
 
     ckpt_to_initialize_from: str
@@ -44,19 +44,19 @@ def train(
     config: Any,
     steps_per_run: int,
 ) -> Any:
-    """Train on from a checkpoint, in TensorFlow's order of hooks; return the last loss.
+    """Train from a checkpoint with TensorFlow's order of hooks; return the last loss.
 
     Args:
         spec: spec of the model.
         start: checkpoint; None for initial values.
-        own: hooks of the caller.
-        listeners: CheckpointSaverListeners of the caller.
-        workers: hosts that train together. The first saves, counts and logs.
+        own: caller's hooks.
+        listeners: caller's CheckpointSaverListeners.
+        workers: hosts that train together; only the first saves, counts and logs.
         config: a RunConfig.
-        steps_per_run: steps of a session run.
+        steps_per_run: steps per session run.
 
     Raises:
-        ProgramError: in TensorFlow's words, for listeners without a hook that saves.
+        ProgramError: in TensorFlow's words, there are listeners without a saving hook.
     """
     loss, scaffold = workers.mean(spec.loss), spec.scaffold or _TRAIN.Scaffold()
     if all(each.op.name != "loss" for each in _V1.get_collection(_V1.GraphKeys.SUMMARIES)):
@@ -92,7 +92,7 @@ def train(
 
 
 def _counting(scaffold: Any, config: Any) -> list[Any]:
-    """Return the hooks that log steps a second and write summaries."""
+    """Return the hooks for steps a second and summaries."""
     result: list[Any] = []
     if config.log_step_count_steps:
         steps = config.log_step_count_steps
@@ -119,48 +119,48 @@ def _saving(scaffold: Any, config: Any) -> Any:
 
 
 def creator_of(scaffold: Any, path: str | None, config: Any) -> Any:
-    """Return what makes a session with the values of a checkpoint, or initial values."""
+    """Return a session creator that restores a checkpoint, or initialises variables."""
     return _TRAIN.ChiefSessionCreator(scaffold, config=config.session_config, checkpoint_filename_with_path=path)
 
 
 class StopAtStep(_HOOK):  # type: ignore[misc]
-    """Stops at a global step that grows by several steps in a run."""
+    """Stops at a global step, which may grow by several steps a run."""
 
     def __init__(self, count: int | None, last: int | None) -> None:
-        """Take a count of steps from now on, or the last step."""
+        """Set a number of steps from now on, or the last step."""
         self._count, self._last = count, last
 
     def begin(self) -> None:
-        """Find the global step."""
+        """Read the global step's variable from the graph."""
         self._step = _TRAIN.get_global_step()
 
     def after_create_session(self, session: Any, coord: object) -> None:
-        """Count from the step of the session."""
+        """Start counting at the session's global step."""
         if self._last is None:
             self._last = session.run(self._step) + self._count
 
     def after_run(self, run_context: Any, run_values: object) -> None:
-        """Ask to stop at the last step."""
+        """Request a stop at the last step."""
         if run_context.session.run(self._step) >= self._last:
             run_context.request_stop()
 
 
 class StopAfterRuns(_HOOK):  # type: ignore[misc]
-    """Stops after so many runs."""
+    """Stops after a number of runs."""
 
     def __init__(self, count: int) -> None:
-        """Take the number of runs."""
+        """Set the number of runs."""
         self._left = count
 
     def after_run(self, run_context: Any, run_values: object) -> None:
-        """Count, and ask to stop."""
+        """Count a run, and request a stop after the last."""
         self._left -= 1
         if self._left <= 0:
             run_context.request_stop()
 
 
 def settings_of(value: Any) -> WarmStartSettings | None:
-    """Return what a first training begins with; raises ProgramTypeError for what is no path or settings."""
+    """Return the settings of a warm start, None without; raises ProgramTypeError for no path or settings."""
     if value is None or isinstance(value, WarmStartSettings):
         return value
     checks.instance("warm_start_from", value, str | PathLike, "a path, or WarmStartSettings")
@@ -168,7 +168,7 @@ def settings_of(value: Any) -> WarmStartSettings | None:
 
 
 def warm_start(settings: WarmStartSettings) -> None:
-    """Let initial values be those of a checkpoint; raises ProgramError where there is none."""
+    """Initialise variables from a checkpoint; raises ProgramError without a checkpoint."""
     source = settings.ckpt_to_initialize_from
     refuse_arrays(source)
     prefix = tf.train.latest_checkpoint(source) if Path(source).is_dir() else source

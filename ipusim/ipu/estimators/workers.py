@@ -1,4 +1,4 @@
-"""The hosts that run an estimator together: the chief, and each worker's share of a batch."""
+"""Hosts that run an estimator together: the chief, and a worker's share of a batch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _HOOK: Any = tf.compat.v1.train.SessionRunHook
 
 
 class Workers:
-    """The hosts of a strategy; this host alone where there is no strategy.
+    """Hosts of a strategy, or this host alone without a strategy.
 
-    All that an estimator knows of other hosts is asked for here.
+    An estimator communicates with other hosts only through this class.
     """
 
     def __init__(self, strategy: Any, config: Any) -> None:
-        """Take the strategy of what runs next, and the RunConfig.
+        """Set the strategy of the coming run, and the RunConfig.
 
         Raises:
-            UnsupportedProgramError: for several workers without a strategy.
+            UnsupportedProgramError: there are several workers without a strategy.
         """
         self._strategy = strategy
         if config.train_distribute is None and config.num_worker_replicas + config.num_ps_replicas > 1:
@@ -44,7 +44,7 @@ class Workers:
 
     @property
     def count(self) -> int:
-        """The number of hosts."""
+        """Number of hosts."""
         return 1 if self._host is None else self._host.count
 
     @property
@@ -53,7 +53,7 @@ class Workers:
         return self._host is None or self._host.rank == 0
 
     def check(self, count: int) -> None:
-        """Refuse an estimator that was made for ``count`` hosts; raises ProgramStateError."""
+        """Refuse an estimator created for a different number of hosts; raises ProgramStateError."""
         if self._strategy is not None and count != self.count:
             raise ProgramStateError(
                 f"train_distribute: expected an estimator that each host makes on itself, got one of {count} "
@@ -61,7 +61,7 @@ class Workers:
             )
 
     def batch(self, name: str, size: Any, replicas: int) -> int | None:
-        """Return the part of a batch that a replica of a worker has; raises ProgramError in Graphcore's words."""
+        """Return a replica's share of a batch; raises ProgramError in Graphcore's words."""
         if size is None:
             return None
         if checks.integer(name, size) < 1:
@@ -74,41 +74,41 @@ class Workers:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Be in the strategy's scope in the block, where gradients are averaged; without a strategy, leave any."""
+        """Enter the strategy's scope with averaged gradients; without a strategy, leave the surrounding scope."""
         scope = nullcontext() if self._strategy is None else self._strategy.scope()
         with in_scope_of(None), scope, averages.set_to(True):
             yield
 
     def input_arguments(self) -> dict[str, Any]:
-        """Return what an input function is given besides: an ``input_context`` under a strategy."""
+        """Return further arguments of an input function: ``input_context`` under a strategy."""
         if self._strategy is None:
             return {}
         rank = 0 if self._host is None else self._host.rank
         return {"input_context": tf.distribute.InputContext(self.count, rank, self.count)}
 
     def mean(self, loss: Any) -> Any:
-        """Return the mean of a loss over all hosts, which goes over their network."""
+        """Return the mean of a loss over all hosts, computed over the hosts' network."""
         return loss if loss is None or self._host is None else reduced("the mean loss of a run", loss, "average")
 
     def mean_metric(self, value: Any) -> Any:
-        """Return the mean of a metric over all hosts, which goes over their network."""
+        """Return the mean of a metric over all hosts, computed over the hosts' network."""
         if self._host is None:
             return value
         name = "the metrics of an evaluation"
         return np.mean(machine.all_gather(self._host, name, np.asarray(value)[None]), axis=0)
 
     def of_chief(self, what: str, value: T) -> T:
-        """Return the chief's value of what all have; it takes no simulated time."""
+        """Return the chief's value on all hosts, in no simulated time."""
         result: T = value if self._host is None else self._host.exchange(what, value)[0]
         return result
 
     def hooks(self) -> list[Any]:
-        """Return the hooks that every host runs after all other hooks."""
+        """Return the hooks that run last on every host."""
         return [] if self._host is None else [_StopTogether(self._host)]
 
 
 class _StopTogether(_HOOK):  # type: ignore[misc]  # TensorFlow has no types
-    """Stops all hosts when a hook of one asks to; it takes no simulated time."""
+    """Stops all hosts if one host requests a stop, in no simulated time."""
 
     def __init__(self, host: machine.Host) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What Graphcore's programs use of ``tensorflow.contrib``, which TensorFlow 2 has under other names."""
+"""Parts of ``tensorflow.contrib`` in Graphcore's programs, from other names of TensorFlow 2."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _V1: Final = load().compat.v1
 
 __all__ = ["data", "framework", "layers", "rnn"]
 
-#: ``tf.contrib.data``: data sets that are read, or mapped and batched, in one step.
+#: ``tf.contrib.data``: combined reading, mapping and batching of data sets.
 data: Final = SimpleNamespace(
     AUTOTUNE=_V1.data.experimental.AUTOTUNE,
     map_and_batch=_V1.data.experimental.map_and_batch,
     parallel_interleave=_V1.data.experimental.parallel_interleave,
     shuffle_and_repeat=_V1.data.experimental.shuffle_and_repeat,
 )
-#: ``tf.contrib.framework``: what checkpoints hold, and the structure of tensors.
+#: ``tf.contrib.framework``: contents of checkpoints, and structures of tensors.
 framework: Final = SimpleNamespace(
     list_variables=_V1.train.list_variables, load_variable=_V1.train.load_variable, nest=_V1.nest
 )
-#: ``tf.contrib.rnn``: cells, and the recurrent network that is unrolled.
+#: ``tf.contrib.rnn``: cells, and the unrolled recurrent network.
 rnn: Final = SimpleNamespace(
     **{name: getattr(_V1.nn.rnn_cell, name) for name in dir(_V1.nn.rnn_cell) if not name.startswith("_")},
     static_rnn=_V1.nn.static_rnn,
@@ -33,9 +33,9 @@ def xavier_initializer(uniform: bool = True, seed: int | None = None, dtype: Any
     """Return the initializer of Glorot and Bengio (2010).
 
     Args:
-        uniform: whether values are drawn from a uniform distribution, and not from a normal one.
-        seed: of the draws.
-        dtype: of the values.
+        uniform: whether values have a uniform distribution, otherwise a normal distribution.
+        seed: seed of the draws.
+        dtype: dtype of the values.
     """
     kind = _V1.glorot_uniform_initializer if uniform else _V1.glorot_normal_initializer
     return kind(seed=seed, dtype=dtype)

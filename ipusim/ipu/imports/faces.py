@@ -1,4 +1,4 @@
-"""Modules as a program sees them: names of ours in front of the modules that are installed."""
+"""A program's view of modules: ipusim's names in front of installed modules."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.imports.rows import Row
 from ipusim.ipu.runtime.offered import resolved
 
-#: The package that programs import from, which TensorFlow 2 has not as an attribute.
+#: Package that TensorFlow 2 offers to imports, but not as an attribute.
 _NOT_BY_ATTRIBUTE: Final = "tensorflow.python"
-#: How names of modules begin that are Graphcore's to a program.
+#: Prefix of ipusim's modules, which programs see as Graphcore's.
 _OURS: Final = "ipusim."
 
 
 class Faces:
-    """The modules of a program, by the names under which it imports them.
+    """Modules of a program by import name.
 
     Attributes:
-        rows: what stands under each name.
-        version: what ``tf.__version__`` tells.
+        rows: object or modules by dotted name.
+        version: value of ``tf.__version__``.
     """
 
     def __init__(self, rows: Mapping[str, Row], version: str) -> None:
-        """Take the rows."""
+        """Set the rows."""
         self.rows, self.version = rows, version
         self._found: dict[str, Any] = {}
         self._above = {above for key in rows for above in accumulate(key.split(".")[:-1], "{}.{}".format)}
 
     @property
     def roots(self) -> frozenset[str]:
-        """The packages at the top."""
+        """Top-level packages."""
         return frozenset(name.partition(".")[0] for name in self.rows)
 
     def has(self, name: str) -> bool:
@@ -47,14 +47,14 @@ class Faces:
         """Return the object under a dotted name.
 
         Raises:
-            MissingImportError: if there is none.
+            MissingImportError: the name does not exist.
         """
         if name not in self._found:
             self._found[name] = self._made(name)
         return self._found[name]
 
     def root_of(self, name: str) -> Any:
-        """Return what ``import`` of a name binds: the package at its top, with the packages that the name enters."""
+        """Return the object bound by ``import`` of a dotted name: its top-level package, with entered subpackages."""
         root, *below = name.split(".")
         if not name.startswith(f"{_NOT_BY_ATTRIBUTE}."):
             return self.find(root)
@@ -64,17 +64,17 @@ class Faces:
 
     @staticmethod
     def enter(module: Any, name: str) -> None:
-        """Import a module below another one, where its name is one.
+        """Import a submodule, if the name is a submodule's.
 
         Raises:
-            MissingImportError: for a name that a module of ours does not have.
+            MissingImportError: a module of ipusim lacks the name.
         """
         try:
             getattr(module, name) if isinstance(module, Face) else _below(module, name)
         except MissingNameError as error:
             raise MissingImportError(str(error)) from None
         except (AttributeError, ModuleNotFoundError):
-            pass  # which the import statement says itself
+            pass  # the import statement raises the error
 
     def _made(self, name: str) -> Any:
         row = self.rows.get(name)
@@ -84,7 +84,7 @@ class Faces:
             return Face(name, row, self)
         parent, _, last = name.rpartition(".")
         above = self.find(parent)
-        if self.has(name):  # alone with rows below it
+        if self.has(name):  # rows exist only below the name
             behind = (f"{module}.{last}" for module in above._behind)
             return Face(name, tuple(module for module in behind if find_spec(module)), self)
         if isinstance(above, Face):
@@ -98,16 +98,16 @@ class Faces:
 
 
 class Face(ModuleType):
-    """A module with names of ours, and behind them those of installed modules."""
+    """Module with ipusim's names, backed by installed modules."""
 
     def __init__(self, name: str, behind: tuple[str, ...], faces: Faces) -> None:
-        """Take the installed modules, the first of which is asked first."""
+        """Set the installed modules, in order of precedence."""
         super().__init__(name)
         self._behind, self._faces = behind, faces
         self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Return the object under a name; raises MissingNameError where the module is ours alone."""
+        """Return the object under a name; raises MissingNameError if the module is only ipusim's."""
         if name == "__all__":
             return [each for each in dir(self) if not each.startswith("_")]
         if name == "__version__" and self.__name__.startswith("tensorflow"):
@@ -138,7 +138,7 @@ class Face(ModuleType):
 
 
 def _below(module: Any, name: str) -> Any:
-    """Return an attribute of a module, or the module of that name below it."""
+    """Return a module's attribute or submodule by name."""
     try:
         return getattr(module, name)
     except AttributeError:

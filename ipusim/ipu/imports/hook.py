@@ -1,7 +1,9 @@
-"""The imports of a program from its first import of TensorFlow on; TensorFlow itself is imported then, not before.
+"""Import hook of a program, active from the program's first import of TensorFlow on.
 
-A program that ``python program.py`` runs writes ``import ipusim.ipu`` above its first import of TensorFlow, and a
-notebook calls :class:`install`; ``ipusim run program.py`` does the same for a program as it is.
+The first import also loads TensorFlow.
+
+A program for ``python program.py`` writes ``import ipusim.ipu`` above its first import of TensorFlow. A notebook calls
+:class:`install`. ``ipusim run program.py`` does the same for an unchanged program.
 """
 
 from __future__ import annotations
@@ -24,27 +26,27 @@ from ipusim.ipu.graph.tensorflow_import import check_first
 from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import rows_for
 
-#: The packages that programs import Graphcore's names from.
+#: Top-level packages with Graphcore's names.
 ROOTS: Final = frozenset(name.partition(".")[0] for name in rows_for(2))
-#: Part of the names of files that Autograph writes a program's functions to.
+#: Part of the file names that Autograph gives to converted functions.
 _CONVERTED: Final = "__autograph_generated_file"
 
-#: Imports that hold to the end of the process or of their block.
+#: Installed hooks, active until the end of the process or of their block.
 _IN_EFFECT: Final[list[install]] = []
 
 
-class install:  # noqa: N801 - a function to callers
+class install:  # noqa: N801 - callers use it like a function
     """Let imports of TensorFlow, Keras, Horovod and PopDist find Graphcore's names.
 
-    It holds from the call on, to the end of the process or of the ``with`` block that it opens.
+    The hook is active from the call on, until the end of the process or of the ``with`` block that it opens.
 
     Args:
-        tensorflow: TensorFlow's major version that is told, 1 or 2; by default the one that the file of the program
-            is written for, by the names that it uses, and 2 without a file.
+        tensorflow: TensorFlow's major version as seen by the program, 1 or 2. By default inferred from the names in the
+            program's file, and 2 without a file.
 
     Raises:
-        OptionError: for another version.
-        ProgramStateError: if TensorFlow has been imported before, with other settings.
+        OptionError: the version is neither 1 nor 2.
+        ProgramStateError: TensorFlow has been imported before, with other settings.
 
     Example:
         >>> import ipusim.ipu
@@ -55,7 +57,7 @@ class install:  # noqa: N801 - a function to callers
     """
 
     def __init__(self, tensorflow: int | None = None) -> None:
-        """Wait for the first import of one of these packages."""
+        """Wait for the first import of a top-level package with Graphcore's names."""
         if tensorflow is not None and tensorflow not in VERSIONS:
             raise OptionError("tensorflow", f"expected 1 or 2, got {tensorflow!r}")
         check_first()
@@ -65,23 +67,23 @@ class install:  # noqa: N801 - a function to callers
         _IN_EFFECT.append(self)
 
     def __enter__(self) -> Self:
-        """Return this."""
+        """Return this hook."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the process its own imports again."""
+        """Restore the process's imports."""
         _IN_EFFECT.remove(self)
         self._stack.close()
         builtins.__import__, importlib.import_module = self._before
 
     def _begin(self, name: str, importing: Mapping[str, Any] | None) -> bool:
-        """Begin with the first of these packages that a module of the program's own imports; tell whether it has."""
+        """Activate the hook at the program's first import of these packages; return whether the hook is active."""
         if not self._begun and name.partition(".")[0] in ROOTS and is_own(importing):
             builtins.__import__, importlib.import_module = self._before
-            from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
+            from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - loads TensorFlow
 
             self._stack.enter_context(hosted(self._version or _version_of_main()))
-            atexit.register(self._stack.close)  # while TensorFlow is there
+            atexit.register(self._stack.close)  # before TensorFlow is unloaded
             self._begun = True
         return self._begun
 
@@ -101,8 +103,8 @@ class install:  # noqa: N801 - a function to callers
 
 
 def _version_of_main() -> int:
-    """Return the version of TensorFlow that the program of this process is written for."""
-    from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - which imports TensorFlow
+    """Return the TensorFlow version of this process's program."""
+    from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - loads TensorFlow
 
     file = getattr(sys.modules.get("__main__"), "__file__", None)
     if file is None:
@@ -112,10 +114,10 @@ def _version_of_main() -> int:
 
 
 def serve_program() -> None:
-    """Serve the program of this process, if ``python program.py`` has begun it, as ``ipusim run`` serves one.
+    """Install the hook for a program started by ``python program.py``, with errors as in ``ipusim run``.
 
     Raises:
-        ProgramStateError: if the program has imported TensorFlow before.
+        ProgramStateError: the program has imported TensorFlow before.
     """
     main = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
     if main.get("__file__") is not None and is_own(main):
@@ -124,22 +126,22 @@ def serve_program() -> None:
 
 
 def _say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what ended a program: in one line, and with exit code 2, what ipusim refuses."""
+    """Print a program's final error; ipusim's errors take one line and give exit code 2."""
     if not isinstance(error, IpusimError):
         sys.__excepthook__(kind, error, trace)
         return
-    print(located(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - links stay
+    print(located(error, os.path.abspath(sys.argv[0]), sys.argv[0]), file=sys.stderr)  # noqa: PTH100 - keeps symbolic links
     raise SystemExit(2)
 
 
 def located(error: IpusimError, file: str, shown: str, who: str = "") -> str:
-    """Return an error's message behind the line of the program that it comes from.
+    """Return an error's message, preceded by its line in the program.
 
     Args:
         error: the error.
         file: path of the program's file.
-        shown: the path as it was named.
-        who: the host that runs it, behind the line.
+        shown: the path as the user wrote it.
+        who: host that raised the error, printed after the line.
     """
     line = next(filter(None, map(_line_of, (error.__cause__, error))), file)
     if line.startswith(file):
@@ -148,7 +150,7 @@ def located(error: IpusimError, file: str, shown: str, who: str = "") -> str:
 
 
 def _line_of(error: BaseException | None) -> str:
-    """Return ``file:line`` of the innermost line of the program's own modules; empty if there is none."""
+    """Return ``file:line`` of the innermost frame in the program's own modules; empty without such a frame."""
     steps = [] if error is None else list(traceback.walk_tb(error.__traceback__))
     own = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
     own = [(file, number) for file, number in own if _CONVERTED not in file]

@@ -1,4 +1,4 @@
-"""A program on TensorFlow: the imports of its own modules find Graphcore's names, from here to the end of a block."""
+"""Imports of a program on TensorFlow: inside a block, the program's modules find Graphcore's names."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ipusim.ipu.imports.faces import Faces
 from ipusim.ipu.imports.own_modules import VERSIONS, importer, is_own
 from ipusim.ipu.imports.rows import Row, rows_for
 from ipusim.ipu.imports.switches import process_of
-from ipusim.ipu.traced import sessions  # noqa: F401 - before a program asks a session for its ``run``
+from ipusim.ipu.traced import sessions  # noqa: F401 - patches Session.run before programs use it
 
-#: Advice to use names that the program's version of TensorFlow does not have.
+#: Warnings that recommend names missing in the program's version of TensorFlow.
 _LATER_VERSIONS: Final = r".*is deprecated(, use `learning_rate`| and will be removed in a future version)"
-#: Words on the seed that a graph of the program's has been given here.
+#: Warnings about the seed that ipusim gives to the program's graphs.
 _OF_SEEDS: Final = "Seed .* from outer graph might be getting used by function"
 
 
 @contextmanager
 def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Iterator[Faces]:
-    """Let the program's own modules import TensorFlow as Graphcore's programs do, in the block.
+    """Redirect TensorFlow imports of the program's own modules to Graphcore's names in the block.
 
     Args:
-        major: the version of TensorFlow that the program is written for, 1 or 2.
-        further: more rows, of modules that the program brings along.
+        major: version of TensorFlow that the program is written for, 1 or 2.
+        further: additional rows, for the program's own packages.
 
     Yields:
-        The modules that it finds.
+        The modules that the program's imports find.
 
     Example:
         >>> program = {"__name__": "program", "__file__": "program.py"}

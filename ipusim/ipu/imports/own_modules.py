@@ -1,4 +1,4 @@
-"""The modules that are a program's own, whose imports find Graphcore's names."""
+"""Recognition of a program's own modules, whose imports find Graphcore's names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-#: The releases of TensorFlow that Graphcore's last SDKs have, by major version.
+#: Releases of TensorFlow in Graphcore's last SDKs, by major version.
 VERSIONS: Final = {1: "1.15.5", 2: "2.6.3"}
-#: Modules whose functions stand in the place of Python's own.
+#: Modules whose functions replace Python's import functions.
 _REPLACING: Final = ("ipusim.ipu.imports.hook", "ipusim.ipu.imports.hosted")
-#: Folders of modules that are no program's own.
+#: Folders of Python's and ipusim's modules.
 _LIBRARIES: Final = (sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), str(Path(__file__).parents[2]))
 #: Folders of installed packages.
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
 def is_own(importing: Mapping[str, Any] | None) -> bool:
-    """Tell whether the module with these names is the program's own: no library's, and not ipusim's."""
+    """Tell whether a module belongs to the program, not to libraries or ipusim."""
     if importing is None:
         return False
     file = importing.get("__file__")
@@ -29,7 +29,7 @@ def is_own(importing: Mapping[str, Any] | None) -> bool:
 
 
 def importer() -> Mapping[str, Any]:
-    """Return the names of the module whose code calls a function that stands in the place of Python's own."""
+    """Return the names of the module that called a replaced import function."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__") in _REPLACING:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Statistics of data sets, which TensorFlow had in the releases of Graphcore's programs: without effect."""
+"""Statistics of data sets from earlier TensorFlow releases: without effect."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Options(_OPTIONS):  # type: ignore[misc]
     """Options of a data set.
 
     Attributes:
-        experimental_stats: options of its statistics.
+        experimental_stats: options of the data set's statistics.
     """
 
     experimental_stats: ClassVar[Any] = SimpleNamespace()
 
 
 class StatsAggregator:
-    """A collector of statistics, which collects none."""
+    """Collector of statistics, always empty."""
 
     def get_summary(self) -> Any:
         """Return a summary without values."""
@@ -31,7 +31,7 @@ class StatsAggregator:
 
 
 def latency_stats(tag: str) -> Callable[[Any], Any]:
-    """Return the function that leaves a data set as it is.
+    """Return the identity function of data sets.
 
     Args:
         tag: name of the statistics.

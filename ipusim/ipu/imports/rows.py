@@ -1,18 +1,17 @@
-"""Which object stands under which name that a program imports."""
+"""Table of a program's import names and their objects."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The object of a name, as ``module`` or ``module:attribute``; or a face, as the modules whose names it has, first the
-#: one that is asked first.
+#: Object of a name, as ``module`` or ``module:attribute``; or a face, as a tuple of modules in order of precedence.
 Row = str | tuple[str, ...]
 
 _OURS: Final = "ipusim.ipu"
 _SWITCHES: Final = f"{_OURS}.imports.switches"
 _KERAS_SOURCE: Final = "tf_keras.src"
 
-#: Names of both versions that would change TensorFlow's process for its life.
+#: Names in both versions whose originals permanently change TensorFlow's process.
 _SWITCHING: Final[dict[str, Row]] = {
     "device": f"{_OURS}.scopes:device",
     "disable_v2_behavior": f"{_SWITCHES}:version_1",
@@ -25,7 +24,7 @@ _SWITCHING: Final[dict[str, Row]] = {
     "estimator": f"{_OURS}.estimators",
     "train.Saver": f"{_OURS}.traced.savers:Saver",
 }
-#: Graphcore's modules that are the same whoever traces a program.
+#: Graphcore's modules independent of tracing.
 _SHARED: Final = "autoshard config functional_ops keras"
 #: Graphcore's modules on TensorFlow's graph.
 _TRACED: Final = """
@@ -35,12 +34,12 @@ _TRACED: Final = """
     internal_ops ipu_estimator ipu_pipeline_estimator ipu_run_config ipu_session_run_hooks math_ops nn_ops
     normalization_ops rand_ops reduce_scatter_op replication_ops sharding statistics_ops summary_ops utils
 """
-#: Where strategies of several hosts lie.
+#: Modules with strategies for several hosts.
 _STRATEGIES: Final = """
     distributed.ipu_horovod_strategy distributed.popdist_strategy horovod.ipu_horovod_strategy
     horovod.ipu_multi_replica_strategy horovod.popdist_strategy ipu_multi_worker_strategy
 """
-#: Modules whose names ``tensorflow.python`` had in the releases of Graphcore's programs.
+#: Modules whose names belonged to ``tensorflow.python`` in the releases of Graphcore's programs.
 _PYTHON: Final = ("tensorflow.python", "tensorflow.python.framework", "tensorflow.python.ops")
 _PLUGIN: Final = "tensorflow.compiler.plugin.poplar"
 _PLUGIN_ROWS: Final[dict[str, Row]] = {
@@ -49,18 +48,18 @@ _PLUGIN_ROWS: Final[dict[str, Row]] = {
     f"{_PLUGIN}.ops.gen_ipu_ops.ipu_event_trace": f"{_OURS}.summary_ops:event_trace",
     f"{_PLUGIN}.ops.gen_poputil_ops": f"{_OURS}.gen_poputil_ops",
 }
-#: Modules of Keras' source that programs import layers from, by names that it no longer has.
+#: Keras source modules from which programs import layers; the names no longer exist.
 _OF_LAYERS: Final = "convolutional core embeddings merge normalization pooling recurrent"
-#: Modules of control flow, of which the first had all functions.
+#: Modules of control flow; in earlier releases the first module had all functions.
 _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_flow_case"
-#: Layers of version 1, and their modules.
+#: Module of version 1's layers.
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
-#: Names of data sets that TensorFlow has no longer, or not with the attributes that they had.
+#: Names of data sets, removed from TensorFlow or short of attributes.
 _REMOVED: Final = """
     Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
 """
-#: Modules of contrib, of whose names version 2 has some elsewhere.
+#: Rows of ``tensorflow.contrib``, with objects from version 2.
 _CONTRIB_ROWS: Final[dict[str, Row]] = {
     "tensorflow.contrib": (),
     "tensorflow.contrib.distribute": f"{_OURS}.runtime.distribute",
@@ -74,14 +73,14 @@ _CONTRIB_ROWS: Final[dict[str, Row]] = {
 }
 #: Modules of TensorFlow's estimators.
 _OF_ESTIMATORS: Final = "estimator estimator_lib model_fn run_config training"
-#: Modules of the addons for TensorFlow 1, each with the names of ``rnn_ops``.
+#: Modules of Graphcore's addons for TensorFlow 1 that have the names of ``rnn_ops``.
 _ADDED_LAYERS: Final = "layers layers.rnn_ops v1.layers v1.layers.rnn_ops"
-#: Modules of the optimizers' package, each with the names of that.
+#: Modules of the optimizers' package that have the package's names.
 _OPTIMIZERS: Final = "cross_replica_optimizer gradient_accumulation_optimizer map_gradient_optimizer sharded_optimizer"
 
 
 def graphcore_rows(package: str) -> dict[str, Row]:
-    """Return the rows of Graphcore's package under one of its names.
+    """Return the rows of Graphcore's package under a package name.
 
     Example:
         >>> graphcore_rows("tensorflow.python.ipu")["tensorflow.python.ipu.loops"]
@@ -101,7 +100,7 @@ def graphcore_rows(package: str) -> dict[str, Row]:
 
 
 def rows_for(major: int) -> dict[str, Row]:
-    """Return all rows for programs of a version of TensorFlow, 1 or 2."""
+    """Return all rows for programs of TensorFlow 1 or 2."""
     keras = f"tf_keras.api._v{major}.keras"
     version: dict[int, tuple[str, ...]] = {1: ("tensorflow.compat.v1", "tensorflow"), 2: ("tensorflow",)}
     rows: dict[str, Row] = {
@@ -150,15 +149,15 @@ def rows_for(major: int) -> dict[str, Row]:
     for parent in ("keras", "tf_keras", "tensorflow.keras", "tensorflow.python.keras", "tensorflow.compat.v1.keras"):
         rows[f"{parent}.datasets"] = f"{_OURS}.keras.datasets"
         rows[f"{parent}.ipu"] = f"{_OURS}.keras"
-        # Optimizers of the releases that programs are written for, which take `decay` and `lr`.
+        # Optimizers of the programs' releases, which take `decay` and `lr`.
         rows[f"{parent}.optimizers"] = (f"{keras}.optimizers.legacy", f"{keras}.optimizers")
     rows |= graphcore_rows("tensorflow.python.ipu") | graphcore_rows("tensorflow.contrib.ipu")
     rows |= {f"tensorflow.python.keras.layers.{name}": (f"{keras}.layers",) for name in _OF_LAYERS.split()}
-    # The package's name in the releases in which its modules were hidden behind it.
+    # Name of TensorFlow's package in releases around 2.0.
     rows |= {f"tensorflow_core{name.removeprefix('tensorflow')}": rows[name] for name in rows if is_tensorflow(name)}
     return rows
 
 
 def is_tensorflow(name: str) -> bool:
-    """Tell whether a dotted name is TensorFlow's package or below it."""
+    """Tell whether a dotted name is TensorFlow's package or inside it."""
     return name.partition(".")[0] == "tensorflow"

@@ -1,8 +1,8 @@
-"""TensorFlow's process as version 1 or 2 has it, seeded; behind a block it is as before.
+"""TensorFlow's process as version 1 or 2, seeded inside a block and restored afterwards.
 
-TensorFlow's own ``disable_v2_behavior`` is for a process's life, and takes resource variables and control flow v2 with
-it, which stages are traced with. Only what can be taken back is switched here: eager execution, shapes of
-``Dimension``, tensors that compare by identity, and Keras layers that compute in the dtype of their inputs.
+TensorFlow's ``disable_v2_behavior`` cannot be undone, and disables resource variables and control flow v2, which
+tracing of stages needs. This module switches only reversible settings: eager execution, shapes of ``Dimension``,
+comparison of tensors by identity, and Keras layers that compute in the dtype of their inputs.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _STACK: Final = import_module("tensorflow.python.framework.stack")
 _SHAPES: Final = import_module("tensorflow.python.framework.tensor_shape")
 _VARIABLE: Final = import_module("tensorflow.python.ops.resource_variable_ops").BaseResourceVariable
 
-#: Seed of Python, NumPy and TensorFlow where a program sets none: initial values are the same in every run.
+#: Default seed of Python, NumPy and TensorFlow, for equal initial values in every run.
 SEED: Final = 1
-#: Sessions that programs have not left: the end of one would take eager execution from a later program.
+#: Sessions that programs have not left; leaving them would switch eager execution off in a later program.
 _LEFT_ENTERED: Final[list[Any]] = []
 
 
 @contextmanager
 def process_of(major: int) -> Iterator[None]:
-    """Give the block TensorFlow 1's process or TensorFlow 2's, with seeds and an empty default graph.
+    """Run the block under TensorFlow 1 or 2, with seeds and an empty graph.
 
     Args:
         major: 1 or 2.
     """
-    _CONTEXT.context()  # made in version 1, it would keep functions of version 2 from lifting variables out of them
+    _CONTEXT.context()  # a context made in version 1 would stop version 2's functions from lifting variables
     before = random.getstate(), np.random.get_state()
     with _own_graphs(), _own_stacks():
         try:
@@ -55,7 +55,7 @@ def process_of(major: int) -> Iterator[None]:
 
 
 def version_1() -> None:
-    """Switch to graphs, shapes of ``Dimension``, tensors as keys of dictionaries, and layers of inputs' dtypes."""
+    """Switch to graphs, ``Dimension`` shapes, hashable tensors, and layers in their inputs' dtype."""
     _switch_to(1)
 
 
@@ -65,7 +65,7 @@ def graphs() -> None:
 
 
 def eager() -> None:
-    """Switch eager execution on; a graph that is there already is left behind."""
+    """Switch eager execution on, and leave an existing graph behind."""
     if not tf.executing_eagerly():
         _V1.reset_default_graph()
         _V1.enable_eager_execution()
@@ -86,7 +86,7 @@ def _switch_to(major: int) -> None:
 
 @contextmanager
 def _own_stacks() -> Iterator[None]:
-    """Begin with nothing entered, and leave eager execution and what was entered before."""
+    """Start with empty stacks of graphs and sessions; restore stacks and eager execution afterwards."""
     context, sessions = _CONTEXT.context(), _STACK._default_session_stack
     stacks = (_OPS._default_graph_stack, sessions, context.context_switches)
     before, was_eager = [each.stack for each in stacks], context.executing_eagerly()
@@ -110,9 +110,9 @@ def _own_stacks() -> Iterator[None]:
 
 @contextmanager
 def _own_graphs() -> Iterator[None]:
-    """Give graphs of the block seeds of their operations, devices that are IPUs, and initialized values.
+    """Give the block's graphs seeds, IPU devices and initialized values.
 
-    Sizes of shapes may be whole numbers as floats in version 1, as there.
+    As in TensorFlow 1, a shape's sizes may be whole numbers given as floats.
     """
     begin: Callable[..., None] = tf.Graph.__init__
     scope: Callable[..., AbstractContextManager[Any]] = tf.Graph.device
@@ -143,10 +143,10 @@ def _own_graphs() -> Iterator[None]:
 
 
 def _initialized_value(variable: Any) -> Any:
-    """Return a variable's value, or its initial value as long as it has none, as TensorFlow 1 does."""
+    """Return a variable's value, or its initial value before initialization, as TensorFlow 1 does."""
     has_value = _V1.is_variable_initialized(variable)
     return tf.cond(has_value, variable.read_value, lambda: variable.initial_value)
 
 
 def no_change() -> None:
-    """Do nothing: stages are traced with resource variables and control flow v2, whatever a program asks for."""
+    """Do nothing: tracing of stages always needs resource variables and control flow v2."""

@@ -1,4 +1,4 @@
-"""The version of TensorFlow that a program is written for, by the names that it uses."""
+"""A program's version of TensorFlow, inferred from names in the program."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Final
 
 from ipusim.ipu.graph.tensorflow_import import load
 
-#: Names of version 1 that programs for version 2 may use too.
+#: Names of version 1 that programs for version 2 also use.
 _IN_BOTH: Final = frozenset({"estimator"})
-#: What programs for version 1 import in the place of ``tensorflow``.
+#: Alternative to ``tensorflow`` in imports of programs for version 1.
 _IN_PLACE: Final = "tensorflow.compat.v1"
-#: Names of version 1 that no installed TensorFlow has, or that it has in both versions.
+#: Names of version 1, either missing from installed TensorFlow or present in both versions.
 _ONLY_THERE: Final = frozenset({"contrib", "compat.v1"})
-#: Module of version 1's names below the package, which that version alone has.
+#: Module of version 1's names inside the package, absent from version 2.
 _NAMES_OF_1: Final = "_api.v1"
 
 
 def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
-    """Return the version of TensorFlow that a program is written for, and the name that tells it.
+    """Return a program's version of TensorFlow, and the deciding name.
 
     Args:
-        tree: the program.
-        folder: where the modules lie that it imports, there or in the folder above, which programs add to the path.
+        tree: syntax tree of the program.
+        folder: folder of the program; its parent is searched for imports too, as programs add the parent to the path.
 
     Returns:
-        1 and a name such as ``tf.placeholder`` where the program, or a module of these folders that it imports, uses a
-        name that version 1 alone has; else 2 and "".
+        1 and a name such as ``tf.placeholder`` if the program, or an imported module of these folders, uses a name that
+        exists only in version 1; else 2 and "".
     """
     ours = load()
     only = {name for name in dir(ours.compat.v1) if not hasattr(ours, name)} - _IN_BOTH
@@ -40,7 +40,7 @@ def written_for(tree: ast.Module, folder: Path) -> tuple[int, str]:
 
 
 def _with_imported(tree: ast.Module, folder: Path, seen: set[Path]) -> Iterator[ast.Module]:
-    """Yield a module and those of the folder, or of the folder above, that it imports, each once."""
+    """Yield a module and its imports from the folder or its parent, without repetition."""
     yield tree
     for name in _imported(tree):
         parts = name.split(".")
@@ -51,7 +51,7 @@ def _with_imported(tree: ast.Module, folder: Path, seen: set[Path]) -> Iterator[
                 try:
                     imported = ast.parse(file.read_bytes())
                 except (SyntaxError, ValueError):
-                    continue  # which its import will say
+                    continue  # the program's import raises the error
                 yield from _with_imported(imported, folder, seen)
 
 
@@ -65,9 +65,9 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 
 def _names_of_tensorflow(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of ``tensorflow`` that a module imports, or uses as attributes.
+    """Yield the names of ``tensorflow`` that a module imports or uses as attributes.
 
-    ``compat.v1`` is one where the module imports it in the place of ``tensorflow``, as programs for version 1 may.
+    The names include ``compat.v1`` if the module imports it in place of ``tensorflow``, as programs for version 1 may.
     """
     imported = [
         (alias.name, alias.asname or alias.name)

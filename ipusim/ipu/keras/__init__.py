@@ -1,4 +1,4 @@
-"""Keras on IPUs, in Graphcore's names: stages of pipelines, options of models, and layers."""
+"""Graphcore's ``keras.ipu``: pipeline stages, models with options, and layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ipu_tensorflow_addons.keras.layers`` of TensorFlow 2.6: Graphcore's layers, whose LSTM has its states apart."""
+"""Layers of ``ipu_tensorflow_addons`` for TensorFlow 2.6: Graphcore's layers, and an LSTM with separate states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches of an epoch: how many steps they are on the replicas of a model, and which Graphcore refuses."""
+"""Batches of an epoch: number of steps on a model's replicas, and refusals in Graphcore's words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ipusim.base.errors import ProgramError
 
 
 def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
-    """Count steps of fit, evaluate and predict as Graphcore does, who takes a batch for each replica in a step.
+    """Count steps of fit, evaluate and predict as Graphcore does: a step takes a batch per replica.
 
     Args:
-        replicas_of: takes a model and the form of its batches, returns its replicas; None for a model of the host.
+        replicas_of: function of a model and the form of its batches, returns the number of replicas; None for a model
+            on the host.
     """
     adapters: Any = import_module("tf_keras.src.engine.data_adapter")
     original = adapters.get_data_handler
@@ -31,7 +32,7 @@ def install(replicas_of: Callable[[Any, Any], int | None]) -> None:
 
 
 def _count(handler: Any, replicas: int) -> None:
-    """Set the steps of an epoch; raises ProgramError in Graphcore's words for batches that do not fit."""
+    """Set the steps of an epoch; raises ProgramError in Graphcore's words for too few or indivisible batches."""
     size = handler._adapter.get_size()
     if size is None and (known := int(handler._dataset.cardinality())) >= 0:
         size = known

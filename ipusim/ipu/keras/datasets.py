@@ -1,4 +1,4 @@
-"""``tf.keras.datasets``: a person's own files where Keras keeps them, else drawn ones of the same form."""
+"""``tf.keras.datasets``: a user's own files where Keras keeps them, else drawn data of the same form."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from ipusim.ipu.runtime.offered import in_module, offering
 
 T = TypeVar("T")
 
-#: Bytes of a pickled or JSON file that are read at most: several times as many as the largest of these datasets has.
+#: Upper limit of bytes read from a pickled or JSON file, several times the largest of these datasets.
 _MOST_BYTES: Final = 1 << 29
-#: Datasets of which this process has said that they are drawn.
+#: Datasets already announced as drawn in this process.
 _SAID: Final[set[str]] = set()
 
 
 def path_of(file: str) -> Path:
-    """Return where Keras keeps a file of a dataset; a file with a folder of its own is there."""
+    """Return the path at which Keras keeps a dataset's file; absolute paths stay."""
     return Path.home() / ".keras" / "datasets" / checks.path("path", file)
 
 
 def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw: Callable[[], T]) -> T:
-    """Return the data that ``read`` reads from a user's file, or those that ``draw`` draws where there is none.
+    """Read a dataset from a user's file, or draw the dataset without a file.
 
-    That it is drawn is said once on standard error. Raises FileError, with the file's name, for one that cannot be
-    read or does not hold the dataset.
+    The first draw of a dataset is announced on standard error. Raises FileError with the file's name if the file is not
+    readable or does not hold the dataset.
     """
     path = path_of(file)
     if not path.exists():
@@ -50,14 +50,14 @@ def from_file_or_drawn(dataset: str, file: str, read: Callable[[Path], T], draw:
 
 
 def arrays_of(path: Path, *names: str) -> list[Array]:
-    """Return arrays of a NumPy archive, also of lists of numbers; raises OSError and FileError."""
+    """Return arrays of a NumPy archive, including lists of numbers; raises OSError and FileError."""
     with open_file(path) as file:
         arrays = read_arrays(file, names, unpickle=unpickled)
     return [arrays[name] for name in names]
 
 
 def words_of(path: Path) -> dict[str, int]:
-    """Return the numbers of words from a JSON file; raises OSError, FileError and ValueError."""
+    """Return word numbers from a JSON file; raises OSError, FileError and ValueError."""
     result = json.loads(_content(path))
     if not isinstance(result, dict) or not all(isinstance(number, int) for number in result.values()):
         raise FileError("expected a number for each word")
@@ -72,12 +72,12 @@ def _content(path: Path) -> bytes:
     return bytes(content)
 
 
-#: Images to train on and to test on, each with labels.
+#: Training and test images with labels.
 Split = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 _DIGIT: Final[Shape] = (28, 28)
 _PICTURE: Final[Shape] = (32, 32, 3)
-#: Images in a file of CIFAR-10, which has five of them to train on.
+#: Images in a CIFAR-10 file; five files are for training.
 _BATCH: Final = 10_000
 _PARTS: Final = ("train", "t10k")
 
@@ -89,7 +89,7 @@ def _drawn(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10
 
 
 def _checked(split: Split, shape: Shape) -> Split:
-    """Return what a file holds; raises FileError where that is not images of a shape, each with a label."""
+    """Return the contents of a file; raises FileError unless they are labelled images of the given shape."""
     for x, y in split:
         if x.shape[1:] != shape or x.dtype != np.uint8 or len(x) != len(y) or y.dtype.kind not in "iu":
             raise FileError(f"images are {x.dtype} of {x.shape}, labels {y.dtype} of {y.shape}")
@@ -123,36 +123,36 @@ def _cifar10(path: Path) -> Split:
 
 
 def _in_columns(split: Split, dtype: Any) -> Split:
-    """Return labels as Keras has CIFAR's: one in each row."""
+    """Return labels in Keras' form of CIFAR, shape [N, 1]."""
     (x, y), (x_test, y_test) = split
     return (x, y.astype(dtype).reshape(-1, 1)), (x_test, y_test.astype(dtype).reshape(-1, 1))
 
 
 class mnist:  # noqa: N801 - Keras' name of a module
-    """Handwritten digits: 60,000 images of 28 x 28 pixels to train on and 10,000 to test on, in ten classes."""
+    """Handwritten digits in ten classes: 60,000 training and 10,000 test images of 28 x 28 pixels."""
 
     @staticmethod
     def load_data(path: str = "mnist.npz") -> Split:
-        """Return (images, labels) to train on and to test on, in uint8; raises FileError for a file of another form."""
+        """Return training and test (images, labels) in uint8; raises FileError for a file of another form."""
         return from_file_or_drawn("mnist", path, _digits, lambda: _drawn(_DIGIT, 60_000, 1, dark=True))
 
 
 class fashion_mnist:  # noqa: N801 - Keras' name of a module
-    """Articles of clothing: 60,000 images of 28 x 28 pixels to train on and 10,000 to test on, in ten classes."""
+    """Articles of clothing in ten classes: 60,000 training and 10,000 test images of 28 x 28 pixels."""
 
     @staticmethod
     def load_data() -> Split:
-        """Return (images, labels) to train on and to test on, in uint8; raises FileError for files of another form."""
+        """Return training and test (images, labels) in uint8; raises FileError for files of another form."""
         draw = lambda: _drawn(_DIGIT, 60_000, 2, dark=True)  # noqa: E731 - one line
         return from_file_or_drawn("fashion_mnist", "fashion-mnist", _idx_files, draw)
 
 
 class cifar10:  # noqa: N801 - Keras' name of a module
-    """Pictures of 32 x 32 pixels in three colours: 50,000 to train on and 10,000 to test on, in ten classes."""
+    """Coloured pictures in ten classes: 50,000 training and 10,000 test images of 32 x 32 pixels."""
 
     @staticmethod
     def load_data() -> Split:
-        """Return (images, labels) to train on and to test on, in uint8, labels as [N, 1].
+        """Return training and test (images, labels) in uint8, labels as [N, 1].
 
         Raises FileError for files of another form.
         """
@@ -161,11 +161,11 @@ class cifar10:  # noqa: N801 - Keras' name of a module
 
 
 class cifar100:  # noqa: N801 - Keras' name of a module
-    """Pictures of 32 x 32 pixels in three colours: 50,000 to train on and 10,000 to test on, in 100 classes or 20."""
+    """Coloured pictures in 100 classes or 20: 50,000 training and 10,000 test images of 32 x 32 pixels."""
 
     @staticmethod
     def load_data(label_mode: str = "fine") -> Split:
-        """Return (images, labels) to train on and to test on, in uint8 and int64, labels as [N, 1].
+        """Return training and test (images, labels) in uint8 and int64, labels as [N, 1].
 
         Raises ProgramError for a ``label_mode`` other than "fine" and "coarse", FileError for files of another form.
         """
@@ -197,16 +197,16 @@ class boston_housing:  # noqa: N801 - Keras' name of a module
     def load_data(
         path: str = "boston_housing.npz", test_split: float = 0.2, seed: int = 113
     ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """Return (features, prices) to train on and to test on, in float64.
+        """Return training and test (features, prices) in float64.
 
         Args:
-            path: of the file below ``~/.keras/datasets``.
-            test_split: the share to test on.
-            seed: of the order.
+            path: path of the file below ``~/.keras/datasets``.
+            test_split: share of test houses.
+            seed: seed of the shuffle.
 
         Raises:
-            ProgramError: for a ``test_split`` that is no share.
-            FileError: for a file of another form.
+            ProgramError: ``test_split`` is no share.
+            FileError: the file has another form.
         """
         if not 0 <= checks.number("test_split", test_split) < 1:
             checks.wrong_value("test_split", "a number from 0 to below 1", test_split)
@@ -219,11 +219,11 @@ class boston_housing:  # noqa: N801 - Keras' name of a module
 
 
 class synthetic:  # noqa: N801 - a module to programs
-    """Images of classes that stand in for MNIST: drawn, as a scenario's `type: synthetic` draws them."""
+    """Drawn images in classes as a stand-in for MNIST, as a scenario's `type: synthetic` draws them."""
 
     @staticmethod
     def load_data(samples: int = 5120, test_samples: int = 512, seed: int = 1) -> Split:
-        """Return (images, labels) to train on and to test on: 28 x 28 pixels in float32, 10 classes in int32."""
+        """Return training and test (images, labels): 28 x 28 pixels in float32, 10 classes in int32."""
         train, test = (datasets.synthetic_classes((28, 28), 10, count, seed=seed) for count in (samples, test_samples))
         return (train.x, train.y), (test.x, test.y)
 

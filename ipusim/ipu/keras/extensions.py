@@ -1,4 +1,4 @@
-"""Keras' models on IPUs, in Graphcore's names: pipeline stages of their layers, and options of what runs them."""
+"""Graphcore's extensions of Keras models: pipeline stages of layers, and execution options."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ __all__ = [
 ]
 
 
-#: Missing stages that a message lists.
+#: Limit of missing stages in a message.
 _LISTED: Final = 16
 
 
 class _Extension:
-    """What all models can be asked for."""
+    """Options common to all models."""
 
-    #: Columns of a summary: where they end, as shares of a line; and what they are called.
+    #: Columns of a summary: names, and ends as shares of a line.
     _columns: ClassVar[Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what the model takes."""
+        """Pass the arguments on to the model."""
         super().__init__(*args, **kwargs)
 
     @property
     def options(self) -> Options:
-        """What has been asked for."""
+        """Options of the model."""
         result: Options = self.__dict__.setdefault("_options", Options())
         return result
 
     def set_asynchronous_callbacks(self, asynchronous: bool = False) -> None:
-        """Call callbacks after every step of fit, evaluate and predict, and not after each execution of several.
+        """Set whether callbacks run after every step, or after an execution of several steps.
 
         Without effect in fit and evaluate of a pipelined model with ``accumulate_outfeed=True``.
         """
@@ -72,15 +72,15 @@ class _Extension:
         gradient_accumulation_reduction_method: Any = "sum",
         **gradient_accumulation_optimizer_kwargs: Any,
     ) -> None:
-        """Accumulate the gradients of several batches in a training that is not pipelined.
+        """Accumulate gradients of several batches in training without a pipeline.
 
         Args:
-            gradient_accumulation_steps_per_replica: batches of a weight update and replica, a divisor of
+            gradient_accumulation_steps_per_replica: batches per weight update and replica, a divisor of
                 steps_per_execution.
-            gradient_accumulation_reduction_method: how gradients are accumulated.
-            gradient_accumulation_optimizer_kwargs: of GradientAccumulationOptimizerV2.
+            gradient_accumulation_reduction_method: sum, mean or running mean of the gradients.
+            gradient_accumulation_optimizer_kwargs: arguments of GradientAccumulationOptimizerV2.
 
-        Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any.
+        Raises ProgramError and ProgramTypeError, in Graphcore's words if Graphcore has any.
         """
         method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         check_accumulation_steps(gradient_accumulation_steps_per_replica)
@@ -97,17 +97,17 @@ class _Extension:
         gradient_accumulation_reduction_method: Any = "sum",
         **pipelining_kwargs: Any,
     ) -> None:
-        """Say how a pipelined model runs.
+        """Set the execution options of a pipelined model.
 
         Args:
-            gradient_accumulation_steps_per_replica: batches of a weight update and replica, a divisor of
-                steps_per_execution; needed to train.
-            device_mapping: the IPU of each stage.
-            accumulate_outfeed: whether results are summed up over an execution of the pipeline before they are sent.
-            gradient_accumulation_reduction_method: how gradients are accumulated.
-            pipelining_kwargs: of ``pipelining_ops.pipeline``.
+            gradient_accumulation_steps_per_replica: batches per weight update and replica, a divisor of
+                steps_per_execution; required for training.
+            device_mapping: IPU per stage.
+            accumulate_outfeed: whether to sum results over an execution of the pipeline before sending them.
+            gradient_accumulation_reduction_method: sum, mean or running mean of the gradients.
+            pipelining_kwargs: further arguments of ``pipelining_ops.pipeline``.
 
-        Raises ProgramError and ProgramTypeError, in Graphcore's words where it has any.
+        Raises ProgramError and ProgramTypeError, in Graphcore's words if Graphcore has any.
         """
         method = GradientAccumulationReductionMethod.parse(gradient_accumulation_reduction_method)
         check_accumulation_steps(gradient_accumulation_steps_per_replica)
@@ -123,25 +123,25 @@ class _Extension:
         self.options.changed(**{name: value for name, value in arguments.items() if value is not None})
 
     def set_infeed_queue_options(self, **kwargs: Any) -> None:
-        """Say what the infeed queues of fit, evaluate and predict are made with; raises ProgramError for what is not.
+        """Set arguments of the infeed queues in fit, evaluate and predict, such as ``prefetch_depth``.
 
-        Such as ``prefetch_depth``.
+        Raises ProgramError for arguments that Keras sets, and ProgramTypeError for unknown arguments.
         """
         queue, refused = "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", ("dataset", "infeed_spec", "element_spec")
         check_options("set_infeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(refused, AUTOMATIC))
         self.options.changed(infeed=kwargs)
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
-        """Say what the outfeed queues of fit, evaluate and predict are made with; raises ProgramError for what is not.
+        """Set arguments of the outfeed queues in fit, evaluate and predict, such as ``buffer_depth``.
 
-        Such as ``buffer_depth``.
+        Raises ProgramError for arguments that Keras sets, and ProgramTypeError for unknown arguments.
         """
         queue, refused = "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", ("outfeed_mode", "device_ordinal")
         check_options("set_outfeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(refused, INVALID))
         self.options.changed(outfeed=kwargs)
 
     def reset_pipeline_stage_assignment(self) -> None:
-        """Take the assignment back: the model is no longer pipelined."""
+        """Remove the assignment: the model is no longer pipelined."""
         self.__dict__["_assigned"] = []
         self.options.changed(stage_of=None)
 
@@ -152,11 +152,11 @@ class _Extension:
     def print_pipeline_stage_assignment_summary(
         self, line_length: int | None = None, print_fn: Callable[[str], object] | None = None
     ) -> None:
-        """Print which stage each layer, or call of one, is in.
+        """Print a table of layers, or of calls of layers, with pipeline stages.
 
         Args:
-            line_length: columns of a line, by default what fits a terminal of 80.
-            print_fn: called with each line; by default ``print``.
+            line_length: columns per line, by default suitable for a terminal of 80.
+            print_fn: function called with every line; by default ``print``.
         """
         length = 78 if line_length is None else checks.whole("line_length", line_length, 1)
         print_line = print if print_fn is None else print_fn
@@ -172,7 +172,7 @@ class _Extension:
             print_line(("=" if number == len(rows) else "_") * length)
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
-        """Return the assignment; a subclass says of what."""
+        """Return the assignment; implemented by subclasses."""
         raise NotImplementedError
 
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
@@ -180,21 +180,22 @@ class _Extension:
 
 
 class SequentialExtension(_Extension):
-    """The pipeline stages of a Sequential model's layers."""
+    """Pipeline stages of a Sequential model's layers."""
 
     _columns: ClassVar[Any] = (("Layer (type)", 0.6), ("Pipeline Stage", 1.0))
 
     def get_pipeline_stage_assignment(self) -> list[SequentialLayerPipelineStageAssignment]:
-        """Return a copy of the assignment that was set, or one of each layer to no stage, in order."""
+        """Return a copy of the assignment; without an assignment, one without stages for every layer."""
         layers = self.layers  # type: ignore[attr-defined]
         stored = self.__dict__.get("_assigned")
         return copy(stored) if stored else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
-        """Assign the layers to stages: whole numbers, or assignments, one for each layer in order.
+        """Assign layers in order to stages, by a list of numbers or assignments.
 
-        fit, evaluate and predict run them as a pipeline; a call of the model does not look at it. Raises ProgramError
-        in Graphcore's words for what is no valid assignment.
+        fit, evaluate and predict then run the model as a pipeline; calling the model ignores stages.
+
+        Raises ProgramError in Graphcore's words for an invalid assignment.
         """
         value, layers = pipeline_stage_assignment, self.layers  # type: ignore[attr-defined]
         _check_size(value, len(layers), "number of layers", "Each layer in a Sequential model", ".")
@@ -220,7 +221,7 @@ class SequentialExtension(_Extension):
         self._assign(stored, stage_of)
 
     def assign_stages(self, stages: list[int]) -> None:
-        """Assign layers to stages, one number for each layer; raises as set_pipeline_stage_assignment does."""
+        """Assign layers to stages by number, in order of layers; raises as set_pipeline_stage_assignment does."""
         self.set_pipeline_stage_assignment(list(stages))
 
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
@@ -240,7 +241,7 @@ def _check_size(value: Any, size: int, number: str, each: str, end: str) -> None
 
 
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
-    """Refuse stages that do not follow each other; raises ProgramError in Graphcore's words."""
+    """Refuse stages that are not consecutive; raises ProgramError in Graphcore's words."""
     before = 0
     for index, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
         stage = item.pipeline_stage
@@ -266,13 +267,13 @@ def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
 
 
 class _GraphExtension(_Extension):
-    """The pipeline stages of the calls in a model's graph."""
+    """Pipeline stages of the calls in a model's graph."""
 
     _columns: ClassVar[Any] = (("Layer (type) (node index)", 0.5), ("Input Layers", 0.78), ("Pipeline Stage", 1.0))
     _kind: ClassVar[Any]
 
     def _calls(self) -> Sequence[Any]:
-        """Return the calls; raises ProgramError where they are not known."""
+        """Return the calls of layers; raises ProgramError if they are not known."""
         graph = self.graph  # type: ignore[attr-defined]
         if graph is None:
             why = self.__dict__.get("_untraceable")
@@ -283,15 +284,16 @@ class _GraphExtension(_Extension):
         return graph.nodes  # type: ignore[no-any-return]
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
-        """Return a copy of the assignment that was set, or one of each call to no stage, in the order of the calls."""
+        """Return a copy of the assignment; without an assignment, one without stages for every call."""
         stored = self.__dict__.get("_assigned")
         return copy(stored) if stored else [self._kind(node.layer, node.index) for node in self._calls()]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
-        """Assign the calls of layers to stages: one assignment for each call.
+        """Assign the calls of layers to stages, one assignment per call.
 
-        fit, evaluate and predict run them as a pipeline; a call of the model does not look at it. Raises ProgramError
-        in Graphcore's words for what is no valid assignment.
+        fit, evaluate and predict then run the model as a pipeline; calling the model ignores stages.
+
+        Raises ProgramError in Graphcore's words for an invalid assignment.
         """
         value, calls = pipeline_stage_assignment, self._calls()
         number, each = "total number of invocations of layers", "Each invocation of a layer in a model"
@@ -305,14 +307,14 @@ class _GraphExtension(_Extension):
         self._assign(stored, lambda graph: _checked_stages(stored, graph.nodes))
 
     def assign_stages(self, stages: list[int]) -> None:
-        """Assign calls to stages, one number for each call in order; raises as set_pipeline_stage_assignment does."""
+        """Assign calls to stages by number, in order of calls; raises as set_pipeline_stage_assignment does."""
         pairs = zip(self._calls(), stages, strict=True)
         self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, stage) for node, stage in pairs])
 
     def _take_scopes(self) -> None:
-        """Assign calls to the stages of the scopes that they were made in, if any was.
+        """Assign calls to stages by surrounding scopes, if any call has a scope.
 
-        Raises ProgramError where one was not, or for stages that are no pipeline.
+        Raises ProgramError for a call without a scope, or for stages that form no pipeline.
         """
         calls = self._calls()
         if all(node.pipeline_stage is None for node in calls):
@@ -335,7 +337,7 @@ class _GraphExtension(_Extension):
 
 
 def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int]:
-    """Return the stage of each call; raises ProgramError in Graphcore's words where they are no pipeline."""
+    """Return the stages of calls; raises ProgramError in Graphcore's words if they form no pipeline."""
     stages: dict[int, int] = {}
     for item in assignment:
         if item.pipeline_stage is None:
@@ -370,12 +372,12 @@ def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int
 
 
 class FunctionalExtension(_GraphExtension):
-    """The pipeline stages of a functional model's calls."""
+    """Pipeline stages of a functional model's calls."""
 
     _kind: ClassVar[Any] = FunctionalLayerPipelineStageAssignment
 
 
 class ModelExtension(_GraphExtension):
-    """The pipeline stages of the calls in a subclass of Model, which are known when it has been built."""
+    """Pipeline stages of calls in a subclass of Model, known after its build."""
 
     _kind: ClassVar[Any] = ModelLayerPipelineStageAssignment

@@ -1,4 +1,4 @@
-"""Graphcore's Keras layers: tf_keras' own, with Graphcore's arguments and defaults."""
+"""Graphcore's Keras layers: tf_keras layers with Graphcore's arguments and defaults."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ class Embedding(_Embedding):  # type: ignore[misc]
     """Graphcore's Keras ``Embedding``."""
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """Return the rows of the table.
+        """Look up rows of the table.
 
         Args:
-            inputs: whole numbers.
-            training: without effect: rows are the same in training and in inference.
+            inputs: row indices, whole numbers.
+            training: without effect: training and inference look up the same rows.
         """
         return super().call(inputs)
 
 
 @SAVED
 class Dropout(_Dropout):  # type: ignore[misc]
-    """Graphcore's Keras ``Dropout``, whose seed is a pair of numbers."""
+    """Graphcore's Keras ``Dropout``, with a pair of numbers as seed."""
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, **kwargs: Any) -> None:
-        """Take the arguments.
+        """Set the arguments.
 
         Args:
-            rate: share of elements that are 0 in training.
-            noise_shape: shape of the mask, with 1 for an axis along which it is the same.
-            seed: without effect: draws are seeded by their place in the program.
-            kwargs: a layer's own.
+            rate: share of elements to zero in training.
+            noise_shape: shape of the mask; size 1 on an axis shares the mask along it.
+            seed: without effect: seeds depend on the place in the program.
+            kwargs: further arguments of a Keras layer.
         """
         super().__init__(rate, noise_shape, None, **kwargs)
 
 
 class _Normalization(_Layer):  # type: ignore[misc]
-    """A normalisation of the simulator, whose channels lie along any axis but the batch's."""
+    """Normalisation layer of the simulator, along any axis except the batch axis."""
 
     core: ClassVar[type[layers.Layer]]
 
@@ -90,14 +90,14 @@ class _Normalization(_Layer):  # type: ignore[misc]
             for name, value in own.items()
         }
 
-    #: Name of the argument that says where channels are.
+    #: Name of the argument for the axis of channels.
     _axis_name: ClassVar[str] = "channels_axis"
 
     def build(self, input_shape: Any) -> None:
-        """Make the weights.
+        """Create the weights.
 
         Raises:
-            ProgramError: for channels along an axis that the input does not have, or along the batch's.
+            ProgramError: the axis of channels does not exist, or is the batch axis.
         """
         shape = tf.TensorShape(input_shape).as_list()
         if not (1 <= self._axis < len(shape) or -len(shape) < self._axis < 0):
@@ -118,16 +118,16 @@ class _Normalization(_Layer):  # type: ignore[misc]
         super().build(input_shape)
 
     def _turned(self, axes: list[Any]) -> list[Any]:
-        """Return axes with the one of the channels last."""
+        """Return axes with the channels moved to the end."""
         place = self._axis % len(axes)
         return [*axes[:place], *axes[place + 1 :], axes[place]]
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        """Return the input normalised.
+        """Normalise the input.
 
         Args:
             inputs: (batch, ...).
-            training: without effect: statistics are those of the sample.
+            training: without effect: statistics always come from the sample.
         """
         x = tf.convert_to_tensor(inputs)
         order = self._turned(list(range(x.shape.rank)))
@@ -151,7 +151,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         return {**super().get_config(), self._axis_name: self._axis, **self._options, **beginning, **weights}
 
 
-#: Arguments about the weights of a normalisation.
+#: Arguments for the weights of a normalisation.
 _OF_WEIGHTS: Final = ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
 
 
@@ -175,18 +175,18 @@ class GroupNormalization(_Normalization):
         trainable: bool = True,
         name: str | None = None,
     ) -> None:
-        """Take the arguments.
+        """Set the arguments.
 
         Args:
             dtype: dtype of the weights.
             groups: number of groups of channels.
             channels_axis: axis of the channels.
-            center: whether ``beta`` is added.
-            scale: whether the result is multiplied by ``gamma``.
-            epsilon: added to the variance.
-            beta_initializer: how ``beta`` begins; by default with zeros.
-            gamma_initializer: how ``gamma`` begins; by default with ones.
-            strided_channel_grouping: whether a group's channels are that many apart.
+            center: whether to add ``beta``.
+            scale: whether to multiply by ``gamma``.
+            epsilon: number added to the variance.
+            beta_initializer: initializer of ``beta``; by default zeros.
+            gamma_initializer: initializer of ``gamma``; by default ones.
+            strided_channel_grouping: whether channel c belongs to group c mod groups; otherwise groups are consecutive.
             trainable: whether the weights are trained.
             name: name of the layer.
         """
@@ -222,7 +222,7 @@ class InstanceNormalization(_Normalization):
         trainable: bool = True,
         name: str | None = None,
     ) -> None:
-        """Take the arguments, which are those of :class:`GroupNormalization`."""
+        """Set the arguments; see :class:`GroupNormalization`."""
         super().__init__(
             dtype,
             channels_axis,
@@ -238,7 +238,7 @@ class InstanceNormalization(_Normalization):
 
 @SAVED
 class LayerNormalization(_Normalization):
-    """Graphcore's Keras ``LayerNormalization`` of one axis."""
+    """Graphcore's Keras ``LayerNormalization`` over one axis."""
 
     core = layers.LayerNorm
     _axis_name = "axis"
@@ -256,7 +256,7 @@ class LayerNormalization(_Normalization):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments, which are those of :class:`GroupNormalization`, with regularizers and constraints."""
+        """Set the arguments; see :class:`GroupNormalization`, with regularizers and constraints."""
         only = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
         super().__init__(
             dtype,
@@ -274,13 +274,13 @@ class LayerNormalization(_Normalization):
 
 @SAVED
 class RecomputationCheckpoint(_Layer):  # type: ignore[misc]
-    """Graphcore's layer whose input recomputation inside the backward pass keeps."""
+    """Graphcore's layer that marks a recomputation checkpoint."""
 
     def call(self, inputs: Any, **kwargs: Any) -> Any:
-        """Return the tensors.
+        """Return the tensors, which recomputation inside the backward pass keeps.
 
         Args:
-            inputs: one or a structure of them.
+            inputs: a tensor or a structure of tensors.
             kwargs: without effect.
         """
         return recomputation_checkpoint(inputs)

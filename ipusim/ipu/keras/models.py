@@ -1,4 +1,4 @@
-"""Models of ``ipu.keras`` in releases up to 2.0, where Keras' own did not run on IPUs."""
+"""Models of ``ipu.keras`` in releases up to 2.0, in place of Keras' models."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _Model: Any = tf.keras.Model
 
 
 class _Early:
-    """A model that executes as many batches at once as a weight update takes, as Keras had no other number."""
+    """Model that executes a weight update's batches at once, as in releases without ``steps_per_execution``."""
 
     _update_batches = 1
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Take what Keras' compile does."""
+        """Compile the model with the arguments of Keras' compile."""
         if self._update_batches > 1:
             kwargs.setdefault("steps_per_execution", self._update_batches)
         super().compile(*args, **kwargs)  # type: ignore[misc]
@@ -39,7 +39,7 @@ class _Early:
 
 
 class Sequential(_Early, _Sequential):  # type: ignore[misc]
-    """Keras' sequential model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
+    """Keras' sequential model with gradient accumulation over ``accumulation_count`` batches."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Sequential(_Early, _Sequential):  # type: ignore[misc]
         gradient_accumulation_count: int | None = None,
         name: str | None = None,
     ) -> None:
-        """Take layers, and batches of an update by either name; raises ProgramError for less than one batch."""
+        """Set layers, and batches per update under either name; raises ProgramError for less than one batch."""
         with models_on_ipus():
             super().__init__(layers, name)
         self._accumulate(accumulation_count, gradient_accumulation_count)
 
 
 class Model(_Early, _Model):  # type: ignore[misc]
-    """Keras' model, which accumulates the gradients of ``accumulation_count`` batches for each update."""
+    """Keras' model with gradient accumulation over ``accumulation_count`` batches."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class Model(_Early, _Model):  # type: ignore[misc]
         gradient_accumulation_count: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments of Keras' model, and batches of an update; raises ProgramError for less than one batch."""
+        """Set the arguments of Keras' model, and batches per update; raises ProgramError for less than one batch."""
         with models_on_ipus():
             super().__init__(*args, **kwargs)
         self._accumulate(accumulation_count, gradient_accumulation_count)
 
 
 class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
-    """A pipeline of lists of layers, a list for each stage."""
+    """Pipeline of lists of layers, one list per stage."""
 
     def __init__(self, stages: Sequence[Sequence[Any]], gradient_accumulation_count: int = 1, **options: Any) -> None:
-        """Take layers by stage, batches of a weight update, and further arguments of a pipeline."""
+        """Set layers by stage, batches per weight update, and further arguments of a pipeline."""
         name = options.pop("name", None)
         with models_on_ipus():
             super().__init__([layer for stage in stages for layer in stage], name)
@@ -84,16 +84,16 @@ class SequentialPipelineModel(_Early, _Sequential):  # type: ignore[misc]
 
 
 class PipelineModel(_Early, _Model):  # type: ignore[misc]
-    """A pipeline of the calls of layers in the blocks of ``PipelineStage``."""
+    """Pipeline of the calls of layers in the blocks of ``PipelineStage``."""
 
     def __init__(
         self, inputs: Any, outputs: Any, gradient_accumulation_count: int = 1, name: str | None = None, **options: Any
     ) -> None:
-        """Take the tensors of a functional model, batches of a weight update, and further arguments of a pipeline."""
+        """Set tensors of a functional model, batches per weight update, and pipeline arguments."""
         with models_on_ipus():
             super().__init__(inputs, outputs, name=name)
         self._pipeline(gradient_accumulation_count, options)
 
 
-#: The names of SequentialPipelineModel in other releases.
+#: Names of SequentialPipelineModel in other releases.
 PipelineSequential = PipelinedModel = SequentialPipelineModel

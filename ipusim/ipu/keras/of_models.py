@@ -1,4 +1,4 @@
-"""Graphcore's extensions of models, for each kind of tf_keras' models."""
+"""Graphcore's extensions for the kinds of tf_keras models."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ def functional() -> Any:
 
 
 class OfModel:
-    """The part of an extension that knows the model.
+    """Link from an extension to the model.
 
     Attributes:
-        model: the model.
-        name: its name.
-        layers: its layers.
-        found: calls of a subclass of Model; None before it is built.
+        model: extended model.
+        name: name of the model.
+        layers: layers of the model.
+        found: calls of a subclass of Model; None before the model is built.
     """
 
     def __init__(self, model: Any) -> None:
-        """Take the model."""
+        """Set the model."""
         super().__init__()
         self.model = model
         self.found: ModelCalls | None = None
 
     @property
     def name(self) -> str:
-        """The model's name."""
+        """Name of the model."""
         name: str = self.model.name
         return name
 
     @property
     def layers(self) -> list[Any]:
-        """The model's layers."""
+        """Layers of the model."""
         return list(self.model.layers)
 
     @property
     def graph(self) -> Any:
-        """The calls of the model's layers; None before a subclass of Model is built."""
+        """Calls of the model's layers; None before a subclass of Model is built."""
         return symbolic_calls(self.model, None) if self.model._is_graph_network else self.found
 
     @property
@@ -56,7 +56,7 @@ class OfModel:
         return 1 + max((each.pipeline_stage for each in assigned), default=0)
 
     def see(self, batch: Any) -> None:
-        """See the first batch of an execution, or its ``tf.TensorSpec``."""
+        """React to the first batch of an execution, or to its ``tf.TensorSpec``."""
 
 
 class OfSequential(OfModel, SequentialExtension):
@@ -68,16 +68,16 @@ class OfFunctional(OfModel, FunctionalExtension):
 
 
 class OfSubclass(OfModel, ModelExtension):
-    """Options and stages of a subclass of Model, whose calls are known when it is built."""
+    """Options and stages of a subclass of Model, with calls known after its build."""
 
     def build(self, element: Any) -> None:
-        """Find the calls by a symbolic call for a batch's inputs, and take the stages of the scopes in it."""
+        """Record the model's layer calls symbolically, and assign their scopes' stages."""
         if self.found is None:
             self.found = symbolic_calls(self.model, element)
             self._take_scopes()
 
     def see(self, batch: Any) -> None:
-        """Build a model that is to be pipelined, if the batch's shapes are known."""
+        """Build a pipelined model if the batch's shapes are known."""
         asked = self.options
         if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
             x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)

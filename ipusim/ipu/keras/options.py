@@ -1,4 +1,4 @@
-"""The options of a Keras model: pipelining, gradient accumulation, queues and callbacks."""
+"""Options of a Keras model: pipelining, gradient accumulation, queues and callbacks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
-#: Arguments of a pipeline that set_pipelining_options takes under a name of its own.
+#: Pipeline arguments with a different name in set_pipelining_options.
 _OWN: Final = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-#: Arguments of the accumulating optimizer that set_gradient_accumulation_options takes under a name of its own.
+#: Arguments of the accumulating optimizer with a different name in set_gradient_accumulation_options.
 _OWN_OF_OPTIMIZER: Final = {
     "num_mini_batches": "gradient_accumulation_steps_per_replica",
     "reduction_method": "gradient_accumulation_reduction_method",
 }
-#: Why an option is refused.
+#: Reasons for refused options.
 AUTOMATIC: Final = "This argument is automatically set by Keras."
 INVALID: Final = "This argument is not compatible with Keras."
-#: Arguments of a pipeline that it does not take at all.
+#: Refused pipeline arguments with the reason.
 _REFUSED: Final = dict.fromkeys(
     ("computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function"), AUTOMATIC
 ) | dict.fromkeys(("outfeed_loss", "outfeed_mask", "batch_serialization_iterations"), INVALID)
@@ -33,19 +33,19 @@ _REFUSED: Final = dict.fromkeys(
 
 @dataclass
 class Options:
-    """The options of a model.
+    """Options of a model.
 
     Attributes:
-        pipelining_steps, accumulation_steps: batches of a weight update, in a pipeline and else; None for none said.
-        device_mapping: the IPU of each stage; None for one each.
-        accumulate_outfeed: whether a pipeline sums its results up.
-        reduction_method: how gradients are accumulated.
+        pipelining_steps, accumulation_steps: batches per weight update, with and without a pipeline; None if not set.
+        device_mapping: IPU per stage; None for a different IPU per stage.
+        accumulate_outfeed: whether a pipeline sums its results; None if not set.
+        reduction_method: sum, mean or running mean of the gradients.
         pipelining: further arguments of the pipeline.
         accumulating: further arguments of GradientAccumulationOptimizerV2.
         infeed, outfeed: arguments of the queues.
         asynchronous: whether callbacks are called after every step.
-        stage_of: the stage of each call of the model's graph; None where it is not pipelined.
-        version: another number after each change, after which programs are built anew.
+        stage_of: function from a model's graph to the stages of its calls; None without a pipeline.
+        version: number of changes; a change makes programs outdated.
     """
 
     pipelining_steps: int | None = None
@@ -68,17 +68,17 @@ class Options:
 
     @property
     def accumulation(self) -> int:
-        """Batches of a weight update."""
+        """Number of batches per weight update."""
         return (self.pipelining_steps if self.is_pipelined else self.accumulation_steps) or 1
 
     def changed(self, **values: Any) -> None:
-        """Set some of them; programs are built anew then."""
+        """Set options by name, and count the change, after which programs are rebuilt."""
         for name, value in values.items():
             setattr(self, name, value)
         self.version += 1
 
     def check_steps(self, steps_per_execution: int) -> None:
-        """Refuse a training whose executions are no whole number of weight updates.
+        """Refuse training if steps_per_execution is no multiple of a weight update's batches.
 
         Raises ProgramError in Graphcore's words.
         """
@@ -100,7 +100,7 @@ class Options:
 
 
 def check_accumulation_steps(steps: Any) -> None:
-    """Refuse what is no number of batches; raises ProgramError in Graphcore's words."""
+    """Refuse an invalid number of batches; raises ProgramError in Graphcore's words."""
     if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 1):
         raise ProgramError(
             f"Expected `gradient_accumulation_steps_per_replica` to be a positive integer, but got {steps} instead."
@@ -108,21 +108,21 @@ def check_accumulation_steps(steps: Any) -> None:
 
 
 def check_device_mapping(mapping: Any) -> None:
-    """Refuse what is no list of whole numbers; raises ProgramError in Graphcore's words."""
+    """Refuse mappings except lists of whole numbers; raises ProgramError in Graphcore's words."""
     are_ipus = isinstance(mapping, list) and all(isinstance(item, int) and item >= 0 for item in mapping)
     if mapping is not None and not are_ipus:
         raise ProgramError("Expected `device_mapping` to be a list of integers.")
 
 
 def check_pipelining(options: Mapping[str, Any]) -> None:
-    """Refuse arguments of a pipeline that Keras sets, and unknown ones; raises ProgramError."""
+    """Refuse unknown pipeline arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_pipelining_options"
     refused = _set_by(method, _OWN) | {name: _REFUSED[name] for name in options if name in _REFUSED}
     check_options(method, "pipelining_kwargs", options, "ipusim.ipu.pipelining_ops:pipeline", refused)
 
 
 def check_accumulating(options: Mapping[str, Any]) -> None:
-    """Refuse arguments of the accumulating optimizer that Keras sets, and unknown ones; raises ProgramError."""
+    """Refuse unknown optimizer arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_gradient_accumulation_options"
     wrapped = "This is not supported as the optimizer which the model has been compiled with is automatically wrapped."
     refused = {"opt": wrapped} | _set_by(method, _OWN_OF_OPTIMIZER)
@@ -131,19 +131,19 @@ def check_accumulating(options: Mapping[str, Any]) -> None:
 
 
 def _set_by(method: str, arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return for each name why it is refused: that an argument of the method's own says it."""
+    """Return the reasons to refuse arguments that a method takes under a different name."""
     return {name: f"Set the `{own}` argument to `{method}` instead." for name, own in arguments.items()}
 
 
 def check_options(method: str, argument: str, options: Mapping[str, Any], of: str, refused: Mapping[str, str]) -> None:
-    """Refuse options of ``of``, a function or class, that Keras sets, and those that it does not have.
+    """Refuse options that Keras sets, or that the callable ``of`` does not take.
 
-    Raises ProgramError with the reason that ``refused`` has for one, ProgramTypeError for an unknown one.
+    Raises ProgramError with the reason in ``refused``, and ProgramTypeError for an unknown option.
     """
     for name, why in refused.items():
         if name in options:
             raise ProgramError(f"Found `{name}` key in `{argument}`. {why}")
-    import inspect  # noqa: PLC0415 - for few
+    import inspect  # noqa: PLC0415 - rarely needed
     from importlib import import_module  # noqa: PLC0415 - as above
 
     module, _, name = of.partition(":")

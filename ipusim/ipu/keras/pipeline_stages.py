@@ -1,4 +1,4 @@
-"""Pipeline stages of Keras' layers and of calls of them: scopes in which they are written, and assignments."""
+"""Pipeline stages of Keras layers and their calls: scopes and assignments."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any, Final
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime import checks
 
-#: The stage of the innermost scope; None outside of any.
+#: Stage of the current scope; None outside of scopes.
 _STAGE: Final[ContextVar[int | None]] = ContextVar("pipeline_stage", default=None)
 
 
 def pipeline_stage() -> int | None:
-    """Return the stage of the scope that the caller is in, None for none."""
+    """Return the stage of the current scope; None outside of scopes."""
     return _STAGE.get()
 
 
 class PipelineStage:
-    """A scope within which Keras layers, and calls of Keras layers, are assigned to a pipeline stage.
+    """Scope that assigns Keras layers, and calls of Keras layers, to a pipeline stage.
 
-    The stage of a call goes before the one that its layer was made in.
+    A call's scope takes precedence over the scope of the layer's creation.
     """
 
     def __init__(self, stage: int) -> None:
-        """Take the stage's number; raises ProgramTypeError and ProgramError for what is none."""
+        """Set the stage's number; raises ProgramTypeError and ProgramError for an invalid number."""
         self._stage = checks.whole("stage", stage)
         self._token: Token[int | None] | None = None
 
     def __enter__(self) -> PipelineStage:
-        """Begin the scope; raises ProgramError inside of another."""
+        """Begin the scope; raises ProgramError inside another scope."""
         if _STAGE.get() is not None:
             raise ProgramError(
                 f"PipelineStage: expected no other PipelineStage around it, got {self._stage} in {_STAGE.get()}"
@@ -44,20 +44,20 @@ class PipelineStage:
 
 
 class _Assignment:
-    """A layer, or a call of it, and its stage."""
+    """Assignment of a layer, or of a call of a layer, to a stage."""
 
     def __init__(self, layer: Any, pipeline_stage: int | None = None) -> None:
-        """Take both; None for no stage yet."""
+        """Set layer and stage; None for no stage yet."""
         self._layer, self._pipeline_stage = layer, pipeline_stage
 
     @property
     def layer(self) -> Any:
-        """The layer."""
+        """Assigned layer."""
         return self._layer
 
     @property
     def pipeline_stage(self) -> int | None:
-        """The stage; None where it has not been assigned to one."""
+        """Assigned stage; None if not yet assigned."""
         return self._pipeline_stage
 
     @pipeline_stage.setter
@@ -66,33 +66,33 @@ class _Assignment:
 
 
 class SequentialLayerPipelineStageAssignment(_Assignment):
-    """The stage of a layer in a Sequential model."""
+    """Stage of a layer in a Sequential model."""
 
     def __str__(self) -> str:
-        """Say layer and stage."""
+        """Return a text with layer and stage."""
         return f"Layer: {self.layer.name} is assigned to pipeline stage: {self.pipeline_stage}"
 
 
 class _CallAssignment(_Assignment):
-    """The stage of one call of a layer, which may be called several times."""
+    """Stage of a single call of a layer."""
 
     def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None) -> None:
-        """Take the layer, which of its calls it is, counted from 0, and the stage, None for none yet."""
+        """Set layer, index of the call from 0, and stage; None for no stage yet."""
         super().__init__(layer, pipeline_stage)
         self._node_index = node_index
 
     @property
     def node_index(self) -> int:
-        """Which call of the layer it is."""
+        """Index of the call among the layer's calls."""
         return self._node_index
 
     @property
     def inbound_layers(self) -> Any:
-        """The layer whose tensor the call takes, or a list of several: to know it by."""
+        """Layer, or list of layers, whose tensors the call takes."""
         return self.layer.inbound_nodes[self.node_index].inbound_layers
 
     def __str__(self) -> str:
-        """Say layer, call and stage."""
+        """Return a text with layer, call and stage."""
         return (
             f"Layer: {self.layer.name} (node index {self.node_index}) is assigned to pipeline stage: "
             f"{self.pipeline_stage}"
@@ -100,15 +100,15 @@ class _CallAssignment(_Assignment):
 
 
 class FunctionalLayerPipelineStageAssignment(_CallAssignment):
-    """The stage of a call of a layer in a functional model."""
+    """Stage of a layer's call in a functional model."""
 
 
 class ModelLayerPipelineStageAssignment(_CallAssignment):
-    """The stage of a call of a layer in a subclass of Model."""
+    """Stage of a layer's call in a subclass of Model."""
 
 
 def row(cells: tuple[str, ...], ends: list[int]) -> str:
-    """Return the cells of a row, each cut to end at its column, with a space between them."""
+    """Return a table row, with cells cut to columns and separated by spaces."""
     result = ""
     for cell, end in zip(cells, ends, strict=True):
         result = f"{result} {cell}"[: end - 1].ljust(end)

@@ -1,4 +1,4 @@
-"""Models of tf_keras that are made in a strategy's scope: they run on simulated IPUs, with Graphcore's options."""
+"""Placement of tf_keras models on simulated IPUs, if created in a strategy's scope."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ipusim.ipu.traced.keras.steps import StageOf
 
 tf = load()
 
-#: Methods of models in Graphcore's Keras.
+#: Methods added to models by Graphcore's Keras.
 METHODS: Final = (
     "assign_stages",
     "get_pipeline_stage_assignment",
@@ -47,46 +47,46 @@ METHODS: Final = (
     "set_pipeline_stage_assignment",
     "set_pipelining_options",
 )
-#: Functions that Graphcore does not let a pipelined model override.
+#: Functions that a pipelined model cannot override in Graphcore's Keras.
 _NOT_OVERRIDDEN: Final = tuple(
     name for kind in ("train", "test", "predict") for name in (f"{kind}_step", f"make_{kind}_function")
 )
 _INSTALLED: Final[list[bool]] = []
-#: Whether models that are made run on simulated IPUs.
+#: Whether newly created models run on simulated IPUs.
 _IN_STRATEGY: Final = Scoped("in_strategy", False)
 
 
 @dataclass(frozen=True, eq=False)
 class ModelPlacement:
-    """The placement of a model, by its options; an :class:`~ipusim.ipu.traced.keras.execution.Placement`.
+    """Placement of a model by its options, an :class:`~ipusim.ipu.traced.keras.execution.Placement`.
 
     Attributes:
-        extension: options and stages.
+        extension: options and stages of the model.
     """
 
     extension: Any
 
     @property
     def stage_of(self) -> StageOf | None:
-        """Function that returns the stage of each call; None for a model that is not pipelined."""
+        """Function from calls to stages; None without a pipeline."""
         asked: Callable[[Any], Sequence[int]] | None = self.extension.options.stage_of
         return None if asked is None else lambda nodes: asked(SimpleNamespace(nodes=nodes))
 
     @property
     def accumulation(self) -> int:
-        """Number of batches of a weight update."""
+        """Number of batches per weight update."""
         count: int = self.extension.options.accumulation
         return count
 
     @property
     def reduction(self) -> models.Reduction:
-        """How gradients are accumulated."""
+        """Reduction of gradients: sum, mean or running mean."""
         method: models.Reduction = self.extension.options.reduction_method.value
         return method
 
     @property
     def version(self) -> int:
-        """Number of the last change of options."""
+        """Number of changes of options."""
         number: int = self.extension.options.version
         return number
 
@@ -98,13 +98,13 @@ class ModelPlacement:
 
     @property
     def buffer_depth(self) -> int:
-        """Number of results that the host's buffer holds."""
+        """Capacity of the host's buffer in results."""
         depth: int = self.extension.options.outfeed.get("buffer_depth", BUFFER_DEPTH)
         return depth
 
     @property
     def replicas(self) -> int:
-        """Number of replicas of the model: as many as fit on the device that is configured."""
+        """Number of replicas of the model that fit on the configured device."""
         config, options = configured(), self.extension.options
         stages = self.extension.stages
         mapping = options.device_mapping or range(stages)
@@ -122,12 +122,12 @@ class ModelPlacement:
 
     @property
     def tells_steps(self) -> bool:
-        """Whether callbacks are asynchronous: called for each step."""
+        """Whether callbacks are asynchronous: called for every step."""
         asked: bool = self.extension.options.asynchronous
         return asked
 
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
-        """Return the dtype in which a variable's gradients are accumulated, as the options say."""
+        """Return the dtype of a variable's gradient accumulator by the options; None for the variable's dtype."""
         asked = self.extension.options
         pipelined, looped = asked.pipelining.get("gradient_accumulation_dtype"), asked.accumulating.get("dtype")
         dtype = pipelined if asked.is_pipelined else looped
@@ -136,7 +136,7 @@ class ModelPlacement:
         return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
 
     def check(self, batch: Any, kind: str, steps: int) -> None:
-        """Refuse executions that Graphcore's Keras refuses, in its words."""
+        """Refuse executions in the words of Graphcore's Keras."""
         model, options = self.extension.model, self.extension.options
         if model.run_eagerly:
             raise ProgramStateError(
@@ -159,7 +159,7 @@ class ModelPlacement:
                 )
 
     def options(self, stages: int, count: int, repeats: int, *, kind: str) -> Mapping[str, Any]:
-        """Return the options of a request by the keys of a scenario, for the device that is configured."""
+        """Return request options for the configured device, by keys of a scenario."""
         config = configured()
         options = request_options(
             self._arguments(stages, count, repeats, kind),
@@ -172,7 +172,7 @@ class ModelPlacement:
         return options
 
     def _arguments(self, stages: int, count: int, repeats: int, kind: str) -> Arguments:
-        """Return the arguments of the pipeline, or loop, that the model runs as."""
+        """Return the arguments of the pipeline or loop that runs the model."""
         asked, training = self.extension.options, kind == "train"
         settings = {name: each.default for name, each in inspect.signature(pipelining_ops.pipeline).parameters.items()}
         settings |= {
@@ -196,7 +196,7 @@ class ModelPlacement:
         return check_arguments({**settings, **own, **_with_numpy_dtypes(asked.pipelining), **inference})
 
 
-#: Arguments of a pipeline that are about training alone.
+#: Pipeline arguments that only training uses.
 _OF_TRAINING: Final = (
     "gradient_accumulation_dtype",
     "recomputation_mode",
@@ -208,17 +208,17 @@ _OF_TRAINING: Final = (
 )
 
 
-#: Arguments of a pipeline by their names as arguments of an optimizer that accumulates.
+#: Pipeline arguments by their names in an accumulating optimizer.
 _OF_ACCUMULATION: Final = {"dtype": "gradient_accumulation_dtype"}
 
 
 def _with_numpy_dtypes(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with NumPy's dtypes in place of TensorFlow's."""
+    """Return options with NumPy dtypes in place of TensorFlow's."""
     return {name: each.as_numpy_dtype if isinstance(each, tf.DType) else each for name, each in options.items()}
 
 
 def _loop(settings: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of a loop on one IPU: those of a pipeline, which has no fewer than two stages, with one."""
+    """Return a loop's arguments: those of a two-stage pipeline, the smallest pipeline, cut to one stage."""
     two = check_arguments({**settings, "computational_stages": [_no_function] * 2})
     return replace(
         two,
@@ -231,14 +231,14 @@ def _loop(settings: Mapping[str, Any]) -> Arguments:
 
 
 def _no_function(*_: Any) -> None:
-    """Stand for a stage, whose function TensorFlow has traced."""
+    """Stand for a stage's function, which TensorFlow has already traced."""
 
 
 def extension_of(model: Any) -> Any:
     """Return the options and stages of a model.
 
     Raises:
-        ProgramStateError: for a model that was made outside of a strategy's scope.
+        ProgramStateError: the model was created outside of a strategy's scope.
     """
     placement = execution.placement_of(model)
     if not isinstance(placement, ModelPlacement):
@@ -249,13 +249,13 @@ def extension_of(model: Any) -> Any:
 
 
 def models_on_ipus() -> AbstractContextManager[bool]:
-    """Put models that are made in the block on simulated IPUs."""
+    """Run models created in the block on simulated IPUs."""
     install()
     return _IN_STRATEGY.set_to(True)
 
 
 def install() -> None:
-    """Let models that are made in a strategy's scope run on simulated IPUs, and give them Graphcore's methods."""
+    """Patch tf_keras: models created in a strategy's scope run on simulated IPUs and have Graphcore's methods."""
     if _INSTALLED:
         return
     _INSTALLED.append(True)
@@ -271,7 +271,7 @@ def install() -> None:
 
 
 def _replicas_of(model: Any, batch: Any) -> int | None:
-    """Return the replicas of a model, which is built for batches of a form; None for a model of the host."""
+    """Return a model's number of replicas for batches of a form; None for a model on the host."""
     placement = None if model is None else execution.placement_of(model)
     if not isinstance(placement, ModelPlacement):
         return None
@@ -280,7 +280,7 @@ def _replicas_of(model: Any, batch: Any) -> int | None:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """Return the method of models that their extension has."""
+    """Return a method for models that calls the method of their extension."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         return getattr(extension_of(self), name)(*args, **kwargs)
@@ -290,7 +290,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _behind(kind: Any, then: Callable[[Any], object]) -> None:
-    """Let a class do something with each new object."""
+    """Call a function after construction of every object of a class."""
     original = kind.__init__
 
     @wraps(original)
@@ -302,12 +302,12 @@ def _behind(kind: Any, then: Callable[[Any], object]) -> None:
 
 
 def _note_scope(layer: Any) -> None:
-    """Note the stage of the scope that a layer is made in."""
+    """Record the stage of the scope around a layer's creation."""
     layer.__dict__["_pipeline_stage"] = pipeline_stage()
 
 
 def _note_call(node: Any) -> None:
-    """Note the stage of a call: the stage of the scope around the call, else the stage of the layer."""
+    """Record a call's stage: the stage of the surrounding scope, else the layer's stage."""
     stage = pipeline_stage()
     node.pipeline_stage = node.layer.__dict__.get("_pipeline_stage") if stage is None else stage
     node.index = len(node.layer.inbound_nodes) - 1
@@ -315,7 +315,7 @@ def _note_call(node: Any) -> None:
 
 
 def _place(model: Any) -> None:
-    """Put a model on simulated IPUs if it is made in a strategy's scope."""
+    """Place a model on simulated IPUs if it is created in a strategy's scope."""
     if not _IN_STRATEGY() or execution.placement_of(model) is not None:
         return
     if isinstance(model, tf.keras.Sequential):
@@ -326,7 +326,7 @@ def _place(model: Any) -> None:
 
 
 def _take_scopes(model: Any) -> None:
-    """Assign the calls of a functional model to the stages of the scopes that they were written in."""
+    """Assign the calls of a functional model to the stages of surrounding scopes."""
     placement = execution.placement_of(model)
     if isinstance(placement, ModelPlacement) and isinstance(placement.extension, OfFunctional):
         placement.extension._take_scopes()

@@ -1,4 +1,4 @@
-"""Graphcore's recurrent Keras layers: tf_keras' own, which run as one operation where the simulator has the layer."""
+"""Graphcore's recurrent Keras layers: tf_keras layers that run as one operation if the simulator has the layer."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ipusim.ipu.runtime.pipeline_options import partials_itemsize
 from ipusim.ipu.traced.operations import operate
 
 tf = load()
-#: Decorator of classes that are found by their names in files of models, beside those of tf_keras.
+#: Decorator that registers a class for model files, beside the classes of tf_keras.
 SAVED: Final = tf.keras.utils.register_keras_serializable("ipu")
 _LSTM: Any = tf.keras.layers.LSTM
 _GRU: Any = tf.keras.layers.GRU
 LSTMStateTuple: Final = tf.compat.v1.nn.rnn_cell.LSTMStateTuple
 
 
-#: The simulator's names of Keras' activations, where they differ.
+#: Simulator's names of Keras' activations, if different.
 _ACTIVATIONS: Final = {"linear": "identity"}
 
 
 class _Popnn:
-    """The arguments of Graphcore's recurrent layers, and their run as one operation.
+    """Common base of Graphcore's recurrent layers: arguments, and execution as one operation.
 
-    Elements of the input are dropped for each time step anew. A layer that drops parts of its states, goes backwards,
-    skips masked time steps, or has another activation than the simulator's layers, is computed time step by time step.
+    Every time step draws a new dropout mask for the input. Layers with recurrent dropout, backward direction, masks, or
+    an activation that the simulator lacks are computed step by step.
     """
 
     core: ClassVar[type[layers.LSTM | layers.GRU]]
@@ -46,19 +46,16 @@ class _Popnn:
         seed: int | None,
         **kwargs: Any,
     ) -> None:
-        """Take Graphcore's arguments, and those of Keras' layer.
+        """Set the arguments of Graphcore's layer and of Keras' layer.
 
         Args:
-            kernel_initializer: of the input's weights.
-            dropout: share of the input's elements that are 0 in training.
-            dropout_seed: without effect: draws are seeded by their place in the program.
+            kernel_initializer: initializer of the input's weights.
+            dropout: share of the input's elements to zero in training.
+            dropout_seed: without effect: seeds depend on the place in the program.
             implementation: without effect.
             partials_dtype: dtype of the products' partial sums.
-            seed: of the default initializer of the input's weights.
+            seed: seed of the default initializer of the input's weights.
             kwargs: arguments of Keras' layer.
-
-        Raises:
-            ProgramError: for partial sums of another dtype than float16 and float32.
         """
         self._partials = partials_itemsize(partials_dtype)
         self._rate = dropout
@@ -67,16 +64,16 @@ class _Popnn:
         super().__init__(kernel_initializer=kernel_initializer, **kwargs)  # type: ignore[call-arg]
 
     def call(self, inputs: Any, training: Any = None, initial_state: Any = None, mask: Any = None) -> Any:
-        """Run over the time steps.
+        """Run the layer over the time steps.
 
         Args:
-            inputs: (batch, time steps, elements), with ``time_major`` (time steps, batch, elements).
-            training: whether elements of the input are dropped.
+            inputs: (batch, time steps, elements), or (time steps, batch, elements) with ``time_major``.
+            training: whether to apply dropout to the input.
             initial_state: states before the first time step; zeros by default.
-            mask: which time steps count.
+            mask: mask of valid time steps.
 
         Returns:
-            The outputs of all time steps, or of the last one; with ``return_state`` in a list with the states.
+            Outputs of all time steps or of the last; with ``return_state``, a list of outputs and states.
         """
         if self._rate:
             inputs = self._dropped(inputs, training)
@@ -97,7 +94,7 @@ class _Popnn:
         return dropped() if training else inputs
 
     def _simulated(self) -> layers.LSTM | layers.GRU | None:
-        """Return the simulator's layer; None where it has none that computes the same."""
+        """Return the simulator's equivalent layer; None if there is none."""
         own: Any = self
         if own.recurrent_dropout or own.go_backwards:
             return None
@@ -142,7 +139,7 @@ class _Popnn:
 
 @SAVED
 class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
-    """Graphcore's LSTM with its states as Keras has them: it takes (h, c), and returns outputs, h and c."""
+    """Graphcore's LSTM with Keras' separate states: takes (h, c), and returns outputs, h and c."""
 
     core = layers.LSTM
 
@@ -177,7 +174,7 @@ class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
         time_major: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments of Keras' layer, and Graphcore's.
+        """Set the arguments of Keras' layer and of Graphcore's layer.
 
         ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
         """
@@ -191,13 +188,13 @@ class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
 
 @SAVED
 class PopnnLSTM(StatesApart):
-    """Graphcore's Keras ``LSTM``, whose states are an LSTMStateTuple."""
+    """Graphcore's Keras ``LSTM``, with states as an LSTMStateTuple."""
 
     def __call__(self, inputs: Any, initial_state: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Run over the time steps; see :meth:`call`.
+        """Run the layer over the time steps; see :meth:`call`.
 
         Raises:
-            ProgramError: for an initial state that is no LSTMStateTuple.
+            ProgramError: initial_state is no LSTMStateTuple.
         """
         if initial_state is not None:
             if not isinstance(initial_state, LSTMStateTuple):
@@ -247,7 +244,7 @@ class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
         time_major: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Take the arguments of Keras' layer, and Graphcore's.
+        """Set the arguments of Keras' layer and of Graphcore's layer.
 
         ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
         """

@@ -1,4 +1,4 @@
-"""Options and pipeline stages of models in files: a model that is loaded in a strategy's scope runs as it did."""
+"""Options and pipeline stages in model files, restored by loading in a strategy's scope."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ tf = load()
 #: Key of the options in a model's configuration.
 _KEY: Final = "ipu"
 _METHOD: Final = "gradient_accumulation_reduction_method"
-#: Options that a model keeps, by their names in a configuration.
+#: Saved options, by name in a configuration.
 _SAVED: Final = {
     "gradient_accumulation_steps_per_replica": "accumulation_steps",
     "pipelining_gradient_accumulation_steps_per_replica": "pipelining_steps",
@@ -26,7 +26,7 @@ _SAVED: Final = {
     "pipelining_accumulate_outfeed": "accumulate_outfeed",
     "asynchronous_callbacks": "asynchronous",
 }
-#: Options that it does not keep, by the method that sets them anew.
+#: Options that are not saved, with the method to set them again.
 _UNSAVED: Final = {
     "pipelining": "set_pipelining_options",
     "accumulating": "set_gradient_accumulation_options",
@@ -36,10 +36,10 @@ _UNSAVED: Final = {
 
 
 def install(extension_of: Callable[[Any], Any]) -> None:
-    """Keep options in files.
+    """Save options in model files, and restore them.
 
     Args:
-        extension_of: returns the options and stages of a model; None for a model of the host.
+        extension_of: function that returns options and stages of a model; None for a model on the host.
     """
     for kind in (import_module("tf_keras.src.engine.functional").Functional, tf.keras.Sequential):
         kind.get_config = _with_options(kind.get_config, extension_of)
@@ -62,7 +62,7 @@ def install(extension_of: Callable[[Any], Any]) -> None:
 
 
 def _keep_state_of_earlier_optimizers() -> None:
-    """Keep the state of optimizers of earlier releases in files of Keras' own format, which tf_keras leaves out."""
+    """Save the state of legacy optimizers in Keras' own file format, which tf_keras omits."""
     earlier: Any = tf.keras.optimizers.legacy.Optimizer
     current: Any = tf.keras.optimizers.Optimizer
     library: Any = import_module("tf_keras.src.saving.saving_lib")
@@ -84,7 +84,7 @@ def _keep_state_of_earlier_optimizers() -> None:
 
 
 def _refusing_arrays(kind: Any) -> Any:
-    """Return the class that opens files to read, which refuses those of plain arrays that ipusim once wrote."""
+    """Return a reader class that refuses array files of earlier ipusim releases."""
 
     class Reader(kind):  # type: ignore[misc]
         def __enter__(self) -> Any:
@@ -125,7 +125,7 @@ def _taking_options(original: Callable[..., Any], extension_of: Callable[[Any], 
 
 
 def _options_of(extension: Any) -> dict[str, Any]:
-    """Return how a model runs on IPUs."""
+    """Return the options of a model for its configuration."""
     options = extension.options
     assigned = None
     if options.is_pipelined:
@@ -135,7 +135,7 @@ def _options_of(extension: Any) -> dict[str, Any]:
 
 
 def _set_options(extension: Any, config: Any) -> None:
-    """Set the options that a model was saved with; raises ProgramError for stages of another model."""
+    """Restore saved options of a model; raises ProgramError for stages of another model."""
     if extension is None or not isinstance(config, Mapping) or _KEY not in config:
         return
     saved = config[_KEY]
@@ -148,7 +148,7 @@ def _set_options(extension: Any, config: Any) -> None:
 
 
 def _say_unsaved(extension: Any) -> None:
-    """Say on standard error which options of a model are not saved with it; once after they were set."""
+    """Report a model's unsaved options on standard error, once per change of options."""
     options = extension.options
     if extension.__dict__.get("_said") == options.version:
         return

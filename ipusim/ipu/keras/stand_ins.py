@@ -1,4 +1,4 @@
-"""Images, texts and houses that stand in for well-known datasets: seeded, quickly drawn, with classes to learn."""
+"""Stand-ins for well-known datasets: seeded images, texts and houses that models can learn from."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ import numpy.typing as npt
 
 from ipusim.api import Array, Shape
 
-#: Pictures of all classes, and at least of one, that differ by more than noise; rows of noise that any image may get.
+#: Pictures in total, least pictures per class, and rows of noise shared by all images.
 _PICTURES, _LEAST, _NOISES = 480, 6, 512
-#: Brightness of the noise on top of a picture, whose own brightness leaves room for it.
+#: Maximum brightness of the noise; a picture's brightness leaves room for it.
 _NOISE: Final = 40
-#: Share of dark pixels in images on a dark ground, as in MNIST.
+#: Share of dark pixels in images with a dark background, as in MNIST.
 _DARK: Final = 0.8
-#: Images whose noise is added at once: memory for a small part of them.
+#: Images that get their noise at once, to limit memory.
 _ROWS: Final = 1024
-#: Of words that tell the class of a text, the share that does so: the others are of any class.
+#: Share of words in telling blocks that indicate their text's class; remaining words belong to any class.
 _TELLING_SHARE: Final = 0.3
 
 _Bytes = npt.NDArray[np.uint8]
 
 
 class DrawnImages:
-    """Images in uint8, from 0 to 255, of classes that models of one layer or several learn in an epoch.
+    """Images in uint8, 0 to 255, in classes that small models quickly learn.
 
-    A class has a smooth pattern of its own. An image of it shows the pattern moved by up to two pixels, brighter or
-    darker, over a smooth ground that says nothing of the class, and noise.
+    A class has a unique smooth pattern. An image shows its class's pattern, shifted by up to two pixels and with
+    varying brightness, mixed with a smooth random background and noise.
 
     Args:
-        shape: of an image: rows, columns, and channels where there are several.
-        classes: how many.
-        dark: whether most pixels are 0, as of digits on a dark ground.
-        seed: of all draws.
+        shape: shape of an image: rows, columns, and channels if there are several.
+        classes: number of classes.
+        dark: whether most pixels are 0, like digits on a dark background.
+        seed: seed of all draws.
     """
 
     def __init__(self, shape: Shape, classes: int, *, dark: bool, seed: int) -> None:
-        """Draw the pictures and the noise that images are made of."""
+        """Draw the pictures and the noise that make up images."""
         self._shape, self._classes, self._seed = shape, classes, seed
         rng = np.random.default_rng(seed)
         patterns = _smooth_fields(rng, classes, shape)
@@ -56,7 +56,7 @@ class DrawnImages:
         self._dark = dark
 
     def draw(self, count: int, part: int = 0) -> tuple[_Bytes, npt.NDArray[np.int64]]:
-        """Return ``count`` images and the number of each one's class; other images for another ``part``."""
+        """Return ``count`` images with class numbers; a different ``part`` gives different images."""
         rng = np.random.default_rng([self._seed, part])
         labels = rng.permutation(np.arange(count) % self._classes)
         pictures = labels + self._classes * rng.integers(0, len(self._pictures) // self._classes, count)
@@ -65,17 +65,17 @@ class DrawnImages:
         for first in range(0, count, _ROWS):
             rows = slice(first, first + _ROWS)
             lit = images[rows]
-            np.take(self._pictures, pictures[rows], 0, out=lit, mode="clip")  # "raise", by default, copies
+            np.take(self._pictures, pictures[rows], 0, out=lit, mode="clip")  # the default, "raise", makes a copy
             noise = self._noise[noises[rows]]
             if self._dark:
                 noise *= lit > 0
             lit += noise
-        images[0, 0], images[0, -1] = 0, 255  # the whole range of a pixel, as real images have it
+        images[0, 0], images[0, -1] = 0, 255  # the full range of a pixel, as in real images
         return images.reshape(count, *self._shape), labels
 
 
 def _smooth_fields(rng: np.random.Generator, count: int, shape: Shape) -> Array:
-    """Return fields of mean 0 and variance 1 that change slowly along rows and columns."""
+    """Return fields of mean 0 and variance 1, smooth along rows and columns."""
     rows, columns, *channels = shape
     waves = 5
     along_rows, along_columns = (
@@ -90,12 +90,12 @@ def _smooth_fields(rng: np.random.Generator, count: int, shape: Shape) -> Array:
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts as numbers of words, one text after the other.
+    """Texts as word numbers, concatenated.
 
     Attributes:
-        words: of all texts, from 1 up; the most frequent word is 1.
-        lengths: words of each text.
-        labels: the class of each.
+        words: word numbers of all texts, from 1; the most frequent word is 1.
+        lengths: words per text.
+        labels: class per text.
     """
 
     words: npt.NDArray[np.int64]
@@ -106,23 +106,23 @@ class Texts:
 def drawn_texts(
     count: int, classes: int, vocabulary: int, median: float, spread: float, longest: int, seed: int
 ) -> Texts:
-    """Return texts whose words are as frequent as in a language, some words more so in texts of one class.
+    """Draw texts with natural word frequencies, and with words that indicate the class.
 
     Args:
-        count: of texts.
-        classes: how many.
-        vocabulary: the largest number of a word.
-        median, spread, longest: words of a text, drawn from a log-normal distribution and cut.
-        seed: of all draws.
+        count: number of texts.
+        classes: number of classes.
+        vocabulary: largest word number.
+        median, spread, longest: median, log-spread and upper limit of a text's words, log-normally distributed.
+        seed: seed of all draws.
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % classes)
     drawn = np.exp(rng.normal(math.log(median), spread, count))
     lengths = np.clip(drawn, 10, longest).astype(np.int64)
     total = int(lengths.sum())
-    # The word of rank r is drawn in proportion to 1 / r, which is Zipf's law.
+    # Words are drawn in proportion to 1 / rank, by Zipf's law.
     words = np.exp(rng.random(total, np.float32) * np.float32(math.log(vocabulary))).astype(np.int64)
-    # In some blocks of as many words as classes, a word tells its text's class.
+    # Every fourth block of word numbers, one per class, indicates the class of a text.
     block = words // classes
     tells = (block % 4 == 1) & (rng.random(total, np.float32) < _TELLING_SHARE)
     telling = block * classes + np.repeat(labels, lengths)
@@ -130,7 +130,7 @@ def drawn_texts(
 
 
 def drawn_words(count: int) -> dict[str, int]:
-    """Return made-up words, from the most frequent and shortest on, each with its number from 1 up."""
+    """Return made-up words with numbers from 1, the shortest and most frequent first."""
     syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
     base, result = len(syllables), {}
     for number in range(1, count + 1):
@@ -142,8 +142,8 @@ def drawn_words(count: int) -> dict[str, int]:
     return result
 
 
-#: Least and most of the thirteen features of a house in Boston Housing (Harrison and Rubinfeld, 1978), and how its
-#: price goes with each.
+#: Least and largest value of the thirteen features in Boston Housing (Harrison and Rubinfeld, 1978), and their
+#: influence on the price.
 _FEATURES: Final = np.array(
     [
         (0.006, 89.0, -0.6), (0.0, 100.0, 0.5), (0.46, 27.7, -0.2), (0.0, 1.0, 0.2), (0.385, 0.871, -0.8),
@@ -154,7 +154,7 @@ _FEATURES: Final = np.array(
 
 
 def drawn_houses(count: int, seed: int) -> tuple[Array, Array]:
-    """Return thirteen features of each house, in the ranges of Boston Housing, and prices from 5 to 50."""
+    """Draw thirteen features per house, in Boston Housing's ranges, and prices."""
     rng = np.random.default_rng(seed)
     least, most, weight = _FEATURES.T
     share = rng.beta(2, 3, (count, len(_FEATURES)))

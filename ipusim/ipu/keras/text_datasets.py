@@ -1,6 +1,6 @@
-"""``imdb`` and ``reuters`` of ``tf.keras.datasets``: texts as lists of numbers of words.
+"""``imdb`` and ``reuters`` of ``tf.keras.datasets``: texts as lists of word numbers.
 
-Texts are those of the person's own files in ``~/.keras/datasets``, or drawn with lengths and frequencies like theirs.
+Texts come from the user's files in ``~/.keras/datasets``, or are drawn with similar lengths and word frequencies.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ipusim.ipu.keras.datasets import arrays_of, from_file_or_drawn, words_of
 from ipusim.ipu.keras.stand_ins import Texts, drawn_texts, drawn_words
 from ipusim.ipu.runtime import checks
 
-#: Texts and their classes to train on and to test on.
+#: Training and test texts with class labels.
 Split = tuple[tuple[Array, Array], tuple[Array, Array]]
 
-#: Words that each dataset numbers.
+#: Vocabulary sizes of the datasets.
 _IMDB_WORDS: Final = 88_584
 _REUTERS_WORDS: Final = 30_979
 
 
 def _from_lists(lists: Array, labels: Array) -> Texts:
-    """Return texts of a file; raises FileError where they are not lists of whole numbers with a label each."""
+    """Return a file's texts; raises FileError unless they are labelled lists of whole numbers."""
     lengths = np.array([len(list_) for list_ in lists], np.int64)
     words = np.concatenate([np.asarray(list_) for list_ in lists])
     are_whole = words.dtype.kind in "iu" and labels.dtype.kind in "iu"
@@ -53,7 +53,7 @@ def _picked(texts: Texts, numbers: Array) -> Texts:
 
 
 def _begun(texts: Texts, start_char: int | None, index_from: int | None) -> Texts:
-    """Return texts that begin with ``start_char``, and whose words are numbered from ``index_from`` on."""
+    """Return texts with ``start_char`` in front, and with ``index_from`` added to word numbers."""
     words = texts.words + (index_from or 0)
     if start_char is None:
         return replace(texts, words=words)
@@ -62,7 +62,7 @@ def _begun(texts: Texts, start_char: int | None, index_from: int | None) -> Text
 
 
 def _short(texts: Texts, maxlen: int | None) -> Texts:
-    """Return the texts that are shorter than ``maxlen``, where it is a number; raises ProgramError for none."""
+    """Return the texts shorter than ``maxlen``, or all texts without a limit; raises ProgramError if none remains."""
     if not maxlen:
         return texts
     short = np.flatnonzero(texts.lengths < maxlen)
@@ -74,7 +74,7 @@ def _short(texts: Texts, maxlen: int | None) -> Texts:
 
 
 def _within(texts: Texts, num_words: int | None, skip_top: int, oov_char: int | None) -> Texts:
-    """Return texts whose words are those from ``skip_top`` up to ``num_words``; others are ``oov_char``, or gone."""
+    """Replace words outside of ``skip_top`` to ``num_words`` by ``oov_char``; None removes the words."""
     within = (texts.words >= skip_top) & (texts.words < (num_words or texts.words.max()))
     if oov_char is not None:
         return replace(texts, words=np.where(within, texts.words, oov_char))
@@ -84,8 +84,8 @@ def _within(texts: Texts, num_words: int | None, skip_top: int, oov_char: int | 
 
 
 def _as_lists(texts: Texts) -> tuple[Array, Array]:
-    """Return an array of lists, and the labels."""
-    numbers = np.arange(texts.words.max(initial=0) + 1).astype(object)  # one object for all places of a word
+    """Return texts as an array of lists, and the labels."""
+    numbers = np.arange(texts.words.max(initial=0) + 1).astype(object)  # one shared object per word
     flat = numbers[texts.words].tolist()
     ends = np.concatenate([[0], np.cumsum(texts.lengths)]).tolist()
     lists = np.empty(len(texts.lengths), object)
@@ -114,7 +114,7 @@ def _imdb_file(path: Path) -> tuple[Texts, Texts]:
 
 
 class imdb:  # noqa: N801 - Keras' name of a module
-    """Reviews of films in lists of numbers of words, 25,000 to train on and 25,000 to test on, bad (0) or good (1)."""
+    """Film reviews as lists of word numbers, bad (0) or good (1): 25,000 for training and 25,000 for testing."""
 
     @staticmethod
     def load_data(
@@ -127,20 +127,21 @@ class imdb:  # noqa: N801 - Keras' name of a module
         oov_char: int | None = 2,
         index_from: int | None = 3,
     ) -> Split:
-        """Return (reviews, labels) to train on and to test on: arrays of lists, and labels in int64.
+        """Return training and test (reviews, labels): arrays of lists, and labels in int64.
 
         Args:
-            path: of the file below ``~/.keras/datasets``.
-            num_words, skip_top: words from ``skip_top`` on and below ``num_words`` stay, by their frequency.
-            maxlen: reviews of fewer words stay.
-            seed: of the order.
-            start_char: what a review begins with, None for nothing.
-            oov_char: what stands for a word that does not stay, None for nothing.
-            index_from: is added to all words.
+            path: path of the file below ``~/.keras/datasets``.
+            num_words, skip_top: range of word numbers to keep, from ``skip_top`` to below ``num_words``; frequent words
+                have low numbers.
+            maxlen: limit of a review's length; only shorter reviews are kept.
+            seed: seed of the shuffle.
+            start_char: number in front of every review; None for no number.
+            oov_char: number in place of removed words; None to leave them out.
+            index_from: number added to word numbers.
 
         Raises:
-            ProgramError: where no review is short enough.
-            FileError: for a file of another form.
+            ProgramError: no review is short enough.
+            FileError: the file has another form.
         """
 
         def draw() -> tuple[Texts, Texts]:
@@ -156,12 +157,12 @@ class imdb:  # noqa: N801 - Keras' name of a module
 
     @staticmethod
     def get_word_index(path: str = "imdb_word_index.json") -> dict[str, int]:
-        """Return the number of each word; raises FileError for a file of another form."""
+        """Return the numbers of words; raises FileError for a file of another form."""
         return from_file_or_drawn("imdb.get_word_index", path, words_of, lambda: drawn_words(_IMDB_WORDS))
 
 
 class reuters:  # noqa: N801 - Keras' name of a module
-    """News in lists of numbers of words, 11,228 in 46 topics."""
+    """News as lists of word numbers, 11,228 texts in 46 topics."""
 
     @staticmethod
     def load_data(
@@ -175,9 +176,9 @@ class reuters:  # noqa: N801 - Keras' name of a module
         oov_char: int | None = 2,
         index_from: int | None = 3,
     ) -> Split:
-        """Return (news, topics) to train on and to test on: arrays of lists, and labels in int64.
+        """Return training and test (news, topics): arrays of lists, and labels in int64.
 
-        ``test_split`` is the share to test on; other arguments, and what is raised, are those of ``imdb.load_data``.
+        ``test_split`` is the share of test texts; other arguments and errors are those of ``imdb.load_data``.
         """
 
         def read(file: Path) -> Texts:
@@ -193,5 +194,5 @@ class reuters:  # noqa: N801 - Keras' name of a module
 
     @staticmethod
     def get_word_index(path: str = "reuters_word_index.json") -> dict[str, int]:
-        """Return the number of each word; raises FileError for a file of another form."""
+        """Return the numbers of words; raises FileError for a file of another form."""
         return from_file_or_drawn("reuters.get_word_index", path, words_of, lambda: drawn_words(_REUTERS_WORDS))

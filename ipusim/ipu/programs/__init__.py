@@ -1,1 +1,1 @@
-"""What is done with a program as a whole: its imports, its file, its profile, its scenario."""
+"""Whole programs: file, host processes, profile, and conversion to a scenario."""

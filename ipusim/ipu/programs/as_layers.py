@@ -1,4 +1,4 @@
-"""The layers of a program in the keys of a scenario."""
+"""A program's layers as keys of a scenario."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs.chain import Chained, NotLayersError, chain_of
 from ipusim.ipu.programs.layer_names import plain_name, short_names_of
 
-#: What stays with the program, in a scenario of its layers.
+#: Parts of the program that a scenario of layers omits.
 NOT_SAID: Final = (
     "Not carried over from the program: its data, in whose place synthetic data of their form stand, the first values",
     "of its variables, and what it changes from run to run, such as a learning rate, of which this is the last value.",
 )
-#: Places of an optimizer's numbers among the inputs of the operation that updates a variable, by its type.
+#: Input indices of an optimizer's numbers, by type of the operation that updates a variable.
 _NUMBERS: Final[dict[str, dict[str, int]]] = {
     "ResourceApplyGradientDescent": {"learning_rate": 1},
     "ResourceApplyMomentum": {"learning_rate": 2, "momentum": 4},
@@ -38,9 +38,9 @@ _NUMBERS: Final[dict[str, dict[str, int]]] = {
 
 
 def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
-    """Return the sections of a scenario that say what is executed: data, model, optimizer and stages.
+    """Return a scenario's sections data, model, optimizer and stages.
 
-    Raises NotLayersError where layers, data or the optimizer cannot be said.
+    Raises NotLayersError if a scenario cannot express layers, data or the optimizer.
     """
     chain, program = chain_of(functions), job.program
     names = short_names_of([[layer.scoped for layer in stage] for stage in chain])
@@ -65,13 +65,13 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
 
 
 def _joined(chained: Chained, names: Mapping[Chained, str]) -> Any:
-    """Return a layer or loss; a sum by the name of the layer whose output it adds."""
+    """Return a layer or loss; a sum refers to the earlier layer by name."""
     source = chained.skipped_from
     return chained.layer if source is None else layers.Add(layers.EarlierLayer(names[source]))
 
 
 def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
-    """Return the layers of each stage, by the names of stages where functions have said them."""
+    """Return the layers of the stages, with stage names if functions named all stages."""
     shown = [plain_name(name, "stage") for name in functions.shown_names]
     renamed = [own != shown_name for own, shown_name in zip(functions.names, functions.shown_names, strict=True)]
     if len(set(shown)) < len(shown) or not all(renamed):
@@ -80,7 +80,7 @@ def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[An
 
 
 def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
-    """Return the row of a layer, loss or optimizer; raises NotLayersError where a scenario has none."""
+    """Return the scenario row of a layer, loss or optimizer; raises NotLayersError without a row."""
     result = next((row for row in rows if row.makes is type(thing)), None)
     if result is None:
         raise NotLayersError(f"a scenario has no {type(thing).__name__}")
@@ -88,7 +88,7 @@ def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
 
 
 def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
-    """Return type and keys of a layer, loss or optimizer, those that are not their defaults."""
+    """Return type and non-default keys of a layer, loss or optimizer."""
     row = _row(thing, rows)
     arguments = {
         key.name: getattr(thing, key.argument) for key in row.keys if getattr(thing, key.argument) != key.default
@@ -101,7 +101,7 @@ def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
 def _plain(value: Any, of: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item, of) for item in value]
-    if isinstance(value, float):  # of a tensor of float32 the shortest number that is it
+    if isinstance(value, float):  # the shortest decimal of a float32 number
         near = float(str(np.float32(value)))
         return near if np.float32(value) == value else value
     if isinstance(value, bool | int | str):
@@ -110,9 +110,9 @@ def _plain(value: Any, of: Any) -> Any:
 
 
 def _optimizer(functions: StepFunctions) -> dict[str, Any]:
-    """Return the optimizer with its numbers as they are now.
+    """Return the optimizer with its current numbers.
 
-    Raises NotLayersError for one that no scenario has, or that changes gradients before it applies them.
+    Raises NotLayersError if scenarios lack the optimizer, or the optimizer transforms gradients before applying them.
     """
     step = functions.step
     if step.rule is not None:
@@ -129,7 +129,7 @@ def _optimizer(functions: StepFunctions) -> dict[str, Any]:
 
 
 def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
-    """Return the tensor that an operation which updates a variable takes as its gradient, before replicas' average."""
+    """Return the gradient tensor of an update operation, before the average over replicas."""
     tensor = node.inputs[3 if "Momentum" in node.type else -1]
     while (maker := nodes.get(tensor.node)) is not None and (
         maker.type in ("Identity", "IdentityN") or averaged_of(maker) is not None
@@ -139,7 +139,7 @@ def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
 
 
 def _values(functions: StepFunctions, tensors: Sequence[Output]) -> list[float]:
-    """Return the numbers that an update takes, as they are now."""
+    """Return the current numbers of an update."""
     step = functions.step
     part = {*step.update_nodes, *step.trace.owners}
     found = Executable(step.graph, [], tensors, part=part)
@@ -149,7 +149,7 @@ def _values(functions: StepFunctions, tensors: Sequence[Output]) -> list[float]:
 
 
 def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
-    """Return data of the form of the program's."""
+    """Return synthetic data of the same form as the program's data."""
     first, last = chain[0], chain[-1]
     shape, labels = list(first.input.shape[1:]), last.labels
     samples = max(first.input.shape[0], min(samples, runs.MAX_SAMPLE_ELEMENTS // max(math.prod(shape), 1)))
@@ -173,7 +173,7 @@ def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
 def _accumulators(
     functions: StepFunctions, names: Sequence[str], chain: Sequence[Chained], precision: str
 ) -> str | dict[str, str]:
-    """Return the type of the accumulators, by parameter where they have several; empty for the precision."""
+    """Return the accumulators' dtype, or dtypes by parameter if they differ; empty for the precision."""
     stored = {
         f"{name}/{variable.rpartition('/')[2]}": functions.accumulators.get(
             variable, functions.variables[variable].dtype

@@ -1,4 +1,4 @@
-"""The run of a program as a scenario, which takes the same time to the cycle."""
+"""A program's run as a scenario that takes the same time to the cycle."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs import as_layers
 from ipusim.ipu.programs.layer_names import short_names
 
-#: Characters of a line of comment.
+#: Characters per comment line.
 _LINE: Final = 110
 
 
 @dataclass(frozen=True)
 class Said:
-    """A program as a scenario.
+    """Scenario of a program.
 
     Attributes:
-        request: what the scenario asks for.
-        comments: what it does not say of the program, in lines.
+        request: request of the scenario.
+        comments: lines about parts of the program that the scenario omits.
     """
 
     request: Request
@@ -33,10 +33,10 @@ class Said:
 
 
 def as_scenario(job: Job, description: str = "") -> Said:
-    """Return the scenario of a program: of its layers where stages do nothing else, else of what its stages cost.
+    """Convert a program to a scenario of layers, or else of stage costs.
 
-    Raises UnsupportedProgramError where neither takes the time that the program takes, and for stages that call
-    collectives, look up rows on the host or have it compute.
+    Raises UnsupportedProgramError if neither takes the program's time, and for stages with collectives, look-ups on the
+    host, or computations on the host.
     """
     functions = job.request.functions
     assert isinstance(functions, StepFunctions)
@@ -65,7 +65,7 @@ def as_scenario(job: Job, description: str = "") -> Said:
 
 
 def _refuse_what_scenarios_do_not_say(job: Job) -> None:
-    """Refuse what no key says: stages whose replicas do something together, and what stages and the host exchange."""
+    """Refuse features without a scenario key: collectives within stages, and exchange between stages and host."""
     stages = job.program.stages
     what = [f"replicas call {calls[0].call} in {stages[at].name}" for (_, at), calls in job.costs.collectives.items()]
     what += ["its host waits for slower ones"] if job.late else []
@@ -82,7 +82,7 @@ def _refuse_what_scenarios_do_not_say(job: Job) -> None:
 
 
 def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
-    """Return the request of a scenario, with ``said`` about its stages; raises RequestError where it is refused."""
+    """Return the request of a scenario with the sections ``said``; raises RequestError for a refused scenario."""
     options = job.request.without_defaults()
     pipeline = dict(options.get("pipeline", {}))
     if "model" not in said:
@@ -109,9 +109,9 @@ def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
 
 
 def _check_time(request: Request, want: Timeline) -> None:
-    """Refuse a request that takes another time than is wanted, span by span.
+    """Refuse a request whose time differs from the wanted time in any span.
 
-    Raises UnsupportedProgramError, and as ``assemble`` does.
+    Raises UnsupportedProgramError, and the errors of ``assemble``.
     """
     got = _time_alone(assemble(request))
     if not all(np.array_equal(getattr(got, name), getattr(want, name)) for name in Span._fields):
@@ -124,12 +124,12 @@ def _time_alone(job: Job) -> Timeline:
     return Session(replace(job, workload=None)).run()
 
 
-#: What stays with the program, in a scenario of what its stages cost.
+#: Parts of the program that a scenario of stage costs omits.
 NOT_SAID: Final = (
     "Not carried over from the program: its arithmetic. Each stage is known by its cycles and bytes alone, as they are",
     "for this device; what lies in memory while a pass runs is not among them.",
 )
-#: The bytes of a stage, which a scenario calls as a profile does.
+#: Bytes of a stage, under the names that scenarios share with profiles.
 _BYTES: Final = (
     "output_bytes",
     "label_bytes",
@@ -144,7 +144,7 @@ _BYTES: Final = (
 
 
 def in_costs(job: Job, functions: StepFunctions) -> dict[str, Any]:
-    """Return the scenario's sections with stages known by their cycles."""
+    """Return a scenario's sections with stages given by cycles and bytes."""
     stages = iter(_stages(job, short_names(functions.shown_names)))
     listed = [[next(stages) for _ in range(size)] for size in functions.parts]
     return {
@@ -157,20 +157,20 @@ def in_costs(job: Job, functions: StepFunctions) -> dict[str, Any]:
 
 
 def _stages(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return each stage by its name; the weight update of an IPU is that of its first."""
+    """Return the stages by name; an IPU's weight update belongs to its first stage."""
     shape, costs = job.program.shape, job.costs
     updates = dict(costs.updates) if shape.training else {}
     result = []
     for number, (name, profile) in enumerate(zip(names, job.program.stages, strict=True)):
         cycles = {"forward": costs.passes[pipelines.Pass.FORWARD, number]}
         if shape.training:
-            # What is computed again inside of it comes with the option once more.
+            # The scenario's recomputation option adds this recomputation again.
             recomputed = costs.passes[pipelines.Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
             cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - recomputed
             cycles["update"] = updates.pop(shape.mapping[number], 0)
         stored = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if job.program.offload.weight_update_variables:
-            # Tensors that are too small for it stay, and are not told apart.
+            # Small tensors stay on the IPU; a scenario only has the bytes of offloaded tensors.
             stored["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
             stored["accumulator_bytes"] = 0

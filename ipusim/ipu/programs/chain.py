@@ -1,4 +1,4 @@
-"""The layers of a traced program, one after another, as its nodes say."""
+"""Layers of a traced program as a chain, recovered from its nodes."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from ipusim.ipu.graph.prices.view import VIEWS, PassView
 from ipusim.ipu.graph.profile import ObservedStage
 from ipusim.ipu.graph.traced_functions import StepFunctions
 
-#: Nodes whose results are the same for all data of one form.
+#: Types of nodes whose results depend only on the form of data.
 _OF_FORMS: Final = frozenset({"Const", "Shape", "ShapeN", "Size", "Rank", "VarHandleOp", "ReadVariableOp"})
 
-#: Nodes whose results are the labels that they take, in another form or dtype.
+#: Types of nodes that pass labels on, in another form or dtype.
 _SAME_LABELS: Final = VIEWS | {"Cast"}
-#: Nodes that make a gradient a dense tensor: views, and the sum of the gradients of an embedding's rows.
+#: Types of nodes that turn a gradient into a dense tensor: views, and sums over an embedding's rows.
 _OF_GRADIENTS: Final = VIEWS | {"UnsortedSegmentSum"}
 
 
 class NotLayersError(UnsupportedProgramError):
-    """A program that does other things than to run layers, one after the other; the text says which."""
+    """Error for a program that is no chain of layers; the text names the deviation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Chained:
-    """A layer, or the loss, in the chain of a program.
+    """Layer or loss in a program's chain.
 
     Attributes:
         layer: layer or loss of the simulator.
         scoped: name with all scopes.
         variables: shared names of its variables.
         input: form of its input, with the axis of samples.
-        labels: form of the labels; None for a layer that is no loss.
-        skipped_from: the earlier layer whose output a sum adds; None for any other layer.
+        labels: form of a loss's labels; None for a layer.
+        skipped_from: earlier layer whose output a sum adds; None for a layer that is no sum.
     """
 
     layer: Any
@@ -53,7 +53,7 @@ class Chained:
 
 
 def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
-    """Return the name of each layer of a stage, and the scope of each variable that other nodes read."""
+    """Return names of a stage's layers, and scopes of variables outside the layers."""
     view = _view(graph, stage)
     layer_of = {name: layer for layer in stage.work.layers for name in layer.nodes}
     own = {name: layer for layer in stage.work.layers for name in _variables(graph, view, layer)}
@@ -69,7 +69,7 @@ def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
 
 
 def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
-    """Return the layers of each stage; raises NotLayersError where there is more to it, or less."""
+    """Return the layers, stage by stage; raises NotLayersError for stages that are no chain of layers."""
     if any(size > 1 for size in functions.parts):
         raise NotLayersError("stages that run at the same time are known by their cost alone")
     graph, result = functions.step.graph, []
@@ -84,13 +84,13 @@ def chain_of(functions: StepFunctions) -> tuple[tuple[Chained, ...], ...]:
 
 @dataclass(eq=False)
 class _StageChain:
-    """The layers of one stage.
+    """Part of the chain in one stage.
 
     Attributes:
-        name: the stage's name.
-        before: number of the tensor that the stage takes from the last layer of the stage before; None in the first.
+        name: name of the stage.
+        before: index of the input tensor that comes from the last layer of the stage before; None in the first stage.
         layers: layers in order.
-        given: number of the tensor that the stage gives of its last layer.
+        given: index of the output tensor that comes from the last layer.
     """
 
     graph: Graph
@@ -101,7 +101,7 @@ class _StageChain:
     given: int = 0
 
     def __post_init__(self) -> None:
-        """Follow the layers."""
+        """Follow the layers in order."""
         observed, self._view = self.observed, _view(self.graph, self.observed)
         if observed.work.alone:
             raise NotLayersError(f"stage {self.name!r} calls {observed.work.alone[0]}, which is no layer")
@@ -127,7 +127,7 @@ class _StageChain:
             raise NotLayersError(f"stage {self.name!r} runs no layer")
 
     def _check_gradients(self) -> None:
-        """Refuse gradients that no layer gives as they are."""
+        """Refuse gradients that are changed after a layer computes them."""
         for tensor in self.observed.cut.gradients.values():
             maker = self.graph.nodes[tensor.node]
             while maker.type in _OF_GRADIENTS and not maker.origin and maker.inputs:
@@ -136,7 +136,7 @@ class _StageChain:
                 raise NotLayersError("the optimizer changes gradients by functions of its own")
 
     def _add(self, found: FoundLayer, end: frozenset[str] | None, shape: tuple[int, ...] | None) -> tuple[int, ...]:
-        """Add a layer on the end of the chain before it; return the shape of its result, with the axis of samples."""
+        """Append a layer to the chain; return the shape of its result, with the axis of samples."""
         inputs = self._inputs(found)
         on_chain = [tensor for tensor in inputs if self._is_from(tensor, end)]
         others = [tensor for tensor in inputs if tensor not in on_chain]
@@ -165,7 +165,7 @@ class _StageChain:
         return (found.batch, *((1,) if is_loss else found.layer.output_shape(found.input_shape)))
 
     def _flatten(self, tensor: Output, shape: tuple[int, ...]) -> None:
-        """Add the layer that flattens samples before a tensor."""
+        """Append a layer that flattens samples before a tensor."""
         node, scope = self._view.node(tensor), "flatten"
         while node is not None and node.type in VIEWS:
             if node.type == "Reshape":
@@ -178,13 +178,13 @@ class _StageChain:
         return (self._takes.get(source) or self._view.form(source)).dtype
 
     def _inputs(self, found: FoundLayer) -> list[Output]:
-        """Return the tensors of data that the nodes of a layer take from elsewhere."""
+        """Return the data tensors that a layer's nodes take from other nodes."""
         read = (tensor for name in self._view.seen if name in found.nodes for tensor in self.graph.nodes[name].inputs)
         outside = dict.fromkeys(tensor for tensor in read if tensor.node not in found.nodes)
         return [tensor for tensor in outside if self._is_data(tensor, set())]
 
     def _is_data(self, tensor: Output, seen: set[str]) -> bool:
-        """Tell whether a tensor depends on what the stage takes, but for forms."""
+        """Tell whether a tensor depends on input values, not only on forms."""
         node = self._view.node(tensor)
         if node is None:
             maker = self.graph.nodes.get(tensor.node)
@@ -195,7 +195,7 @@ class _StageChain:
         return any(self._is_data(each, seen) for each in node.inputs)
 
     def _source(self, tensor: Output, views: Collection[str] = VIEWS) -> Output:
-        """Return the tensor that a tensor is a view of, by the types of operations that make views."""
+        """Follow operations that make views, back to the original tensor."""
         node = self._view.node(tensor)
         while node is not None and node.type in views:
             tensor = node.inputs[0]
@@ -203,7 +203,7 @@ class _StageChain:
         return tensor
 
     def _is_from(self, tensor: Output, end: frozenset[str] | None) -> bool:
-        """Tell whether a tensor is a view of the end of the chain: a layer's nodes, or what the stage takes."""
+        """Tell whether a tensor is a view of the chain's end: a layer's output, or the stage's input."""
         if end is None:
             return self.before is not None and self._source(tensor) == self.observed.cut.takes[self.before]
         node = self._view.node(tensor)
@@ -212,14 +212,14 @@ class _StageChain:
         return node is not None and node.name in end
 
 
-#: The scope of TensorFlow's own around the body of a loop.
+#: Scope that TensorFlow adds around the body of a loop.
 _LOOP: Final = re.compile(r"^while(_\d+)?/")
-#: The losses of the simulator.
+#: Loss classes of the simulator.
 _LOSSES: Final = tuple(row.makes for row in layers.rows() if row.is_loss)
 
 
 def _is_flattened(before: tuple[int, ...], shape: Sequence[int]) -> bool:
-    """Tell whether samples of a shape with one axis are those of ``before``, with an axis of samples, flattened."""
+    """Tell whether ``shape`` is the flattened shape of a sample in ``before``."""
     return len(before) > 2 and tuple(shape) == (math.prod(before[1:]),)
 
 
@@ -236,14 +236,14 @@ def _variables(graph: Graph, view: PassView, layer: FoundLayer) -> Iterator[str]
 
 
 def _scoped(graph: Graph, view: PassView, layer: FoundLayer) -> str:
-    """Return a layer's name with all scopes: of its first variable, else of its node behind its kind."""
+    """Return a layer's scoped name: the scope of its first variable, else the scope of its node."""
     for variable in _variables(graph, view, layer):
         if scope := variable.rpartition("/")[0]:
             return scope
     kind = next((row.kind for row in layers.rows() if row.makes is type(layer.layer)), "layer")
     *scopes, _ = _LOOP.sub("", layer.name).split("/")
     if scopes and scopes[-1][:1].isupper() and scopes[-1].partition("_")[0] in _types(graph.nodes[layer.name]):
-        scopes[-1] = kind  # for the scope of a function of TensorFlow's own
+        scopes[-1] = kind  # in place of the scope of a TensorFlow function
     return "/".join(scopes) or kind
 
 

@@ -1,9 +1,9 @@
-"""A program on several hosts: this process is the first host, and each other host is a process of its own.
+"""Execution of a program on several hosts: this process is the first host, and starts a process per further host.
 
-A process has the switches of TensorFlow 1 and 2, eager context, seeds, modules and ``__main__`` of its own, as under
-``mpirun``. One host runs at any time, by rank, until it needs the others: what hosts print comes in the same order in
-every run. Processes are forks of a server that has imported TensorFlow and run nothing, so that none of its threads
-that a fork would lose has begun; this process may have run anything.
+As under ``mpirun``, a process has separate TensorFlow switches, eager context, seeds, modules and ``__main__``. Only
+one host runs at a time, in order of rank, until it waits for the other hosts: the order of printed lines is the same
+in every run. Processes are forks of a server that imported TensorFlow but ran nothing: a fork loses threads, and the
+server has started none. This process may have run anything before.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ipusim.api import machine
 from ipusim.base.errors import ProgramStateError
 
 T = TypeVar("T")
-#: Sends a message, and receives one.
+#: Functions that send a message, and receive a message.
 _Send = Callable[[Any], object]
 _Receive = Callable[[], Any]
-#: What a process of a host runs: takes the host.
+#: Function that a host's process calls with its host.
 Start = Callable[[machine.Host], Any]
 
-#: Modules that the server of processes imports: those that programs on hosts need, as a fork costs nothing.
+#: Modules that the fork server imports once, for programs on hosts.
 _IMPORTED: Final = [
     "ipusim.ipu.host_strategies",
     "ipusim.ipu.pipelining_ops",
@@ -40,30 +40,30 @@ _IMPORTED: Final = [
     "ipusim.ipu.programs.program_file",
     "tf_keras",
 ]
-#: Answer to a host that waits for one that has ended.
+#: Answer to a host that waits for an ended host.
 _NO_ANSWER: Final = object()
 _PRINTED, _WAITS, _ENDED, _FAILED = "printed", "waits", "ended", "failed"
 
 
 class HostEndedError(ProgramStateError):
-    """The end of another host, where a host waits for it; the error of the run says more."""
+    """End of another host during a wait; the error of the run says more."""
 
 
 def run_on_hosts(first: Callable[[], T], other: Start, count: int) -> list[T]:
-    """Run a function on the first host, which is this process, and one on each other host.
+    """Run ``first`` on host 0, in this process, and ``other`` on further hosts.
 
     Args:
-        first: called on host 0.
-        other: called with its host in each other process; must be picklable.
+        first: function called on host 0.
+        other: function called with its host in further processes; must be picklable.
         count: number of hosts.
 
     Returns:
         The results by rank.
 
     Raises:
-        ProgramStateError: where hosts do not wait for the same.
+        ProgramStateError: hosts wait for different events.
 
-    What a function raises comes through, with a note of the hosts that have not ended.
+    Exceptions of the functions are raised again, with a note about hosts that have not ended.
     """
     answers: SimpleQueue[Any] = SimpleQueue()
     messages: SimpleQueue[Any] = SimpleQueue()
@@ -74,26 +74,26 @@ def run_on_hosts(first: Callable[[], T], other: Start, count: int) -> list[T]:
         host = machine.Host(0, count, partial(_exchange, messages.put, answers.get))
         try:
             messages.put((_ENDED, machine.run_on(host, first)))
-        except BaseException as error:  # raised again by what runs the hosts together
+        except BaseException as error:  # run_together raises the error again
             messages.put((_FAILED, error))
         return together.result()
 
 
 class Starts:
-    """The hosts that a program starts itself, by calls of ``horovod.run``, one call after another.
+    """Hosts started by a program's calls of ``horovod.run``, one call after another.
 
-    Each host runs the program again up to the call, silently, with the results that earlier calls had.
+    Every host runs the program again up to the call, silently, with the results of earlier calls.
     """
 
     def __init__(
         self, again: Callable[..., None], known: Sequence[list[Any]] = (), host: machine.Host | None = None
     ) -> None:
-        """Take what runs the program again, and in the process of a host what it knows of earlier calls."""
+        """Set the function that runs the program again; a host's process also gets the results of earlier calls."""
         self._again, self._host, self._known = again, host, list(known)
         self._calls = 0
 
     def __call__(self, function: Callable[[], Any], count: int) -> list[Any]:
-        """Call a function on so many hosts, and return its results by rank."""
+        """Call a function on ``count`` hosts, and return the results by rank."""
         self._calls += 1
         if self._calls > len(self._known):
             if self._host is not None:
@@ -105,11 +105,11 @@ class Starts:
 
 
 class _Called(BaseException):
-    """The end of a process whose host has run the function of a call."""
+    """End of a host's process after the function of a call has run."""
 
 
 def _run_to_call(again: Callable[..., None], known: Sequence[list[Any]], host: machine.Host) -> Any:
-    """Be a host of a call: run the program up to it, and then the function, whose result it returns."""
+    """Run the program on a host up to the call, then the call's function; return its result."""
     _Printed.silent = True
     try:
         again(starts=Starts(again, known, host))
@@ -119,7 +119,7 @@ def _run_to_call(again: Callable[..., None], known: Sequence[list[Any]], host: m
 
 
 def _exchange(send: _Send, receive: _Receive, what: str, brought: Any) -> Sequence[Any]:
-    """Wait until every host has come to what the words name; returns what each has brought."""
+    """Wait until all hosts have reached the event ``what``; return the values that the hosts brought."""
     send((_WAITS, what, brought))
     answer = receive()
     if answer is _NO_ANSWER:
@@ -129,7 +129,7 @@ def _exchange(send: _Send, receive: _Receive, what: str, brought: Any) -> Sequen
 
 
 def _relay(send: _Send, receive: _Receive) -> Any:
-    """Be a host for those that run together: tell its process when it may go on, and do what its messages say."""
+    """Represent a process among the hosts: let the process run, and answer its messages."""
     answer = None
     try:
         while True:
@@ -144,7 +144,7 @@ def _relay(send: _Send, receive: _Receive) -> Any:
                 case (_, what, brought):
                     host = machine.this_host()
                     assert host is not None
-                    answer = _NO_ANSWER  # unless there is one
+                    answer = _NO_ANSWER  # kept if the exchange fails
                     answer = host.exchange(what, brought)
     finally:
         if answer is _NO_ANSWER:
@@ -153,12 +153,12 @@ def _relay(send: _Send, receive: _Receive) -> Any:
 
 @contextmanager
 def _processes(start: Start, count: int) -> Iterator[Sequence[tuple[_Send, _Receive]]]:
-    """Start the processes of all hosts but the first; yields what sends to and receives from each."""
+    """Start the processes of further hosts; yields functions to send to and receive from every process."""
     context = get_context("forkserver")
     context.set_forkserver_preload(_IMPORTED)
     surroundings = str(Path.cwd()), dict(os.environ)
     channels, processes = [], []
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")  # which a process would run again
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")  # a process would rerun it
     try:
         for rank in range(1, count):
             mine, theirs = context.Pipe()
@@ -178,7 +178,7 @@ def _processes(start: Start, count: int) -> Iterator[Sequence[tuple[_Send, _Rece
 
 
 def _send(connection: Any, answer: Any) -> None:
-    with suppress(OSError):  # of a process that has ended, which says so itself
+    with suppress(OSError):  # _receive reports an ended process
         connection.send(None if answer is _NO_ANSWER else (answer,))
 
 
@@ -190,7 +190,7 @@ def _receive(connection: Any, rank: int) -> Any:
 
 
 def _host(connection: Any, rank: int, count: int, start: Start, surroundings: tuple[str, dict[str, str]]) -> None:
-    """Be the process of a host."""
+    """Run a host's process."""
     os.chdir(surroundings[0])
     os.environ.clear()
     os.environ.update(surroundings[1])
@@ -215,18 +215,18 @@ def _host(connection: Any, rank: int, count: int, start: Start, surroundings: tu
 
 
 class _Printed(io.TextIOBase):
-    """A stream of a process that the first host prints."""
+    """Output stream of a host's process, printed by the first host."""
 
     encoding = "utf-8"
-    #: Whether all streams of the process keep silent.
+    #: Whether the streams of this process drop all texts.
     silent = False
 
     def __init__(self, send: _Send, name: str) -> None:
-        """Take what sends, and the name of the stream in ``sys``."""
+        """Set the sending function, and the name of the stream in ``sys``."""
         self._send, self._name = send, name
 
     def write(self, text: str, /) -> int:
-        """Send a text."""
+        """Send a text to the first host."""
         if not self.silent:
             self._send((_PRINTED, self._name, text))
         return len(text)

@@ -1,4 +1,4 @@
-"""Names of a program's layers and stages, as short as they tell them apart."""
+"""Short, unique names of a program's layers and stages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ipusim.ipu.graph.tensorflow_import import load
 from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs.chain import scoped_names
 
-#: Letters that a name in a scenario may not have, and how long it may be.
+#: Characters that a scenario's name cannot have, and the longest name.
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST: Final = 64
-#: The number that a framework puts behind a name of its own.
+#: Number that a framework appends to a default name.
 _NUMBER: Final = re.compile(r"_\d+$")
 
 
 def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple[str, ...]:
-    """Return a name for each layer, of its name with all scopes; those of the framework's own choice are left out.
+    """Return a unique short name per scoped layer name, without default names of frameworks.
 
-    It is the innermost scope, with as many of those around it as tell it from the others. Names that stay the same
-    get a number.
+    A short name is the innermost scope, preceded by outer scopes until the name is unique. Remaining equal names get a
+    number.
 
     >>> short_names(["FCModel/dense256/dense", "FCModel/logits/dense_1", "a/relu", "b/relu"], ["dense"])
     ('dense256', 'logits', 'a_relu', 'b_relu')
@@ -43,13 +43,13 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
 
 
 def plain_name(text: str, instead: str) -> str:
-    """Return a text as a legal name of a scenario; ``instead`` is the prefix of a text that is no legal name."""
+    """Return a text as a legal scenario name; ``instead`` is the prefix for texts that start illegally."""
     name = _OTHERS.sub("_", text).strip("_-")
     return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_LONGEST]
 
 
 def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]:
-    """Return scopes and own name of each layer, without the latter where the framework chose it and scopes tell."""
+    """Return the scopes and name of layers; a framework's default name is dropped if the scopes are unique."""
     parts = [[part for part in name.split("/") if part] for name in names]
     scopes = [own[:-1] for own in parts]
     return [
@@ -59,17 +59,17 @@ def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]
 
 
 def scopes_of(functions: StepFunctions) -> tuple[str, ...]:
-    """Return the layers of each stage as one text, and the scopes of the variables of other nodes."""
+    """Return the layers of stages as texts, with scopes of variables outside layers."""
     try:
         stages = functions.observed
-    except IpusimError:  # what a stage has run for every micro-batch is not refused for its names
+    except IpusimError:  # missing names are no reason to refuse a program that has run
         return ()
     result = short_names_of([scoped_names(functions.step.graph, stage) for stage in stages])
     return tuple(map(timelines.layers_text, result)) if any(result) else ()
 
 
 def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Return short names of the layers of each stage, of their names with all scopes."""
+    """Return short names of layers, stage by stage."""
     default_name = import_module("tf_keras.src.utils.generic_utils").to_snake_case
     chosen = {default_name(name) for name in dir(load().keras.layers) if name[0].isupper()}
     chosen |= {row.kind for row in layers.rows()}

@@ -1,4 +1,4 @@
-"""A profile of programs: ``with ipu.profile("folder"):`` leaves there what a run of a scenario leaves."""
+"""Profiles of programs: ``with ipu.profile("folder"):`` writes the files of a scenario's run."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.poplar_flags import synthetic_data
 from ipusim.ipu.runtime.recording import Recorded, Recorder, recorder, recording
 
-#: From a run, the folder that it goes to, and comments on its scenario, to the content of each file by name.
+#: Function from a run, its folder, and comments on its scenario to file contents by name.
 Files = Callable[[Run, Path, Sequence[str]], dict[str, bytes]]
 
 
 def first_execution(result: Run, folder: Path, comments: Sequence[str]) -> dict[str, bytes]:
-    """Return the files of a run, whose picture shows the first execution of its pipeline."""
+    """Return the files of a run, with a picture of the pipeline's first execution."""
     return run_files(result, picture_window(result.timeline), folder, comments=comments)
 
 
-class profile:  # noqa: N801 - a function to its callers
-    """Profile the programs that a session runs, or that run as they are built, inside ``with ipu.profile(folder):``.
+class profile:  # noqa: N801 - callers use it like a function
+    """Profile the programs that run inside ``with ipu.profile(folder):``, in sessions or eagerly.
 
-    When the block ends, the folder has the files that ``ipusim run`` of a scenario leaves, for ``ipusim show``,
-    ``report``, ``explain`` and ``compare``: a program's session runs stand one after the other on one time
-    axis, as the steps of a scenario. Several programs have a folder each in it, called as they are, with a number
-    behind names that come again. Programs of other threads count where they were laid out inside the block. Where the
-    block fails, nothing is written, and none by a process that the block has forked.
+    At the end of the block, the folder gets the files that ``ipusim run`` writes for a scenario, for ``ipusim show``,
+    ``report``, ``explain`` and ``compare``. A program's session runs follow one another on one time axis, like a
+    scenario's steps. Several programs get one subfolder each, named after the program, with a number if names repeat.
+    Programs of other threads count if they were laid out inside the block. Failed blocks and forked processes write
+    nothing.
 
     Args:
-        folder: where to. Files that an earlier run has left there go; others stay.
-        steps: session runs of each program to keep, from the first; by default as many as one trace can hold.
-        synthetic: whether data never travel from and to the host, as with Graphcore's ``use_synthetic_data``, of
-            programs that are laid out inside the block.
-        description, name: of what runs; one program alone has that name, in place of its own.
-        files: what makes the files.
+        folder: output folder. Result files of an earlier run are removed; other files stay.
+        steps: session runs to keep per program, from the first; by default as many as a trace can hold.
+        synthetic: whether programs laid out inside the block exchange no data with the host, as with Graphcore's
+            ``use_synthetic_data``.
+        description, name: description and name of the runs; only a single program takes the name.
+        files: function that makes the files.
 
     Attributes:
-        folders: where what ran has gone to, once the block has ended; of one program the one that was given.
-        runs: what ran, in that order.
+        folders: output folders after the block; a single program uses the given folder.
+        runs: runs in the order of folders.
 
-    Raises OutputError on entering where the folder cannot be written, ProgramStateError inside another profile, on
-    entering again, and at the end of a block in which nothing ran.
+    Raises OutputError on entering if the folder is not writable. Raises ProgramStateError inside another profile, on
+    entering again, and at the end of a block without runs.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class profile:  # noqa: N801 - a function to its callers
         name: str = "",
         files: Files = first_execution,
     ) -> None:
-        """Take what to keep and where to put it; raises ProgramTypeError and ProgramError for what is neither."""
+        """Set folder and options; raises ProgramTypeError and ProgramError for invalid arguments."""
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             checks.wrong_type("folder", "the name of a folder", folder)
         self._folder = Path(folder)
@@ -77,7 +77,7 @@ class profile:  # noqa: N801 - a function to its callers
         self.runs: tuple[Run, ...] = ()
 
     def __enter__(self) -> Self:
-        """Begin to keep what runs."""
+        """Start recording."""
         if self._exit is not None:
             raise ProgramStateError(f"profile: expected a profile for each block, got that of {self._folder} again")
         outer = recorder()
@@ -94,7 +94,7 @@ class profile:  # noqa: N801 - a function to its callers
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        """Write what ran, unless the block has failed."""
+        """Write the recorded runs, unless the block has failed."""
         assert self._exit is not None
         with self._exit:
             if kind is None and self._results.is_mine:
@@ -111,7 +111,7 @@ class profile:  # noqa: N801 - a function to its callers
             try:
                 scenario = as_scenario(job, self._description)
                 request, comments = scenario.request, scenario.comments
-            except UnsupportedProgramError:  # its folder has no scenario then
+            except UnsupportedProgramError:  # the folder gets no scenario
                 request = replace(job.request, description=self._description)
             functions = job.request.functions
             assert isinstance(functions, StepFunctions)
@@ -127,12 +127,12 @@ class profile:  # noqa: N801 - a function to its callers
             for path, content in files.items():
                 every[path].write(content)
             if self._folder not in every:
-                self._results.write({})  # an earlier run's go
+                self._results.write({})  # removes an earlier run's files
         self.folders, self.runs = tuple(runs), tuple(runs.values())
 
 
 def _places(folder: Path, programs: tuple[Recorded, ...]) -> dict[Path, Recorded]:
-    """Return the folder of each program: the user's folder, or a subfolder of it for each of several programs."""
+    """Return the folder of every program: the user's folder, or subfolders for several programs."""
     if len(programs) == 1:
         return {folder: programs[0]}
     result: dict[Path, Recorded] = {}

@@ -1,4 +1,4 @@
-"""A program, a Python file, that runs as ``python program.py`` runs it."""
+"""Execution of a program, a Python file, as ``python program.py`` executes it."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from ipusim.base.files import open_file
 from ipusim.base.near_names import did_you_mean
 from ipusim.ipu.imports.hook import located
 
-#: How the name of a program ends.
+#: Suffix of programs.
 _SUFFIX: Final = ".py"
 
 
-class ProgramEnded(Exception):  # noqa: N818 - an end, which may be no error
-    """A program that has ended by itself before its last line, and not well.
+class ProgramEnded(Exception):  # noqa: N818 - a program's end is not always an error
+    """End of a program by an exception or by a nonzero exit code.
 
     Attributes:
-        code: its exit code.
+        code: exit code.
     """
 
     def __init__(self, code: int) -> None:
-        """Take the exit code."""
+        """Set the exit code."""
         super().__init__(code)
         self.code = code
 
 
 class PlacedError(ProgramError):
-    """An error whose message begins with its place in the program."""
+    """Error whose message begins with file and line in the program."""
 
 
 class ProgramFile:
-    """A Python file that has been read and parsed.
+    """Program that has been read and parsed.
 
     Attributes:
-        path: where it is.
-        name: the file's, without its suffix.
-        description: the first paragraph of its docstring, in one line.
+        path: path of the file.
+        name: file name without suffix.
+        description: first paragraph of the docstring, in one line.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read it; raises FileError where it cannot be read, or is no Python."""
+        """Read and parse the file; raises FileError if the file is not readable or no Python."""
         self.path, self.name = path, path.stem
-        self._file = os.path.abspath(path)  # noqa: PTH100 - as Python does, which leaves symbolic links as they are
+        self._file = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links, as Python does
         self._tree = _parsed(path)
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())
@@ -68,23 +68,22 @@ class ProgramFile:
         *,
         starts: Callable[[Callable[[], Any], int], list[Any]] | None = None,
     ) -> None:
-        """Run it as ``__main__``, with its folder on ``sys.path``, until its last line and the end of its threads.
+        """Run the program as ``__main__``, with its folder on ``sys.path``, until its threads end.
 
-        TensorFlow runs it, and traces what it places on simulated IPUs. What it has configured and compiled ends with
-        it.
+        TensorFlow executes the program and traces computations placed on simulated IPUs. The program's configuration
+        and compiled programs end with it.
 
         Args:
-            arguments: its arguments, behind its name.
-            hosts: number of simulated hosts, as processes of ``mpirun`` are; None for one without others.
-            tensorflow: the major version that it is told, 1 or 2; by default by the names that it uses.
-            starts: calls a function on so many hosts for ``horovod.run``; by default in processes that run the program
-                up to that call.
+            arguments: command-line arguments of the program.
+            hosts: number of simulated hosts, like processes of ``mpirun``; None for a single host.
+            tensorflow: TensorFlow's major version as seen by the program, 1 or 2; by default inferred from names.
+            starts: function that calls a function on a number of hosts for ``horovod.run``; by default processes run
+                the program again up to the call.
 
         Raises:
-            ProgramError: for what this package refuses, also of hosts that do not wait for the same, with file and line
-                of the program and the number of the host.
-            ProgramEnded: for another exception, which is printed as Python prints it, and where it leaves with a code
-                that is not 0.
+            ProgramError: this package refuses the program, or hosts wait for different events; with file and line of
+                the program and the rank of the host.
+            ProgramEnded: another exception, printed as Python prints it, or an exit code that is not 0.
         """
         before, self._starts = set(threading.enumerate()), starts
         with _as_main(self.path, self._file, arguments) as module, self._imports(tensorflow):
@@ -95,10 +94,10 @@ class ProgramFile:
                     self._execute_on(hosts, module)
             except BaseException as end:
                 if isinstance(end, ProgramEnded):
-                    for note in getattr(end, "__notes__", ()):  # of hosts that wait for the one that has ended
+                    for note in getattr(end, "__notes__", ()):  # hosts that wait for the ended host
                         print(f"{self.path}: {note} (exit code {end.code})", file=sys.stderr)
                 for thread in self._threads_behind(before):
-                    if self._is_in_program(thread):  # and may wait for results that do not come
+                    if self._is_in_program(thread):  # the thread may wait forever for results
                         ctypes.pythonapi.PyThreadState_SetAsyncExc(
                             ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit)
                         )
@@ -108,7 +107,7 @@ class ProgramFile:
 
     @staticmethod
     def _threads_behind(before: Collection[threading.Thread]) -> list[threading.Thread]:
-        """Return the threads that Python waits for, without those of before."""
+        """Return the threads started since ``before`` that Python waits for."""
         return [thread for thread in threading.enumerate() if thread not in before and not thread.daemon]
 
     def _is_in_program(self, thread: threading.Thread) -> bool:
@@ -120,8 +119,8 @@ class ProgramFile:
 
     @contextmanager
     def _imports(self, tensorflow: int | None) -> Iterator[None]:
-        """Give the program's modules their imports in the block."""
-        from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
+        """Prepare the imports of the program's modules in the block."""
+        from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - loads TensorFlow
         from ipusim.ipu.imports.version import written_for  # noqa: PLC0415 - as above
 
         self._major = tensorflow or written_for(self._tree, Path(self._file).parent)[0]
@@ -129,23 +128,23 @@ class ProgramFile:
             yield
 
     def _execute_on(self, hosts: int, first: ModuleType) -> None:
-        """Run it on hosts, of which this process is the first, with the module ``first`` as its ``__main__``."""
-        from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - which imports TensorFlow
+        """Run the program on several hosts; this process is the first, with ``first`` as its ``__main__``."""
+        from ipusim.ipu.programs.host_processes import run_on_hosts  # noqa: PLC0415 - loads TensorFlow
 
         other = partial(_run_on, self.path, tuple(sys.argv[1:]), self._major)
         try:
             run_on_hosts(lambda: self._execute(first), other, hosts)
-        except ProgramStateError as error:  # of what they wait for; what a host raises has its place already
+        except ProgramStateError as error:  # from waiting hosts; a host's own error already has a place
             raise ProgramError(f"{self.path}: {error}") from error
 
     def _execute(self, module: ModuleType) -> None:
-        from ipusim.ipu.horovod import starter  # noqa: PLC0415 - which imports TensorFlow
+        from ipusim.ipu.horovod import starter  # noqa: PLC0415 - loads TensorFlow
         from ipusim.ipu.programs.host_processes import Starts  # noqa: PLC0415 - as above
 
         try:
             starter.set(self._starts or Starts(partial(_run_again, self.path, tuple(sys.argv[1:]), self._major)))
             exec(compile(self._tree, self._file, "exec"), module.__dict__)
-        except (PlacedError, ProgramEnded):  # of a host that the program has started
+        except (PlacedError, ProgramEnded):  # from a host that the program started
             raise
         except IpusimError as error:
             host = machine.this_host()
@@ -164,7 +163,7 @@ class ProgramFile:
             raise ProgramEnded(1) from None
 
     def _print(self, error: Exception) -> None:
-        """Print what the program raised, without the lines that led to its own."""
+        """Print the program's exception, without frames above the program."""
         step = error.__traceback__
         while step is not None and step.tb_frame.f_code.co_filename != self._file:
             step = step.tb_next
@@ -172,12 +171,12 @@ class ProgramFile:
 
 
 def _run_on(path: Path, arguments: Sequence[str], tensorflow: int | None, host: machine.Host) -> None:
-    """Run a program in a process of one of its hosts."""
+    """Run a program in the process of a host."""
     machine.run_on(host, lambda: _run_again(path, arguments, tensorflow))
 
 
 def _run_again(path: Path, arguments: Sequence[str], tensorflow: int | None, **options: Any) -> None:
-    """Run a program that another process runs as well."""
+    """Run a program that also runs in another process."""
     ProgramFile(path).run(arguments, tensorflow=tensorflow, **options)
 
 
@@ -193,7 +192,7 @@ def _parsed(path: Path) -> ast.Module:
         raise FileError(f"{path}: expected a program, a Python file, got no such file{near}") from None
     except SyntaxError as error:
         raise FileError(f"{error.filename}:{error.lineno or 1}: {type(error).__name__}: {error.msg}") from None
-    except ValueError as error:  # a null character, in its name or in its text
+    except ValueError as error:  # a null character in the path or in the text
         raise FileError(f"{path}: expected a program, a Python file, got what is none: {error}") from None
 
 
@@ -205,7 +204,7 @@ def _main(file: str) -> ModuleType:
 
 @contextmanager
 def _as_main(path: Path, file: str, arguments: Sequence[str]) -> Iterator[ModuleType]:
-    """Give the module ``__main__`` of a program; inside the block it is that, and has its arguments."""
+    """Install a new ``__main__`` module with the program's arguments in the block; yields the module."""
     module = _main(file)
     before = sys.modules.get("__main__"), sys.argv, sys.path
     sys.modules["__main__"] = module
