@@ -141,8 +141,8 @@ _MEMORY: Final = {
     "peak_cycle": "from which on it holds that",
     "peak_pass": "in which it does",
     "sram_bytes": "of one IPU; null where that is not limited",
-    "fits": "the answer to whether every IPU has the memory for what it holds: `fits`, `fits only without the "
-    "estimated code`, `does not fit`, or `not known`, where stages do not say what they hold",
+    "fits": "whether the memory of every IPU suffices: `fits`, `fits only without the "
+    "estimated code`, `does not fit`, or `not known`, where the memory of stages is not known",
     "verdict": "in a sentence",
     **{f"holders.{holder.key}": f"{holder}, at the peak" for holder in Holder},
 }

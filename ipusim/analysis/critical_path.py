@@ -185,7 +185,7 @@ def _last_to_come(timeline: Timeline, row: int) -> int:
     causes = timeline.cause[together & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
     if not len(causes):
-        raise TimelineError(f"expected one of those who meet in span {row} not to wait, got none")
+        raise TimelineError(f"expected a participant of the meeting in span {row} not to wait, got none")
     return int(causes[-1])
 
 

@@ -35,7 +35,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
     if outfeed.mask:
         yield "outfeed carries", " and ".join(outfeed.sent_names) or "nothing"
     if system.replicas > 1 and program.sync_replicas_independently:
-        yield "replicas", "wait for each other before weight updates only"
+        yield "replicas", "meet before weight updates only"
     if system.hosts > 1:
         yield "hosts", f"{system.hosts}, each with such a device"
     if program.offload.variables_on_host:
@@ -51,11 +51,11 @@ def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
     if shape.serialization > 1:
         yield "batch serialization", f"{shape.serialization} micro-batches of a stage in a row"
     if shape.segments > 1:
-        yield "segments", f"{shape.segments} of each micro-batch, one after the other through the stages"
+        yield "segments", f"{shape.segments} of every micro-batch, in sequence through the stages"
     if shape.group_size:
         yield "groups", f"{shape.group_size} micro-batches through a stage before the next one of its IPU"
     if shape.authors:
-        yield "order of passes", "that of its authors' own code, which is another one of few micro-batches alone"
+        yield "order of passes", "the order of its authors' code, different for few micro-batches only"
 
 
 def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:

@@ -197,7 +197,7 @@ FIGURES: Final = (
     _cost(
         "bubble_within_spans",
         "share",
-        "idle time from each IPU's first pass to its last, over the sum of these times",
+        "idle share of the time between first and last pass, over all IPUs",
         "bubble.span_idle_fraction",
     ),
     Figure(
@@ -211,16 +211,16 @@ FIGURES: Final = (
         chart="utilisation, %",
     ),
     Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
-    Figure("speed_up", "number", "times as fast as the same work on one IPU", "verdict.speed_up"),
+    Figure("speed_up", "number", "speed relative to one IPU with the same work", "verdict.speed_up"),
     Figure(
         "slowest_stage",
         "name",
-        "the stage whose passes take longest, any of those that tie",
+        "the stage with the longest passes; any, if several tie",
         "verdict.slowest_stages",
         names="stages",
     ),
     _cost("time_steps", "count", "of an execution, in lock-step", "time_steps"),
-    Figure("memory", "fits", "the answer to whether every IPU holds what it needs", "memory.fits"),
+    Figure("memory", "fits", "whether the memory of every IPU suffices", "memory.fits"),
     _cost(
         "peak",
         "bytes",

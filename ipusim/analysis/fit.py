@@ -84,7 +84,7 @@ class Fit:
         """Return the answer in sentences, with the fullest IPU or the IPUs that do not fit."""
         match self.fits:
             case Fits.UNKNOWN:
-                return f"Memory: {Fits.UNKNOWN}: the scenario does not say what its stages hold."
+                return f"Memory: {Fits.UNKNOWN}: the scenario states no memory of its stages."
             case Fits.NO:
                 return f"Memory: {Fits.NO}: {self.out_of_memory}"
             case Fits.WITHOUT_CODE:

@@ -84,7 +84,7 @@ class JsonStream:
                 if self._read():
                     continue
                 self._at = min(error.pos, len(self._text))
-                raise self._wrong(f"expected JSON, got what is none: {error.msg}") from None
+                raise self._wrong(f"expected JSON, got other text: {error.msg}") from None
             except RecursionError:
                 raise self._wrong("expected JSON of ordinary depth, got values nested too deep") from None
             except ValueError:

@@ -170,7 +170,7 @@ class NumpyExecutor(PlacedVariables):
             else:
                 kept[index] = away.pop((ipu, stage, micro_batch))
         except KeyError:
-            what = "what its forward keeps for it, which is moved,"
+            what = "the moved stash of its forward pass"
             raise self._missing(ipu, Pass.FORWARD if way == Way.OUT else Pass.BACKWARD, index, what) from None
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
@@ -236,7 +236,7 @@ class NumpyExecutor(PlacedVariables):
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index, home = (stage, micro_batch), memory.stages[stage]
         if index not in memory.rests:
-            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, index, "what the other half of its backward keeps for it")
+            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass")
         home.micro_batch = micro_batch
         home.bound.backward_weights(memory.rests.pop(index), home.accumulate, home.totals)
         home.accumulated += 1
@@ -248,7 +248,7 @@ class NumpyExecutor(PlacedVariables):
             self._recompute(ipu, memory, stage, micro_batch)
         saved = memory.saved.pop(index, None)
         if saved is None:
-            raise self._missing(ipu, kind, index, "what its forward keeps for it")
+            raise self._missing(ipu, kind, index, "the stash of its forward pass")
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
             raise self._missing(ipu, kind, index, "the gradient of its output")

@@ -64,7 +64,7 @@ def idealised(syncs: Iterable[Sync]) -> str:
     """
     if len(set(syncs)) < len(Sync):
         return ""
-    return "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+    return "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone."
 
 
 class Plan:

@@ -35,7 +35,7 @@ def standstill(plan: Plan) -> list[Violation]:
     circle = circle_of({ipu: others for ipu, (_, others) in waiting.items()})
     if not circle:
         listed = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
-        text = f"a deadlock: what is waited for never comes: {listed}"
+        text = f"a deadlock: the awaited tensor never comes: {listed}"
         return [Violation("deadlock", None, None, text, walk.next_passes(waiting))]
     first, *others_there = (f"IPU {ipu}, which waits at '{waiting[ipu][0]}'" for ipu in circle)
     steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])

@@ -37,7 +37,7 @@ def meetings(plan: Plan) -> list[Violation]:
         ran = np.cumsum(meets[own])[code[own] < PASSES]
         inside = (planned >= 0) & (planned < plan.emitted)
         if len(planned) != len(ran) or (planned != ran)[inside].any():
-            broken.append(Violation("meeting", 0, one, "runs passes in other time-steps than the Plan has them in"))
+            broken.append(Violation("meeting", 0, one, "runs passes in time-steps that differ from the Plan"))
     return [*broken, *standstill(plan)] if broken else []
 
 
@@ -160,7 +160,7 @@ class _Graph:
         maker = made[keys]
         wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
         broken += [
-            self.violation("sending", row, f"'{self.text(row)}' comes before the pass that makes what it sends")
+            self.violation("sending", row, f"'{self.text(row)}' comes before the pass that produces its tensor")
             for row in self.send[wrong].tolist()
         ]
         received = self._received()

@@ -32,9 +32,9 @@ from ipusim.timeline.kinds import KIND_OF_PASS
 Cycles = npt.NDArray[np.int64]
 #: Instructions whose times depend on the order of requests from several IPUs, with the reason for a message.
 _IN_TURN: Final = {
-    Code.OUTSIDE: "host calls, which the host serves in the order in which they come",
-    Code.LOOK_UP: "tables on the host, which serves look-ups in the order in which they come",
-    Code.UPDATE_ROWS: "tables on the host, which serves updates in the order in which they come",
+    Code.OUTSIDE: "host calls, served by the host in order of arrival",
+    Code.LOOK_UP: "tables on the host, whose look-ups are served in order of arrival",
+    Code.UPDATE_ROWS: "tables on the host, whose updates are served in order of arrival",
 }
 #: Least product of cycles and factors computed in Python's integers.
 _WIDE: Final = 2**62
@@ -300,12 +300,12 @@ def _changes(disturbance: Disturbance) -> str:
     """Return the reason why a disturbance makes times inexact, or an empty text."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):
-            of = "a slower cable, host or memory" if disturbance.ipu is None else "an IPU that is slower for a while"
+            of = "a slower cable, host or memory" if disturbance.ipu is None else "a temporarily slower IPU"
             return "" if first == until or (slower == 1 and not delay) else of
         case Delayed(delay=delay, from_=first, until=until):
             return "a cable with a delay" if delay and first != until else ""
         case Stall(stall=stall):
-            return "a host that stands still for a while" if stall else ""
+            return "a temporarily stopped host" if stall else ""
         case Dead():
             return "a cable that dies in the middle of the run" if disturbance.later else ""
     return "an IPU that is lost" if isinstance(disturbance, Lost) else f"a disturbance of the kind {disturbance.kind!r}"

@@ -60,7 +60,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
         The first time that differs, if any does.
     """
     if job.late:
-        return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for each other.")
+        return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for one another.")
     executions, part = timeline.info.executions, ""
     if timeline.spans_in_all <= MOST_SPANS:
         job, timeline = job.whole, timeline.expanded()

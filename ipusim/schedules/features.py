@@ -43,7 +43,7 @@ class Feature(StrEnum):
     SEVERAL_IPUS = "several IPUs"
     #: Values for a later stage of the same IPU stay on the IPU, like in Graphcore's communication optimizer;
     #: otherwise they travel through every stage between.
-    RETURNING_VALUES = "values that stay on their IPU"
+    RETURNING_VALUES = "values kept on their IPU"
 
 
 #: Default features, which need no special order.

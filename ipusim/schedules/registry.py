@@ -174,14 +174,14 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _zigzag(
             "dualpipe_v",
             dualpipe.v_order,
-            "zbv with the forward pass of one stage and the backward pass of the other in one slot",
+            "zbv with a forward pass of one stage beside a backward pass of the other",
             _HALVES,
         ),
         _mirrored("dualpipe", dualpipe.order, "dualpipe_v with two copies of each stage", _HALVES, dualpipe.multiple),
         _mirrored(
             "chimera",
             chimera.order,
-            "1f1b from both ends, to two copies of each stage",
+            "1f1b from both ends, with two copies of every stage",
             _GPU_TRAINING,
             ipus_of,
         ),

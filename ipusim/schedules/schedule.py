@@ -179,7 +179,7 @@ class Schedule:
         if not isinstance(made, Order):
             raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
         if not len(made.table):
-            raise PlanError(f"schedule {self.name!r}: expected an Order with passes, got one that has no pass")
+            raise PlanError(f"schedule {self.name!r}: expected an Order with passes, got an empty one")
         for part in fields(shape):
             right, got = getattr(shape, part.name), getattr(made.shape, part.name)
             if got != right:

@@ -104,7 +104,7 @@ class SpanKind(IntEnum):
     )
     ALL_REDUCE = _TOGETHER(
         12,
-        doc="All replicas sum up their gradients before the weight update: sync, fixed parts, and every round.",
+        doc="Replicas sum their gradients before the weight update: sync, fixed parts, and every round.",
         name="all-reduce of gradients",
         look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
         use=Use("all_reduce", idle=Idle.UPDATE),
@@ -120,7 +120,7 @@ class SpanKind(IntEnum):
     )
     HOST_UPDATE = _TOGETHER(
         30,
-        doc="Gradients go to the host, which updates the weights, or these come back from it.",
+        doc="Gradients go to the host for its weight update, or updated weights come back.",
         name="weight update on the host",
         look=Look("variables of the host", "#7a3b63", "#ffffff", "xx", "#ffffff", "variables"),
         use=Use("host_update", idle=Idle.HOST),
@@ -128,14 +128,14 @@ class SpanKind(IntEnum):
     )
     ALL_GATHER = _TOGETHER(
         18,
-        doc="An IPU and its likes in all replicas put together what each stores a part of: sync and every round.",
+        doc="Replicas gather a tensor from the shards that they store: sync and every round.",
         name="all-gather of shards",
         look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
         use=Use("all_gather", "all-gather", 7, idle=Idle.UPDATE),
     )
     COLLECTIVE = _TOGETHER(
         29,
-        doc="A stage has an IPU and its likes in all replicas do something together: sync and every round.",
+        doc="A stage runs a collective over all replicas: sync and every round.",
         name="collective of a stage",
         look=Look("collective of a stage", "#5d4b9c", "#ffffff", "++", "#ffffff", "collective", essential=True),
         use=Use("collective", "collective", 7, idle=Idle.UPDATE),
@@ -153,12 +153,12 @@ class SpanKind(IntEnum):
     OUTFEED = _ON_IPU(8, doc="IPU to host copy, on the IPU that holds the last stage.", name="outfeed")
     HOST_ROWS = _ON_IPU(
         27,
-        doc="Rows of tables on the host come, or what is looked up, and rows' gradients, go there.",
+        doc="Rows of a table on the host come, or indices and gradients of rows go there.",
         name="rows of the host",
     )
     OUTSIDE = _ON_IPU(
         31,
-        doc="Arrays go to the host in the middle of a pass that has it compute, or what it has made comes back.",
+        doc="Arrays go to the host for a computation within a pass, or its results come back.",
         name="to the host and back",
     )
     OVERLAPPED_INFEED = _ON_IO_TILES(
@@ -188,14 +188,14 @@ class SpanKind(IntEnum):
     )
     PRE_COPY = _COPY(
         24,
-        doc="All IPUs' tiles lay out what a merged inter-IPU copy sends.",
+        doc="The tiles of all IPUs lay out the data of a merged inter-IPU copy before it.",
         name="pre-copy",
         look=_TILE_COPY,
         use=_TILE_COPIES,
     )
     POST_COPY = _COPY(
         25,
-        doc="All IPUs' tiles put away what a merged inter-IPU copy has brought.",
+        doc="The tiles of all IPUs put away the data of a merged inter-IPU copy.",
         name="post-copy",
         look=_TILE_COPY,
         use=_TILE_COPIES,
@@ -210,7 +210,7 @@ class SpanKind(IntEnum):
     )
     HOST_WAIT = _WAITS(
         9,
-        doc="An IPU waits for the host: that is behind (infeed empty, outfeed full), or does what it is asked for.",
+        doc="An IPU waits for the host: an infeed is empty, an outfeed is full, or a host call is under way.",
         name="wait for host",
         look=_HOST_WAIT,
         use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
@@ -224,21 +224,19 @@ class SpanKind(IntEnum):
     )
     RECEIVE_WAIT = _WAITS(
         21,
-        doc="An IPU waits for a tensor that another one has not sent, or that is still on its way.",
+        doc="An IPU waits for a tensor that is not sent yet, or under way.",
         name="wait for tensor",
         look=_TENSOR_WAIT,
         use=_WAIT_FOR_TENSOR,
     )
     BLOCKING_SEND = _COPY(
         22,
-        doc="An IPU sends a tensor and does nothing else until it is delivered.",
+        doc="An IPU sends a tensor and stands until the delivery.",
         name="send",
         look=Look("send", "#00674b", "#77b8a5", "||"),
         use=Use("blocking_send", "send", 1, idle=Idle.COPIES),
     )
-    SEND = _COPY(
-        23, doc="A tensor is on its way from one IPU to another while both go on.", name="send", track=Track.SEND
-    )
+    SEND = _COPY(23, doc="A tensor travels between two IPUs while both compute.", name="send", track=Track.SEND)
     MOVE_OUT = _COPY(
         37,
         doc="A stage's activations of a micro-batch go to another IPU while their IPU goes on.",
@@ -265,7 +263,7 @@ class SpanKind(IntEnum):
     )
     MOVE_WAIT = _WAITS(
         39,
-        doc="An IPU waits for activations that are moved out of it, or back.",
+        doc="An IPU waits for activations moved out or back.",
         name="wait for activations",
         look=_TENSOR_WAIT,
         use=_WAIT_FOR_TENSOR,
@@ -288,7 +286,7 @@ class SpanKind(IntEnum):
     )
     CHECKPOINT = _FAULT(
         32,
-        doc="All IPUs stand while a checkpoint is written, from which a run goes on that has lost an IPU.",
+        doc="All IPUs stand while a checkpoint is written; a run that loses an IPU resumes from it.",
         name="checkpoint",
         look=Look("checkpoint", "#dcd6ee", "#6a5fa0", "...", "#3d3566", "checkpoint", essential=True),
         use=Use("checkpoint", "checkpoint", 7, idle=Idle.DISTURBANCES),
@@ -323,13 +321,13 @@ class SpanKind(IntEnum):
     )
     LINK = _COPY(
         6,
-        doc="One link direction carries its share of a merged copy, or tensors that were sent.",
+        doc="One link direction carries its share of a merged copy, or single tensors.",
         name="carry",
         track=Track.LINK,
     )
     HOST = Row(
         11,
-        doc="The host prepares one infeed element, takes one outfeed element, or does what it is asked for.",
+        doc="The host prepares an infeed element, takes an outfeed element, or serves a host call.",
         name="host",
         category="host",
         track=Track.HOST,

@@ -42,16 +42,16 @@ class TimePart(Enum):
 
 
 _MEANINGS: Final = {
-    TimePart.USEFUL: "passes, were every IPU given an equal part of them",
+    TimePart.USEFUL: "passes, divided equally over the IPUs",
     TimePart.FILL_AND_DRAIN: "waits in ramp-up and ramp-down, with balanced stages",
     TimePart.GAPS_IN_MAIN: "waits in the main phase, by the order of passes and the sync mode",
-    TimePart.IMBALANCE: "what passes of unequal lengths take more",
+    TimePart.IMBALANCE: "extra time from passes of unequal lengths",
     TimePart.COPIES: "copies between IPUs, and the syncs before them",
-    TimePart.RECOMPUTATION: "activations that are computed again",
+    TimePart.RECOMPUTATION: "activations computed again",
     TimePart.HOST: "feeds, tables, calls, updates, session runs",
-    TimePart.STREAMING: "loads from it and stores to it",
+    TimePart.STREAMING: "loads and stores",
     TimePart.UPDATE: "sums, gathers, and weight updates",
-    TimePart.DISTURBANCES: "what is slower, late, stalled, dead or lost",
+    TimePart.DISTURBANCES: "slow, late, stalled, dead or lost parts",
 }
 
 

@@ -433,7 +433,7 @@ def test_what_would_help_is_there_once_explain_has_written_it_of_this_run(open_p
     waterfall = json.loads((folders / "four" / "summary.json").read_text())["waterfall"]
     error = "Error of the throughput: not known: no training of a model of this kind is published.\n"
     assert said(help=["Of this run."], waterfall=waterfall) == f"{error}Of this run."
-    other = f"{error}What would help is not in this folder: ipusim explain tries changes, and writes it there."
+    other = f"{error}This folder has no explanation: ipusim explain tries changes and writes the best here."
     assert said(help=["Of another."], waterfall=waterfall | {"executions": 9}) == other
     assert said(help=[1], waterfall=waterfall) == other
 
@@ -472,7 +472,7 @@ def test_a_run_without_memory_and_without_a_scenario_says_so(open_page, folders,
     (tmp_path / "page.html").write_bytes(report_page([tmp_path / "run"]))
     page = open_page(tmp_path / "page.html")
     assert page.locator("canvas.memory").count() == 0
-    assert page.get_by_text("Not known: the stages of this run do not say what they hold").count() == 1
+    assert page.get_by_text("Not known: the memory of the stages is not known").count() == 1
     unfold(page)
     assert page.locator("pre").inner_text().startswith("The folder holds no scenario")
 

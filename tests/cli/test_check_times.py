@@ -68,7 +68,7 @@ def test_a_run_whose_times_are_not_exact_says_why(folder: Path) -> None:
     shutil.copy(SCENARIOS / "host_embedding.yaml", folder)
     ran = ipusim("run", "host_embedding.yaml", "--check-times", cwd=folder, pictures=False)
     assert ran.returncode == 0
-    reason = "tables on the host, which serves look-ups in the order in which they come"
+    reason = "tables on the host, whose look-ups are served in order of arrival"
     assert f"Times were not computed a second time: {reason}." in ran.stdout
 
 

@@ -302,7 +302,7 @@ def test_compare_says_which_schedule_does_not_fit(tmp_path):
 @pytest.mark.usefixtures("without_charts")
 def test_compare_without_bytes_says_that_memory_is_not_known(tmp_path):
     done = ipusim("compare", SMALL, "--out", tmp_path)
-    assert "Memory: not known: the scenario does not say what its stages hold." in done.stdout
+    assert "Memory: not known: the scenario states no memory of its stages." in done.stdout
     assert "fits" not in done.stdout
     assert "peak memory" not in done.stdout
     assert [row["memory"] for row in json.loads((tmp_path / "comparison.json").read_text())] == [None] * 4

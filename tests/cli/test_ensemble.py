@@ -23,7 +23,7 @@ JITTER = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, jitter: 5 %,
 FILES = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
 
 
-#: The same beside an IPU that is slower for a while: runs that are simulated one by one.
+#: The same beside a temporarily slower IPU: runs that are simulated one by one.
 WHILE = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, slower: 2, until: 1 us}]", "--set", "expect=null")
 
 

@@ -41,7 +41,7 @@ def test_check_tells_what_takes_no_run(scenario):
     done = ipusim("check", scenario(bubble="at most 0.01 %", slowest_stage="s0", schedule="gpipe"))
     assert done.returncode == 1
     assert done.stdout.splitlines()[1:] == [
-        "Memory: not known: the scenario does not say what its stages hold.",
+        "Memory: not known: the scenario states no memory of its stages.",
         "met     slowest_stage: s0 and s1 tie (s0)",
         "missed  schedule: grouped, expected gpipe",
         "takes a run  bubble: at most 0.01 %",
@@ -57,8 +57,8 @@ def test_a_figure_that_the_run_has_not_is_a_mistake_of_the_file(scenario, tmp_pa
     assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
     first, second = done.stderr.splitlines()
     assert first.endswith(
-        "expect.mean_loss: expected a figure that this run has, got mean_loss: it computes nothing, as numerics are "
-        "off, so that there are no losses and no accuracy"
+        "expect.mean_loss: expected a figure that this run has, got mean_loss: numerics are off, so the run has no "
+        "losses and no accuracy"
     )
     assert second.endswith("no stage is named 's00'; did you mean s0?")
 

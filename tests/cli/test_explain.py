@@ -64,7 +64,7 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
 
 def test_explain_says_why_the_growth_is_not_known(tmp_path):
     told = ipusim("explain", SCENARIOS / "host_embedding.yaml", "--out", tmp_path, pictures=False).stdout
-    reason = "it has tables on the host, which serves look-ups in the order in which they come"
+    reason = "it has tables on the host, whose look-ups are served in order of arrival"
     assert f"How sensitive the run is to a cycle of each pass is not known: {reason}." in told
     assert json.loads((tmp_path / "explanation.json").read_text())["sensitivities"]["unknown"] == reason
 
@@ -157,13 +157,13 @@ def test_nothing_puts_stages_together_where_it_is_not_known_what_they_hold(tmp_p
     assert said["fits"] == "not known"
     assert {each["fits"] for each in said["what_if"] if not each["refusal"]} == {"not known"}
     left_out = {
-        each["change"] for each in said["what_if"] if each["refusal"].startswith("not tried, as it puts stages")
+        each["change"] for each in said["what_if"] if each["refusal"].startswith("not tried: stages would share")
     }
     assert {"single in point-to-point", "dualpipe in point-to-point", "chimera in point-to-point"} <= left_out
-    advised, _, rest = done.stdout.partition("Not tried, as they put stages together on an IPU, and what these hold")
+    advised, _, rest = done.stdout.partition("Not tried, as stages would share an IPU, and their memory")
     assert rest
     assert not any(change in advised for change in left_out)
-    assert "Memory: not known: the scenario does not say what its stages hold." in done.stdout
+    assert "Memory: not known: the scenario states no memory of its stages." in done.stdout
     requested = ipusim("explain", "equal.yaml", "--what", "pipeline.schedule=single", "--out", "asked", cwd=tmp_path)
     assert requested.returncode == 0, requested.stderr
     (asked,) = json.loads((tmp_path / "asked" / "explanation.json").read_text())["what_if"]
@@ -260,7 +260,7 @@ def test_run_says_what_matters_in_a_few_lines(tmp_path):
         "time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%",
         "slowest stage none: all take as long",
         "against one IPU 2.93 times as fast: one IPU takes 73.68 us for as many samples",
-        "memory not known: the scenario does not say what its stages hold",
+        "memory not known: the scenario states no memory of its stages",
     ):
         assert words in text
     said = json.loads((tmp_path / "summary.json").read_text())

@@ -129,7 +129,7 @@ def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
     (tmp_path / "t.json").write_text('{"traceEvents": [\n{"ph": "X"\n')
     done = ipusim("import", "t.json", "--out", "plan.yaml", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "t.json:3: expected JSON, got what is none: Expecting ',' delimiter\n"
+    assert done.stderr == "t.json:3: expected JSON, got other text: Expecting ',' delimiter\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json"]
     (tmp_path / "t.json").write_text('[{"ph": "X", "name": "a\\nb\\u001b[31m", "dur": 5}]')
     done = ipusim("import", "t.json", cwd=tmp_path)

@@ -64,7 +64,7 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
         "missed  time_steps: 12, expected 1",
         "price: forward of s1 was 1,000 cycles, is 1,500 (and 1 more)",
         "forward of s1: law 'given' was 1000 = 1000, is 1500 = 1500",
-        "all rates are the same: what is priced is other work, or its law takes other numbers of it",
+        "all rates are the same: the priced work differs, or the law reads different numbers of it",
         "the scenario asks for pipeline.stages.s1.forward: 1,500, was 1,000",
         "0 held, 1 missed, of 1 scenario",
     ]

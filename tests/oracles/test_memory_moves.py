@@ -141,7 +141,7 @@ def test_where_nothing_fits_what_frees_most_is_told(load):
     assert not any(move.fits == "fits" for move in moves.moves)
     assert [move.freed_bytes for move in moves.moves] == sorted((m.freed_bytes for m in moves.moves), reverse=True)
     assert move_words(moves)[0].startswith(
-        f"No option that was tried makes it fit, alone or with others. What frees most: {moves.moves[0].words}, --set "
+        f"No option tried makes it fit, alone or combined. What frees most: {moves.moves[0].words}, --set "
     )
 
 

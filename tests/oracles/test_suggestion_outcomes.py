@@ -272,7 +272,7 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert rows[0][:2] == ("best", "1f1b in point-to-point")
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
-    note = "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+    note = "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone."
     assert note in [*verdict(found)]
     alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
     assert {trial.accepted_job.plan.sync for trial in (alone.own, *(plan.trial for plan in alone.searched.plans))} == {
@@ -290,7 +290,7 @@ def test_stages_that_do_not_say_what_they_hold_are_not_put_together_unless_it_is
     assert found.trial.fits is Fits.UNKNOWN
     assert {len(set(plan.choice.mapping)) for plan in found.searched.plans} <= {4}
     assert len(set(found.job.program.shape.mapping)) == 4
-    assert "Memory: not known: the scenario does not say what its stages hold." in [*verdict(found)]
+    assert "Memory: not known: the scenario states no memory of its stages." in [*verdict(found)]
     (said,) = (line for line in searched_lines(found) if line.startswith("Left out: "))
     assert f"Left out: {found.searched.refused[TOGETHER]} ways that put stages together on an IPU, as " in said
     placed = suggest(asked, Limits(placements=("straight",)))

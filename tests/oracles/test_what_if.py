@@ -74,7 +74,7 @@ def test_each_schedule_is_tried_in_the_mode_of_the_run_where_no_mode_is_asked_fo
         assert not any(each.in_other_mode for each in found.values())
 
 
-IDEALISED = "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
+IDEALISED = "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone."
 
 
 def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_apart():
@@ -82,12 +82,12 @@ def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_ap
     found = explain(timeline, job, syncs=tuple(Sync))
     best, apart = [line for line in help_words(found.what_ifs) if "would save most" in line or "other sync" in line]
     assert "point-to-point" not in best
-    assert apart.startswith("In the other sync mode, with which this run is not compared: ")
+    assert apart.startswith("In the other sync mode, which is no comparison with this run: ")
     assert apart.endswith(IDEALISED)
     assert "in lock-step" not in apart
     titles = {table.title.partition(",")[0]: table.rows for table in what_if_tables(found.what_ifs, ())}
     assert not any("point-to-point" in words for words, *_ in titles["What would help"])
-    assert all("point-to-point" in words for words, *_ in titles["What the other sync mode would give"][:-1])
+    assert all("point-to-point" in words for words, *_ in titles["Results in the other sync mode"][:-1])
     requested, _ = requested_changes(job, timeline, ["pipeline.schedule=1f1b"])
     assert [*help_words(requested)] == [IDEALISED]
     assert [*help_words(requested_changes(job, timeline, ["pipeline.schedule=interleaved"])[0])] == []
@@ -210,7 +210,7 @@ def test_a_run_that_takes_no_time_saves_none(load):
 def test_balanced_stages_give_what_stages_of_their_mean_give(schedule):
     slow = ("pipeline.stages.stage2.forward=2000", "pipeline.stages.stage2.backward=4000")
     own = f"pipeline.schedule={schedule}"
-    found = by_words(own, *slow)["an equal part of all passes on every IPU, if they could be cut so"]
+    found = by_words(own, *slow)["all passes divided equally over the IPUs, if cuts allowed it"]
     job, _ = run_of(own, *slow)
     means = [
         f"pipeline.stages.stage{stage + 1}.{kind}={sum(job.costs.passes[key, each] for each in range(4)) // 4}"

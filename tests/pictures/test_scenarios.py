@@ -100,7 +100,7 @@ def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(n
 @pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
 def test_the_legend_of_a_memory_chart_does_too(name):
     if not result(name).describes_memory:
-        pytest.skip("its stages do not say what they hold")
+        pytest.skip("the memory of its stages is not known")
     figure = memory(name)
     lines = lines_of_legend(figure)
     listed = {entry for line in lines for entry in line}

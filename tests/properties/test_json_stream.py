@@ -83,8 +83,8 @@ def refusal(content, size):
     [
         (b"", "t.json:1: expected '{', got the end of the file: it is cut off"),
         (b'\n{"a":\n [1, 2', "t.json:3: expected ',' or ']', got the end of the file: it is cut off"),
-        (b'{"a": tru', "t.json:1: expected JSON, got what is none: Expecting value"),
-        (b'{"a": "b', "t.json:1: expected JSON, got what is none: Unterminated string starting at"),
+        (b'{"a": tru', "t.json:1: expected JSON, got other text: Expecting value"),
+        (b'{"a": "b', "t.json:1: expected JSON, got other text: Unterminated string starting at"),
         (b'{"a": 1\n "b": 2}', "t.json:2: expected ',' or '}', got '\"'"),
         (b"{1: 2}", "t.json:1: expected a key in quotes, got 1"),
         (b'{"a": ' + b"[" * 100_000, "t.json:1: expected JSON of ordinary depth, got values nested too deep"),

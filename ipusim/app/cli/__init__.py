@@ -76,7 +76,7 @@ def main() -> None:
         typer.echo(bounded(f"{where}{error.strerror or error}"), err=True)
         sys.exit(2)
     except MemoryError as error:
-        typer.echo(f"this takes more memory than there is: {error}", err=True)
+        typer.echo(f"too little memory: {error}", err=True)
         sys.exit(2)
 
 

@@ -84,7 +84,7 @@ def reasons(comparison: Comparison) -> Iterator[str]:
         yield f"Error of throughputs{which}: {error}."
     if all(row.memory is None for row in comparison.rows):
         one = len({row.source for row in comparison.rows}) == 1
-        what = "the scenario does not say what its stages hold" if one else "none of them says what its stages hold"
+        what = "the scenario states no memory of its stages" if one else "no scenario states the memory of its stages"
         yield f"Memory: {analysis.Fits.UNKNOWN}: {what}."
 
 
@@ -106,7 +106,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
     if len({training for _, training in comparison.work}) > 1:
         why.append("some train, and others do not")
     if comparison.models_differ:
-        why.append("models differ, so that a sample is not the same work in each")
+        why.append("models differ, so a sample is different work")
     if why:
         text = "; ".join(why)
         yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."

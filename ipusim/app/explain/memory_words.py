@@ -54,7 +54,7 @@ def advice(of: Moves) -> str:
     best, *others = lower
     options = options_of(best)
     if of.sram_bytes is not None and not analysis.usable(best.fits):
-        return f"No option that was tried makes it fit, alone or with others. What frees most: {best.words}, {options}"
+        return f"No option tried makes it fit, alone or combined. What frees most: {best.words}, {options}"
     tied = [move.words for move in others if analysis.usable(move.fits) and move.period_s == best.period_s]
     as_fast = f" (as fast: {'; '.join(tied)})" if tied else ""
     first = "What costs the least time" if analysis.usable(of.fits) else "The fastest that fits"

@@ -29,12 +29,12 @@ DEFINITIONS: Final = (
         "median of its direction, and nothing disturbed",
     ),
     ("S", "T / T_ideal: the slowdown of the run; it straggles from 1.1 on, and 1 - 1/S of the IPUs' time is waste"),
-    ("S_t", "the same were all ideal but operations of type t, which are as they are"),
-    ("S_w", "the same were all ideal but IPU w, which is as it is, with its disturbances"),
+    ("S_t", "T / T_ideal with operations of type t as they are, and ideal others"),
+    ("S_w", "T / T_ideal with IPU w as it is, disturbances included, and ideal others"),
     ("M_W", "(T - T with the slowest 3 % of the IPUs, one at least, made ideal) / (T - T_ideal)"),
     (
         "M_S",
-        "(T - T with the last stage made ideal) / (T - T_ideal); below 0 where its passes are shorter than ideal ones",
+        "(T - T with the last stage made ideal) / (T - T_ideal); below 0 for a last stage faster than the ideal",
     ),
 )
 
@@ -69,7 +69,7 @@ class Stragglers:
 
     def words(self) -> Iterator[str]:
         """Yield the slowdown, its meaning, and the straggler."""
-        straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle, which is from {STRAGGLES} on"
+        straggles = "straggles" if self.slowdown >= STRAGGLES else f"does not straggle: S is below {STRAGGLES}"
         waste = 1 - 1 / self.slowdown if self.slowdown > 1 else 0.0
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
         if self.share_of_slowest is None or self.share_of_last is None:

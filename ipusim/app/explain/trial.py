@@ -19,7 +19,7 @@ _MOST_SPANS: Final = 20_000
 #: Refusal of long trials.
 TOO_LONG: Final = "not tried, as it takes long"
 #: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
-TOGETHER: Final = "not tried, as it puts stages together on an IPU, and what they hold is not known"
+TOGETHER: Final = "not tried: stages would share an IPU, and their memory is not known"
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
     both = {other: gain(f"{words} {other}=x2") for other in sorted(names - outcome.change.values.keys())}
     best = max(both, key=lambda other: both[other], default="")
     if both.get(best, 0.0) < HELP:
-        return f"{words} gives nothing: no copy of this run waits for the rate of its links."
+        return f"{words} gives nothing: no copy of this run is limited by the rate of its links."
     return (
         f"{words} gives nothing, as the slowest copies do not go at that rate: with {best}=x2 it saves "
         f"{both[best]:.1%}, of which {best}=x2 alone gives {gain(f'{best}=x2'):.1%}."

@@ -38,12 +38,12 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
             less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
             yield f"That is most of all {' and '.join(less)}."
     elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode):
-        yield "No single change that was tried makes it faster and fits."
+        yield "No single change tried is faster and fits."
     else:
-        yield "No single change that was tried makes it faster."
+        yield "No single change tried is faster."
     if other := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
         named = [f"{_words(tied)} {tied[0].gain:.1%}" for tied in other[:_NAMED]]
-        yield f"In the other sync mode, with which this run is not compared: {', '.join(named)}. {note}"
+        yield f"In the other sync mode, which is no comparison with this run: {', '.join(named)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
         named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
@@ -53,7 +53,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     ]:
         yield f"Tried, and no help: {enumerated(no_help, _LISTED)}."
     if together := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOGETHER]:
-        text = "as they put stages together on an IPU, and what these hold is not known"
+        text = "as stages would share an IPU, and their memory is not known"
         yield f"Not tried, {text}: {enumerated(together, _LISTED)}. The option what tries them."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as it takes long: {enumerated(too_long)}. The option what tries it."
@@ -85,7 +85,7 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
             "What if" if requested else "What would help",
             [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
         ),
-        ("What the other sync mode would give", [what_if for what_if in shown if what_if.in_other_mode]),
+        ("Results in the other sync mode", [what_if for what_if in shown if what_if.in_other_mode]),
         ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:

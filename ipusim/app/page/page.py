@@ -32,10 +32,9 @@ from ipusim.base.units import format_bytes, format_figure, format_seconds, numbe
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
 _NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
-_NOT_EXPLAINED: Final = ("What would help is not in this folder: ipusim explain tries changes, and writes it there.",)
+_NOT_EXPLAINED: Final = ("This folder has no explanation: ipusim explain tries changes and writes the best here.",)
 _NO_MEMORY: Final = (
-    "Not known: the stages of this run do not say what they hold, or an older ipusim wrote its folder, without "
-    "memory.npz."
+    "Not known: the memory of the stages is not known, or an older ipusim wrote this folder without memory.npz."
 )
 #: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
@@ -216,7 +215,7 @@ def _bars(why: Explanation) -> Bars:
     """Return the time of every IPU over the whole run, arithmetic first."""
     looks, cycles = zip(*why.ipu_time, strict=True)
     rows = tuple((f"IPU {ipu}", of) for ipu, of in enumerate(zip(*(column.tolist() for column in cycles), strict=True)))
-    return Bars("What IPUs take their time for", looks, rows, why.idle.window_cycles)
+    return Bars("Time of IPUs by use", looks, rows, why.idle.window_cycles)
 
 
 def _memory(run: StoredRun) -> HeldMemory | None:

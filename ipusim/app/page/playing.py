@@ -59,6 +59,6 @@ def _stash_bytes(run: StoredRun) -> tuple[int, ...] | None:
         sizes = tuple(int(stage["kept_bytes"]) for stage in run.summary["memory"]["stages"])
     if len(sizes) != len(run.timeline.info.stages):
         raise FileError(
-            f"{run.folder / 'summary.json'}: expected what each stage keeps, got that of {len(sizes)} stages"
+            f"{run.folder / 'summary.json'}: expected the memory of every stage, got the memory of {len(sizes)} stages"
         )
     return sizes

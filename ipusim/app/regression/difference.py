@@ -122,12 +122,12 @@ def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
     rates = [change for change in _changes(pin["rates"], now["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
-        other = "what is priced is other work, or its law takes other numbers of it"
+        other = "the priced work differs, or the law reads different numbers of it"
         if _formula(cycles[0][2]) == _formula(cycles[0][3]):
             other = f"the law {cycles[0][1]!r} itself is another"
         causes.append(f"all rates are the same: {other}")
     elif not rates:
-        causes.append("all rates and all terms of prices are the same: the price is put together otherwise")
+        causes.append("all rates and all terms of prices are equal: the price is put together otherwise")
     if costs:
         name, was, value = costs[0]
         text = f"{name} was {_text(was)} cycles, is {_text(value)}"
@@ -151,7 +151,7 @@ def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run, *, same_orde
     text = "" if same_spans else _of_list("span", pin["spans"], spans(run.timeline))
     totals = [f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], now["time"])]
     if text or totals:
-        same = "Plan and prices are the same: the machine runs them otherwise"
+        same = "Plan and prices are equal: the machine runs them otherwise"
         yield Difference("time", text or totals[0], (same, *totals[: 1 if text else 0]))
 
 

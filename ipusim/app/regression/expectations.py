@@ -91,13 +91,13 @@ def _lacking(job: Job, expectation: runs.Expectation) -> str:
     path, stages = expectation.figure.path, [profile.name for profile in job.program.stages]
     numbered = expectation.figure.name == "peak" and expectation.item.isdecimal()
     reasons = {
-        "it computes nothing, as numerics are off, so that there are no losses and no accuracy": (
+        "numerics are off, so the run has no losses and no accuracy": (
             path.startswith("learning.") and job.workload is None
         ),
         "no samples are held out: add hold_out to data": (
             path.startswith("learning.evaluations") and job.held_out is None
         ),
-        "its stages do not say what they hold": (
+        "the memory of its stages is not known": (
             path.startswith("memory.") and job.memory.fits is analysis.Fits.UNKNOWN
         ),
         f"there are no time-steps in {job.plan.sync.words}": path == "time_steps" and not job.plan.sync.meets,

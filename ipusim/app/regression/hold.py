@@ -32,7 +32,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool
     except IpusimError as error:
         return Outcome(path, "mistake", mistake=str(error))
     except MemoryError as error:
-        return Outcome(path, "mistake", mistake=f"{path}: this takes more memory than there is: {error}")
+        return Outcome(path, "mistake", mistake=f"{path}: too little memory: {error}")
     except OSError as error:
         return Outcome(path, "mistake", mistake=f"{error.filename or path}: {error.strerror or error}")
     except Exception as error:  # user functions may raise anything

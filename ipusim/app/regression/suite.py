@@ -43,13 +43,13 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
         if path.is_dir():
             there = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
             if not there:
-                text = "expected a folder with scenarios that expect something or have a pin, got none there: "
+                text = "expected a folder of scenarios with expect or a pin, got none: "
                 raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim test --pin`")
             unique |= dict.fromkeys(there)
         elif not path.exists():
             raise FileError(f"{path}: expected a scenario or a folder, got no such file")
         elif not tests_anything(path):
-            text = "expected a scenario that expects something or has a pin, got one without: "
+            text = "expected a scenario with expect or a pin, got one without: "
             raise FileError(f"{path}: {text}add expect, or pin it with `ipusim test --pin`")
         else:
             unique[path] = None

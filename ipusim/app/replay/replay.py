@@ -37,11 +37,11 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
 #: Parts of the difference in order, with their meanings.
 PARTS: Final = {
-    "copies": "tensors on their way between ranks, each as long as the median of its way",
-    "waits": "a rank has all that its next pass needs, a copy later, and does not begin it",
-    "jitter": "passes that are longer or shorter than the median of the stage's passes in this step",
-    "stragglers": "medians of a stage's passes in this step above or below those in all steps",
-    "not explained": "the measured step less the simulation with all of these",
+    "copies": "transfers between ranks, as long as the median of their route",
+    "waits": "delay of a pass after its inputs have arrived",
+    "jitter": "passes longer or shorter than the median of their stage in this step",
+    "stragglers": "medians of a stage in this step above or below its medians in all steps",
+    "not explained": "the measured step less the simulation with all parts above",
 }
 BUBBLE: Final = (
     "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which they run no pass; "
@@ -109,7 +109,7 @@ class Replay(Result):
         if any(self.parts.values()):
             yield f"Most of the difference is {largest}: {PARTS[largest]}."
         if self.steps == 1:
-            yield "Of one step no straggler is known: the medians of its stages are those of all steps."
+            yield "Of one step no straggler is known: the stages have the medians of all steps."
         hz = self.measured.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:

@@ -242,7 +242,7 @@ def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
     with suppress(LookupError, TypeError, AttributeError):  # malformed summaries
         held = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _OF_STAGES]
         if not any(held) and not any(stage["kept_bytes"] for stage in memory["stages"]):
-            unknown = f"Memory: {analysis.Fits.UNKNOWN}: the scenario does not say what its stages hold."
+            unknown = f"Memory: {analysis.Fits.UNKNOWN}: the scenario states no memory of its stages."
             return {"fits": analysis.Fits.UNKNOWN, "verdict": unknown}
         limit = memory["sram_bytes"]
         if limit is not None and any(ipu["peak_bytes"] > limit for ipu in memory["ipus"]):

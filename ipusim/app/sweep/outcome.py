@@ -133,7 +133,7 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         figures = _kept({"memory": {"fits": memory.fits, "ipus": [{"peak_bytes": memory.fullest.bytes}]}})
         return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
-        return Outcome(message=f"this takes more memory than there is: {error}")
+        return Outcome(message=f"too little memory: {error}")
     except Exception as error:  # user functions may raise anything
         return Outcome(message=_one_line(error))
 

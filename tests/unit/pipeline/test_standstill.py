@@ -85,7 +85,7 @@ def test_an_ipu_that_never_comes_to_the_end(sync):
     listing = edited(sync).listing().splitlines()
     plan = edited(sync, (listing[2], listing[2].removesuffix("; end")))
     assert [str(each) for each in violations(plan)] == [
-        "a deadlock: what is waited for never comes: IPU 0 at 'end', IPU 1 at 'end'"
+        "a deadlock: the awaited tensor never comes: IPU 0 at 'end', IPU 1 at 'end'"
     ]
 
 

@@ -289,7 +289,7 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
         (lambda order: order.table, "schedule 'mine': expected an Order, got array("),
         (
             lambda order: Order.of("mine", order.shape, {}),
-            "schedule 'mine': expected an Order with passes, got one that",
+            "schedule 'mine': expected an Order with passes, got an empty one",
         ),
         (
             lambda order: Order.of("mine", order.shape, {0: [(0, 0, 0.5)]}),

@@ -198,7 +198,7 @@ def test_the_verdict_on_time_alone():
     assert said(found) == [
         "Best: grouped in lock-step, 24.81 us per weight update; 17.5% less time than the next, interleaved."
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario does not say what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: the scenario states no memory of its stages."]
     table = comparison_table(found)
     assert table.title == "Comparison of four in lock-step"
     assert table.header == ("run", "time per weight update", "samples per s", "to the first", "bubble", "mark")
@@ -232,7 +232,7 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert said(found) == [
         "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
         "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
-        "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself. So runs are "
+        "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone. So runs are "
         "compared with others of their sync mode alone.",
     ]
     assert [row[3:] for row in comparison_table(found).rows] == [
@@ -357,7 +357,7 @@ def test_where_work_differs_throughput_decides():
         "than the next, four.",
         "Work per weight update differs, from 8 to 16 samples: throughput decides, in samples/s.",
     ]
-    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: none of them says what its stages hold."]
+    assert list(reasons(found)) == [UNKNOWN, "Memory: not known: no scenario states the memory of its stages."]
 
 
 def test_models_training_and_ipus_that_differ_are_said():
@@ -368,8 +368,8 @@ def test_models_training_and_ipus_that_differ_are_said():
     asked = [Compared(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
     _, why, ipus, *_ = said(Comparison(compare(asked)))
     assert why == (
-        "Work per weight update differs, from 8 to 16 samples; some train, and others do not; models differ, so that a "
-        "sample is not the same work in each: throughput decides, in samples/s."
+        "Work per weight update differs, from 8 to 16 samples; some train, and others do not; models differ, so a "
+        "sample is different work: throughput decides, in samples/s."
     )
     assert ipus == "The runs are on 2 and 4 IPUs."
     assert comparison_table(Comparison(compare(asked))).header[1:3] == ("IPUs", "time per update or execution")

@@ -62,7 +62,7 @@ ON_ONE = "system.auto_select_ipus=1", "pipeline.batch_serialization_iterations=2
         (("pipeline.outfeed_mask=[false, false]",), {"outfeed carries": "predictions and loss"}),
         (
             ("system.sync_replicas_independently=true",),
-            {"replicas": "wait for each other before weight updates only"},
+            {"replicas": "meet before weight updates only"},
         ),
         (("system.sync_replicas_independently=true", "system.auto_select_ipus=2"), {}),  # a single replica
     ],
