@@ -30,7 +30,10 @@ from ipusim.timeline.timeline import Timeline
 
 
 class Case(NamedTuple):
-    """Pipeline of equal IPUs: numbers of IPUs and micro-batches, cycles of forward, input and weight passes per IPU."""
+    """Pipeline of equal IPUs: IPUs, micro-batches, and cycles of each pass.
+
+    Passes are forward, input gradient and weight gradient.
+    """
 
     ipus: int
     count: int
@@ -331,7 +334,9 @@ interleaved 1F1B waits least here, with four DualPipe.
 
 
 def request_of(case: Case, schedule: str, per_ipu: int, copies: int = 0) -> Request:
-    """Return a request with ``per_ipu`` equal stages on each IPU, which split the IPU's passes equally.
+    """Return a request with ``per_ipu`` equal stages on each IPU.
+
+    The stages of an IPU split its passes equally.
 
     Copies carry ``copies`` bytes and take no time, as the machine is free.
     """
@@ -360,7 +365,7 @@ def request_of(case: Case, schedule: str, per_ipu: int, copies: int = 0) -> Requ
 
 @cache
 def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_point") -> tuple[Fraction, Fraction]:
-    """Return the idle cycles of an IPU, and the maximum stash of any IPU, as shares of its stages."""
+    """Return an IPU's idle cycles, and the maximum stash as shares of stages."""
     request = request_of(case, schedule, per_ipu).replace({"pipeline.sync": sync})
     timeline = execute(assemble(request)).timeline.expanded()
     kept = max(_most_kept(timeline, ipu) for ipu in range(case.ipus))
@@ -369,7 +374,10 @@ def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_poi
 
 
 def _most_kept(timeline: Timeline, ipu: int) -> int:
-    """Return the maximum number of an IPU's micro-batches between forward pass and end of the backward pass."""
+    """Return the maximum number of an IPU's stashed micro-batches.
+
+    Forward passes begin, and ends of backward passes end, a stash.
+    """
     rows = np.flatnonzero(timeline.ipu == ipu)
     rows = rows[np.argsort(timeline.start[rows], kind="stable")]
     ends = of_kinds(timeline.kind[rows], (SpanKind.BACKWARD, SpanKind.WEIGHT_GRADIENT))
@@ -379,7 +387,10 @@ def _most_kept(timeline: Timeline, ipu: int) -> int:
 
 
 def with_copies(case: Case, schedule: str, cycles: int) -> int:
-    """Return the cycles of an execution with copies of ``cycles`` cycles that occupy no IPU."""
+    """Return the cycles of an execution with copies that occupy no IPU.
+
+    Each copy takes ``cycles`` cycles.
+    """
 
     def priced(job: Job) -> tuple[Costs, Any]:
         sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}

@@ -46,7 +46,7 @@ def memory_picture() -> bytes:
 
 
 def orders() -> str:
-    """Compare the selection orders of a 16-IPU pipeline on two machines, with tensors of three sizes."""
+    """Compare selection orders of a 16-IPU pipeline on two machines, for three tensor sizes."""
     text = (
         "# Selection orders\n\nA pipeline of 16 stages under each order, whose large tensors leave even stages, "
         "2 MiB behind stages 0 and 8. On a C2 server, the routes of its copies and the load of each link:\n\n"
@@ -73,7 +73,7 @@ def orders() -> str:
 
 
 def _times() -> Table:
-    """Return the time per weight update under each order, by the stages that send large tensors."""
+    """Return weight update times under each order, by the stages with large tensors."""
     rows = []
     for system, machine in _MACHINES.items():
         for words, size in (("even stages", None), ("odd stages", _odd), ("none, all are of 1 MiB", _equal)):
@@ -104,7 +104,7 @@ def _by_schedule() -> Comparison:
 
 @cache
 def _by_order(system: str, kib: Callable[[int], int] | None) -> Comparison:
-    """Compare selection orders on ``system``, with tensors of ``kib(stage)`` KiB after each stage."""
+    """Compare selection orders on ``system``, with ``kib(stage)`` KiB after each stage."""
     request = load_request(SCENARIOS / "selection_orders.yaml", [f"system.name={system}"])
     last = len(request.options.pipeline.stages or ()) - 1
     if kib is not None:

@@ -7,7 +7,7 @@ from ipusim.app.run_folder.opened import opened
 from ipusim.app.study.result import table_markdown
 from reports.gallery import SCENARIOS
 
-#: Explained pipeline: uneven stages, copies that take time, and a single execution.
+#: Explained pipeline: uneven stages, costly copies, and a single execution.
 SCENARIO = "digits_training"
 CHANGES = ("steps=1",)
 

@@ -105,7 +105,7 @@ less than the errors above, measure: `ipusim validate --rows` and `--products` p
 measurements, `ipusim validate --fit` fits rates to them, and `pipeline.cycles` takes measured stages.
 """
 
-#: Causes of errors on whole trainings, with tried explanations; all figures are from runs.
+#: Causes of errors in whole trainings, plus tried explanations; all figures are from runs.
 TRAININGS: Final = """\
 What a sentence says was tried was run with that setting, and nothing else changed.
 
@@ -235,7 +235,7 @@ def residuals(found: Validation) -> str:
         return _priced(laid_out(rows), **times)
 
     def as_fast_as_memory(rows: Sequence[SimulatedRow]) -> str:
-        # Off-chip time is added to simulated cycles, so a new rate needs no new simulation.
+        # Simulated cycles exclude off-chip time, so a new rate needs no new simulation.
         rates = DEFAULT_RATES.with_values(offchip_stream_ns=NOTHING)
         return _errors([SimulatedRow(each.row, replace(each.time, rates=rates)) for each in rows])
 
@@ -250,7 +250,7 @@ def residuals(found: Validation) -> str:
     small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
     mlperf = _rows_of(rows, "bert_large_512", "popart")
-    # The host's time is added to simulated cycles, so a new rate needs no new simulation.
+    # Simulated cycles exclude the host's time, so a new rate needs no new simulation.
     no_values = DEFAULT_RATES.with_values(optimizer_value_ns=NOTHING)
     unmerged = [each for each in mlperf if each.row.source.startswith("MLPerf v1")]
     return TRAININGS.format(

@@ -17,7 +17,10 @@ _STATISTICS: Final = CollectiveCall("all_reduce", (2, 256), "float32", group=2)
 
 
 def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
-    """Simulate rows with batch norms that share mean and variance between two replicas in each pass."""
+    """Simulate rows with batch norms shared between two replicas.
+
+    Replicas sum mean and variance in each pass.
+    """
 
     def shared(job: Job) -> Job:
         model = job.request.options.model

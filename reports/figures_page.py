@@ -1,4 +1,4 @@
-"""Page on all figures of ``summary.json``: key, unit and meaning, from the classes that write the file."""
+"""Page on all figures of ``summary.json``: key, unit and meaning, taken from the writing classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES
 from ipusim.timeline.time_parts import TimePart
 
-#: Units by the suffix of keys.
+#: Units by key suffix.
 _UNITS: Final = {
     "samples_per_s": "samples/s",
     "_per_s": "1/s",
@@ -32,7 +32,7 @@ _UNITS: Final = {
     "clock_hz": "Hz",
     "cycles": "cycles",
 }
-#: Keys in cycles without a suffix.
+#: Keys in cycles, without suffix.
 _IN_CYCLES: Final = ("start", "end", "peak_cycle", "disturbances.cycles_without")
 #: Meanings missing in the classes' docstrings, by class; "" leaves out a key that is written differently.
 _MORE: Final[Mapping[type, Mapping[str, str]]] = {
@@ -168,7 +168,10 @@ def figures_page() -> str:
 
 
 def figure_rows() -> Iterator[tuple[str, str, str]]:
-    """Yield key, unit and meaning of all values of ``summary.json``, with one line for a list."""
+    """Yield key, unit and meaning of all values of ``summary.json``.
+
+    A list has one line.
+    """
     yield from _rows(Summary, "")
 
 
@@ -197,7 +200,7 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _item(hint: Any) -> tuple[Any, bool]:
-    """Return the type of a value or of a list's items, and whether the value is a list."""
+    """Return the type of a value, or of a list's items; True for lists."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(each for each in get_args(hint) if each is not type(None))
     if get_origin(hint) in (tuple, list):

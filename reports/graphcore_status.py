@@ -32,7 +32,7 @@ class Said:
 
 
 def _of_options() -> dict[str, Said]:
-    """Return functions that make a configuration, or their arguments, if without effect, with the reasons."""
+    """Return configuration functions, or their arguments, without effect, with the reasons."""
     found = {}
     config = IPUConfig()
     for function, made in sorted(getmembers(ipu_options, isfunction)):
@@ -60,8 +60,8 @@ _OWN_OPTIONS: Final = "TensorFlow applies a data set's options"
 _SGD_ALONE: Final = "the one rule, SGD, keeps nothing beside a table"
 #: Modules and names of the estimators, which share their methods.
 _ESTIMATORS: Final = (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
-#: Names without effect and refused names, unless ipusim's own objects say so. The key of an argument is
-#: ``function(argument)``, or ``class(argument)``; tests check refusals and their messages.
+#: Names without effect and refused names, unless ipusim's own objects say so. Keys of arguments look
+#: like ``function(argument)`` or ``class(argument)``; tests check refusals and their messages.
 EXCEPTIONS: Final = {
     **_of_options(),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(

@@ -124,7 +124,7 @@ class Row(NamedTuple):
 
 
 def files_of(checkout: Path) -> dict[str, str]:
-    """Return the kind of each test file of a checkout, by path below ``tensorflow/``."""
+    """Return the kinds of a checkout's test files by path below ``tensorflow/``."""
     top = checkout / "tensorflow"
     pairs = ((file, kind) for kind, globs in KINDS.items() for glob in globs for file in sorted(top.glob(glob)))
     return {str(file.relative_to(top)): kind for file, kind in pairs}
@@ -241,7 +241,7 @@ def _imports(checkout: Path) -> Iterator[None]:
 
 
 def _give_model_an_ipu() -> None:
-    """Give a configuration without devices one IPU, as Graphcore's IPU Model does for these tests."""
+    """Give a configuration without devices one IPU, as Graphcore's IPU Model does."""
     from ipusim.ipu import config  # noqa: PLC0415 - which imports TensorFlow
 
     configure = config.configure_ipu_system
@@ -281,7 +281,7 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
 
 
 def run_file(checkout: Path, file: str) -> list[Row]:
-    """Run a test file in a separate process, and return a row for each test, sorted by name."""
+    """Run a test file in a separate process; return its tests' rows by name."""
     with TemporaryDirectory() as temporary:
         told = Path(temporary, "told")
         told.touch()
@@ -301,7 +301,7 @@ def run_file(checkout: Path, file: str) -> list[Row]:
 
 
 def _in_process(checkout: Path, file: str, told: Path) -> None:
-    """Run a test file in this new process, in the folder of ``told``; write outcomes as lines of JSON."""
+    """Run a test file in this new process, in the folder of ``told``; write outcomes as JSON lines."""
     os.chdir(told.parent)
     os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(told.parent)}
     silent = os.open(told.with_name("output"), os.O_WRONLY | os.O_CREAT)
@@ -325,7 +325,7 @@ def _write(rows: Iterable[Row]) -> None:
 
 
 def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
-    """Return the number of tests by kind and outcome, and the most frequent reasons for failure."""
+    """Return test counts by kind and outcome, and the most frequent failures."""
     outcomes = ("passed", "failed", "skipped", "does not load")
     counts = Counter((kinds.get(row.file, ""), row.outcome) for row in rows)
     lines = [f"{'':17}" + "".join(f"{each:>15}" for each in outcomes)]
@@ -337,7 +337,7 @@ def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
 
 
 def main(checkout: Path, part: str = "") -> None:
-    """Run the files with ``part`` in their path, write the file of outcomes after each, and print a summary."""
+    """Run files with ``part`` in their path, write outcomes, and print a summary."""
     import_module("ipusim.ipu.imports.hosted")  # import TensorFlow once, before forking a process per file
     files = files_of(checkout)
     rows = {file: list[Row]() for file in files}

@@ -50,7 +50,7 @@ def _further(programs: Sequence[Program]) -> list[str]:
 
 
 def _part(head: str, programs: Sequence[Program]) -> list[str]:
-    """Return the section on a list of programs: head, counts of outcomes, and a table per repository."""
+    """Return a section on programs: head, counts of outcomes, and tables per repository."""
     counts = Counter(program.outcome for program in programs)
     summary = Table(
         "Public programs",
@@ -92,7 +92,10 @@ def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], .
 
 
 def _why(program: Program) -> str:
-    """Return the reason why a program does not run, its needs or a message, as a table cell."""
+    """Return why a program does not run, as a table cell.
+
+    The reason is the program's needs, or a message.
+    """
     if program.outcome is Outcome.RUNS:
         return ""
     if not program.needs_nothing:

@@ -49,7 +49,7 @@ class Program:
     """Public program with its last outcome.
 
     Attributes:
-        repository: repository on GitHub, as ``owner/name``.
+        repository: GitHub repository, as ``owner/name``.
         commit: first seven digits of the commit.
         path: path of the file in the repository.
         arguments: arguments that make the program small.
@@ -75,7 +75,7 @@ class Program:
 
     @property
     def link(self) -> str:
-        """Page of the program on GitHub."""
+        """GitHub page of the program."""
         return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
 
     @property
@@ -96,7 +96,10 @@ def read_programs(file: Path = OUTCOMES) -> tuple[Program, ...]:
 
 
 def as_csv(programs: Sequence[Program]) -> str:
-    """Return the text of a file of outcomes, with a column for first outcomes if any is recorded."""
+    """Return the text of a file of outcomes.
+
+    First outcomes have a column if any is recorded.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = [field.name for field in fields(Program)][: None if any(program.first for program in programs) else -1]
@@ -168,7 +171,7 @@ def state() -> str:
 
 
 def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
-    """Run the programs with ``part`` in their path, and write the file of outcomes after each."""
+    """Run programs with ``part`` in their path, and write outcomes after each."""
     programs, commit = list(read_programs(file)), state()
     for place, program in enumerate(programs):
         if part in program.path:

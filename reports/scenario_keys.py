@@ -38,7 +38,7 @@ class Section:
 
 
 def sections(schema: Schema) -> dict[str, Section]:
-    """Return the sections of a schema in page order, by name of the mapping's definition."""
+    """Return a schema's sections in page order, by the mapping's definition."""
     found = {"": _section("", "", schema)}
     _walk("", schema["properties"], schema["$defs"], found)
     return found
@@ -50,7 +50,10 @@ def definition(reference: str) -> str:
 
 
 def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], found: dict[str, Section]) -> None:
-    """Add sections for all mappings below ``keys``, with the mappings of a key side by side."""
+    """Add sections for all mappings below ``keys``.
+
+    The mappings of a key stand side by side.
+    """
     for key, value in keys.items():
         places = dict(_mappings(value, f"{path}.{key}" if path else key))
         new = {name: at for name, at in places.items() if name not in found}
@@ -79,7 +82,7 @@ def _section(path: str, kind: str, mapping: Schema, common: Section | None = Non
 
 
 def _common(path: str, kinds: dict[str, Schema]) -> Section:
-    """Return a section for the keys shared by all ``kinds``, and ``type`` with the kinds' names."""
+    """Return a section for keys shared by all ``kinds``, including ``type``."""
     first, *others = kinds.values()
     names = [kind["title"] for kind in kinds.values()]
     keys: dict[str, Schema] = {"type": {"type": "string", "x-names": names, "description": "the kind"}}
@@ -95,7 +98,7 @@ def _names(node: Schema) -> set[str]:
 
 
 def _mappings(node: Schema, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of the definition and the path of each mapping in a value."""
+    """Yield definition name and path of each mapping in a value."""
     if "$ref" in node:
         yield definition(node["$ref"]), path
     for choice in (*node.get("anyOf", ()), *node.get("oneOf", ())):

@@ -184,7 +184,7 @@ def meaning_and_default(section: Section, key: str) -> tuple[str, str]:
 
 
 def example(section: Section, key: str, values: Values, definitions: Schema) -> Any:
-    """Return an example for a key: a chosen value, a scenario's value, or a value built from the schema."""
+    """Return an example for a key: chosen, from a scenario, or built."""
     node = section.keys[key]
     if (section.heading, key) in EXAMPLES:
         return EXAMPLES[section.heading, key]
@@ -197,7 +197,7 @@ def example(section: Section, key: str, values: Values, definitions: Schema) -> 
 
 
 def _made(node: Schema, definitions: Schema) -> Any:  # noqa: PLR0911 - one return for each form of schema
-    """Build a value allowed by a schema, different from the default if the schema lists names."""
+    """Build a value allowed by a schema, different from a named default."""
     if "$ref" in node:
         mapping = definitions[definition(node["$ref"])]
         wanted = mapping.get("required") or list(mapping["properties"])[-1:]
@@ -224,7 +224,10 @@ def _made(node: Schema, definitions: Schema) -> Any:  # noqa: PLR0911 - one retu
 
 
 def values_in_use() -> Values:
-    """Return the values in the repository's scenarios, by the mapping's path, its kind (or none) and key."""
+    """Return the values in the repository's scenarios, by path, kind and key.
+
+    Values of all kinds also appear without kind.
+    """
     found: Values = defaultdict(list)
     for file in sorted(SCENARIOS.glob("*.yaml")):
         for path, kind, key, value in _values("", YAML(typ="safe").load(file)):

@@ -68,7 +68,7 @@ class Measure:
     Attributes:
         name: column header.
         about: description of the command.
-        words: arguments of ``python``; ``{folder}`` stands for the folder of results.
+        words: arguments of ``python``; ``{folder}`` stands for the results folder.
         rounds: number of runs.
         waited: whether to measure elapsed time, for commands that use several cores.
     """
@@ -160,7 +160,10 @@ def _seconds(
 
 
 def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str, float | None]:
-    """Return the processor time of each measure in a checkout by name, and of the bare loop as ``bare``."""
+    """Return processor times of measures in a checkout, and of the bare loop.
+
+    Keys are the names of the measures, and ``bare``.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "long.yaml").write_text(timed_stages("pod64", 64, 1024))
@@ -189,7 +192,7 @@ def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str
 
 
 def row(change: str, commit: str, seconds: Mapping[str, float | None]) -> dict[str, str]:
-    """Return a commit's row of ``speed.csv``: seconds of the bare loop, and ratios of all measures to the loop."""
+    """Return a commit's row of ``speed.csv``: bare seconds, and ratios to them."""
     bare = seconds["bare"]
     if not bare:
         raise ValueError("expected the bare loop to take time, got none")
@@ -236,7 +239,7 @@ def rows_csv(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def main(change: str, checkout: Path) -> None:
-    """Measure a checkout, and write its row and the page."""
+    """Measure a checkout, and write the row and the page."""
     asked = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     added = row(change, commit, measured(checkout))

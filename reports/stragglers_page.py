@@ -47,7 +47,7 @@ Disturbances = Sequence[Mapping[str, Any]]
 
 
 def ran(schedule: str, sync: Sync, ipus: int, count: int, disturbances: Disturbances) -> Run:
-    """Run equal stages, one per IPU, with copies that take no time except on delayed cables."""
+    """Run equal stages, one per IPU; only delayed cables take time."""
     forward, first, second = _PASSES
     stages: list[dict[str, Any]] = [
         {
@@ -161,7 +161,7 @@ def _jitter() -> Table:
 
 
 def stragglers_pictures() -> dict[str, bytes]:
-    """Draw traces under a slow IPU and a bad cable, and the cost of jitter."""
+    """Draw traces under a slow IPU and a bad cable, and jitter's cost."""
     shown = [MODES[0], *(mode for mode in MODES if mode[1] is Sync.POINT_TO_POINT)]
     slow = [_compared(*mode, 16, [dict(_PASSING)]) for mode in shown]
     return {
@@ -181,7 +181,7 @@ def delayed() -> tuple[list[Compared], list[int]]:
 
 
 def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
-    """Draw the traces of runs, with each tensor's time on the cable of two neighbours between their rows."""
+    """Draw traces with each tensor's time on a cable between two IPUs."""
     title = f"The cable of IPUs {ipus[0]} and {ipus[1]} delays by {_LATE:,} cycles"
     chart = comparison(runs, title=f"{title}\neach red line is a tensor on that cable, {_LATE:,} cycles long")
     between = max(ipus)

@@ -41,7 +41,7 @@ def sweep_pictures() -> dict[str, bytes]:
 
 
 def sweep_page() -> str:
-    """Describe the gain from more micro-batches, and its limit."""
+    """Describe gain and limit of more micro-batches."""
     one, several = SWEEPS
     found, limits = _swept(one)
     text = (

@@ -45,7 +45,7 @@ class BetweenChanges:
     Attributes:
         job: simulated Job.
         priced: function that returns costs and system of the Job, or of the Job with other counts.
-        executions: number of executions of the pipeline.
+        executions: number of pipeline executions.
         in_a_row: number of executions after which the run may repeat.
         skips: left-out cycles with their positions.
         blocks: repeated blocks, as rows of the shorter run, with the number of left-out copies.
@@ -134,7 +134,9 @@ class BetweenChanges:
     def _blocks(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
     ) -> Iterator[tuple[Repeat, int]]:
-        """Yield blocks between ``marks``, early blocks first, with the number of copies to leave out before ``end``.
+        """Yield blocks between ``marks`` with their numbers of copies to leave out.
+
+        Early blocks come first; the copies end before ``end``.
 
         The copies hold at most ``left`` micro-batches, or executions.
         """

@@ -40,7 +40,7 @@ class Content:
         samples: number of samples of the data, 0 for unlimited data.
         sums_gradients: whether replicas sum gradients before a weight update; False if the stages do.
         sums_over_hosts: whether hosts sum gradients; False if the stages do.
-        workload: function that returns a replica's arithmetic by number; None for simulation of time only.
+        workload: function that returns a replica's arithmetic by number; None for time-only simulation.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
             loss without such a predictor.

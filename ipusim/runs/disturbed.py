@@ -106,7 +106,9 @@ def _ends(system: System) -> bool:
 
 
 def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
-    """Return the states at the begin of each micro-batch, for a run and for the run without disturbances.
+    """Return the states of a run with and without disturbances.
+
+    States are recorded at the begin of each micro-batch.
 
     None if states of some micro-batches are missing, as tensors pile up.
     """
@@ -133,7 +135,7 @@ def _state(mark: Mark) -> Hashable:
 
 
 def _marks(job: Job, executions: int, costs: Costs, system: System) -> list[Mark]:
-    """Return the states of a run at the begin of each micro-batch of the first stage."""
+    """Return a run's states as micro-batches begin in the first stage."""
     marked = range(job.plan.shape.micro_batches)
     _, marks = marked_run(job, costs, system, executions, marked, between=job.between)
     return [mark for mark in marks if mark.micro_batch >= 0]

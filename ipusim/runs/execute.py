@@ -83,14 +83,14 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 
 def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
-    """Return a remark if a long run without arithmetic was simulated in full, as no state recurs."""
+    """Return a remark if a long run was simulated in full, without recurring state."""
     if not job.in_part or timeline.repeats or len(timeline) < _MANY_SPANS:
         return ()
     return (f"No state of this run comes again, so that all of its {len(timeline)} spans were simulated one by one.",)
 
 
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:
-    """Return the Run of a Job, given its Timeline and the results of its arithmetic.
+    """Return the Run of a Job from its Timeline and arithmetic results.
 
     Times of the summary are those of the first execution. Without ``jump``, the Timeline has no blocks even for a
     repeating run. Raises TimelineError for a Timeline without an execution.
@@ -130,7 +130,7 @@ def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
 
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
-    """Return a report of each selection order for the whole Job, extrapolated over the Timeline's repeated blocks."""
+    """Return a report per selection order, extrapolated over the Timeline's repeated blocks."""
     lengths = [repeat.length for repeat in timeline.repeats if repeat.micro_batches]
     whole = count = job.program.shape.micro_batches
     period = None
@@ -152,7 +152,7 @@ def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
 
 
 def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:
-    """Run all steps on each host; return the hosts' sessions, and the shared Timeline.
+    """Run all steps on all hosts, and return sessions and the shared Timeline.
 
     Without arithmetic, hosts have equal times, and a single host is simulated.
     """

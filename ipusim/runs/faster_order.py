@@ -24,7 +24,7 @@ _LEAST_SAVED: Final = 0.0005
 
 
 def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -> FasterOrder | None:
-    """Return the selection order with the shortest run, if faster than the order in use.
+    """Return the fastest selection order, unless the current order is as fast.
 
     The run in each order is simulated without arithmetic, with routes, copies and gradient sums of that order.
 

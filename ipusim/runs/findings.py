@@ -36,7 +36,10 @@ class Findings:
         self._problems.append(Problem(path, text, error=error))
 
     def at(self, path: KeyPath, context: str = "") -> At:
-        """Return a block that records its error as a problem of the option at ``path`` and then continues."""
+        """Return a block that turns its error into a problem at ``path``.
+
+        Execution continues after the block.
+        """
         return At(self, path, context)
 
     def tried(self, path: KeyPath, make: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs) -> _T | None:
@@ -46,7 +49,7 @@ class Findings:
         return None
 
     def cached(self, make: Callable[..., _T], *arguments: Any) -> _T:
-        """Return the result of ``make`` for ``arguments`` and these findings, from the cache if possible.
+        """Return ``make``'s result for ``arguments`` and these findings, cached if possible.
 
         Results with a problem are not cached, so that the next request gets the problem again.
         """

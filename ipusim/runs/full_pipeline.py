@@ -35,7 +35,7 @@ def full_counts(job: Job) -> FullCounts:
     In lock-step these are all counts of the schedule. In point-to-point, closer counts may mislead: for three IPUs
     under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, and by a twelfth less
     in the long run. Counts of a recurring state are reliable; without a recurring state, multiples of the number of
-    IPUs are used.
+    IPUs apply.
 
     Args:
         job: run with any count.

@@ -39,7 +39,7 @@ class Job:
         memory: peaks of the IPUs with their limits.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings, in Graphcore's words, about options without an effect.
-        workload: function that returns a replica's arithmetic by number; None for simulation of time only.
+        workload: function that returns a replica's arithmetic by number; None for time-only simulation.
         held_out: evaluation; None without held-out samples or a loss.
         constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
             loss without such a predictor.
@@ -101,7 +101,7 @@ class Job:
     def of_whole(
         self, figure: Callable[[Job], _Figure], count: int | None = None, period: int | None = None
     ) -> _Figure:
-        """Return a figure, or an array of figures, of the whole Job, extrapolated linearly over periods.
+        """Return figures of the whole Job, extrapolated linearly over periods.
 
         Args:
             figure: function that returns the figure of a fully laid out Job.

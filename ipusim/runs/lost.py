@@ -31,13 +31,15 @@ def loses(system: System) -> bool:
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system whose losses of IPUs, at least one, are replaced by pauses and moves.
+    """Return a system with pauses and moves in place of IPU losses.
+
+    The system has at least one loss.
 
     Args:
         job: Job of the run, with all micro-batches laid out.
         costs: costs of the Job.
         system: system of the Job.
-        executions: number of executions of the pipeline.
+        executions: number of pipeline executions.
         between: joint work of hosts before an execution, by number of the execution.
     """
     losses = replacements(system, job.program.shape.mapping)

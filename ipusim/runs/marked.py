@@ -16,7 +16,7 @@ from ipusim.timeline.timeline import Timeline
 def marked_run(
     job: Job, costs: Costs, system: System, executions: int, marked: Container[int], **options: Any
 ) -> tuple[Timeline, list[Mark]]:
-    """Return the Timeline of a run, and its states before ``marked`` micro-batches and before each execution.
+    """Return a run's Timeline, and its states before executions and ``marked`` micro-batches.
 
     ``options`` are options of :func:`~ipusim.machine.simulate.simulate`.
     """

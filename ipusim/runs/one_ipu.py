@@ -49,11 +49,11 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
     The schedule is ``single``: all stages on one IPU of the same machine, micro-batch by micro-batch. Model, data,
     micro-batch size, feeds, optimizer, rates, host and synthetic data are those of the run. Replicas and hosts become
     micro-batches of a single replica, so that weight updates cover as many samples, and the run as many executions.
-    Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left out. A run
-    on one IPU gets its own cycles.
+    Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left out. For
+    a run on one IPU the result is its cycles.
 
     Args:
-        job: program of the run.
+        job: simulated program.
         timeline: whole run.
 
     Returns:

@@ -31,7 +31,7 @@ def runs_with_passes(
 
     Args:
         job: Job of the run, without exchanges between hosts.
-        executions: number of executions of the pipeline.
+        executions: number of pipeline executions.
         priced: function that returns costs and device of the whole Job, see
             :func:`~ipusim.runs.time_alone.timeline_of`.
         passes: pass cycles of each run, by kind and stage.

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """Position in a file (line and column count from 1), or an override on the command line.
+    """Position in a file, or an override on the command line.
+
+    Line and column count from 1.
 
     Attributes:
         source: file name as given, or option of the command line, such as ``--set path``.
@@ -43,7 +45,7 @@ class PlacedProblem:
     text: str
 
     def __str__(self) -> str:
-        """Return the problem as one line, without the line breaks of a key or text."""
+        """Return the problem as one line, with line breaks removed."""
         named = self.key and not self.position.source.endswith(f" {self.key}")
         line = f"{self.position}: {self.key}: {self.text}" if named else f"{self.position}: {self.text}"
         return " ".join(line.split())

@@ -19,7 +19,7 @@ class Run:
         job: executed Job.
         timeline: spans of the run, in cycles of the tile clock.
         summary: all figures of the run.
-        learning: losses, outputs and weights; None for simulation of time only.
+        learning: losses, outputs and weights; None for time-only simulation.
         remarks: remarks on the simulation that do not affect its results.
 
     Example:

@@ -34,7 +34,7 @@ _INDEPENDENT: Final = (
 
 @dataclass(frozen=True)
 class TimesCheck:
-    """Outcome of a comparison of times.
+    """Outcome of a time comparison.
 
     Attributes:
         ended: "equal" for equal times, "different" for any difference, or "not exact" for inexact computed times.
@@ -50,7 +50,9 @@ class TimesCheck:
 
 
 def check_times(job: Job, timeline: Timeline) -> TimesCheck:
-    """Compare times of passes, sends, updates and ends of executions with times computed without events.
+    """Compare a run's times with times computed without events.
+
+    Compared are passes, sends, updates and ends of executions.
 
     Args:
         job: Job of the run.
@@ -91,7 +93,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
 
 
 def _short(job: Job, executions: int) -> tuple[Job, int]:
-    """Return a Job reduced to its laid out part, with the number of executions that can be compared."""
+    """Return a Job reduced to its laid out part, and comparable executions."""
     if job.of is not None:
         job = job.of(job.plan.shape.count, job.program.repeat_count)
     spans = max(1, len(job.plan.instructions) * job.system.replicas)

@@ -15,7 +15,9 @@ from ipusim.runs.other_passes import are_quick
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """Changes of the length of a run, each recomputed: a count of passes on one of several equal paths is only a bound.
+    """Changes of a run's length, each recomputed.
+
+    A count of passes on one of several equal paths would only be a bound.
 
     Attributes:
         grows: growth of the run in cycles if each pass of a kind takes a cycle more in a stage, for each stage; None if
@@ -44,7 +46,7 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
 
     Args:
         job: Job of the run.
-        executions: number of executions of the pipeline.
+        executions: number of pipeline executions.
 
     Returns:
         Cycles over all executions together, or the reason for unknown sensitivities.

@@ -48,13 +48,13 @@ class SessionState(NamedTuple):
 
 
 class Hook(Protocol):
-    """Observer of a running Job, such as an evaluation or a checkpoint of the training.
+    """Observer of a running Job, such as an evaluation or a training checkpoint.
 
     A hook may read the session's results and variables. Without arithmetic, only ``after`` is called.
     """
 
     def before(self, session: Session, execution: int) -> None:
-        """Observe the beginning of an execution of the pipeline, counted from 0 in each run."""
+        """Observe the beginning of a pipeline execution, counted from 0 in each run."""
 
     def after(self, session: Session) -> None:
         """Observe the end of a run."""
@@ -135,7 +135,7 @@ class Session:
         return next((executor.not_finite for executor in self._executors if executor.not_finite), "")
 
     def state(self) -> SessionState:
-        """Return copies of the state that runs continue from, for a checkpoint of a training."""
+        """Return copies of the state that runs continue from, for a checkpoint."""
         if self._together is None:
             return SessionState({}, (), ())
         first = self._executors[0]
@@ -281,7 +281,10 @@ class Session:
         return summable(timeline, job.system, job.costs)
 
     def _on_time(self) -> Replicas | None:
-        """Return the arithmetic with recording of waits for other hosts, or the Job's recorded waits."""
+        """Return the arithmetic with recorded waits, or the Job's recorded waits.
+
+        Hosts wait for each other before sums.
+        """
         together = self._together
         if together is None:
             return _late(self.job) if self.job.late else None
@@ -321,9 +324,9 @@ class Session:
 
 
 def _late(job: Job) -> Replicas:
-    """Return replicas without arithmetic that wait for other hosts as recorded in the Job, for each execution.
+    """Return replicas without arithmetic that wait for other hosts as recorded.
 
-    Each simulation starts with the first execution's wait, as a run simulated in part takes several simulations.
+    Each simulation starts with the first execution's wait: a partly simulated run takes several simulations.
     """
     waits = iter(job.late)
 

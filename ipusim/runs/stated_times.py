@@ -18,7 +18,9 @@ def with_stated_times(
     passes: Mapping[Any, int] | None = None,
     updates: Mapping[int, int] | None = None,
 ) -> Job:
-    """Return a Job with stated cycles of passes, copies and updates, for one replica in point-to-point.
+    """Return a Job with stated cycles of passes, copies and updates.
+
+    The Job has one replica in point-to-point.
 
     Args:
         job: Job with all micro-batches laid out.

@@ -94,7 +94,10 @@ def timeline_of(
 
 
 def _between_changes(run: _InPart) -> Timeline | None:
-    """Return the Timeline of a run simulated in part before, between and after changes of its speed; None if not."""
+    """Return the Timeline of a run simulated in part around its changes.
+
+    None if no part can be left out.
+    """
     with suppress(RequestError):  # about a count not requested by the user; the full simulation reports any problem
         return BetweenChanges(run.job, run.priced, run.executions, run.in_a_row).timeline()
     return None
@@ -194,7 +197,7 @@ class _InPart:
 
 
 def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
-    """Yield the problems of a too large part of a run, worded for the whole run."""
+    """Yield the problems of an oversized part, worded for the whole run."""
     for problem in error.problems:
         text = (
             "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, "

@@ -60,7 +60,7 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
 
 
 def priced(job: Job, cuts: int) -> tuple[Costs, System]:
-    """Return costs and system of ``job`` without the first ``cuts`` parts in the order of the cuts."""
+    """Return costs and system of ``job`` without the first ``cuts`` parts."""
     costs, system = undisturbed(job) if cuts else (job.costs, job.system)
     for cut in _CUTS[1:cuts]:
         costs = cut(job, costs)
@@ -103,7 +103,7 @@ def without_recomputation(job: Job, costs: Costs) -> Costs:
 
 
 def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
-    """Return the recomputed share of a stage's passes of a kind, if part of the pass recomputes activations."""
+    """Return the recomputed shares of stages' passes, for passes that recompute."""
     once = without_recomputation(job, job.costs).passes
     return {
         (Pass(kind), stage): Fraction(cycles - once[kind, stage], cycles)

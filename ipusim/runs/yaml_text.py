@@ -34,7 +34,7 @@ _TEXT: Final = tuple(_TAG + name for name in ("str", "timestamp", "merge", "valu
 
 
 class Located:
-    """Reader of YAML as plain data, with positions of keys and values, and with problems."""
+    """Reader of YAML as plain data, with positions and problems."""
 
     def __init__(self, source: str, fixed: Place | None = None) -> None:
         """Record positions in the file ``source``; or for an override the position ``fixed`` for everything."""
@@ -126,7 +126,10 @@ class Located:
 
 
 class _Plainly(SafeRepresenter):
-    """Representer that leaves out quotes only where every YAML reader takes the value for text."""
+    """Representer that omits quotes only around unmistakable text.
+
+    Every YAML reader must take the value for text.
+    """
 
     def represent_str(self, data: str) -> Any:
         """Return the node of a text; the library adds quotes to texts that look like numbers."""
@@ -141,7 +144,9 @@ _Plainly.add_representer(str, _Plainly.represent_str)
 
 
 def dump(data: Mapping[str, Any]) -> str:
-    """Return plain data as YAML that :class:`Located` reads back unchanged, in key order of the data.
+    """Return plain data as YAML that :class:`Located` reads back unchanged.
+
+    Keys keep their order.
 
     Short mappings and lists of plain values go on one line.
     """
@@ -178,7 +183,10 @@ _PLAINLY: Final = {
 
 
 def _decimal_comma(node: MappingNode, index: int) -> str:
-    """Return the number whose decimal comma split off the key at ``index`` of a mapping in braces; empty for none."""
+    """Return the number split at its decimal comma by a mapping in braces.
+
+    ``index`` is the key after the comma; empty for another cause.
+    """
     if not node.flow_style or not index:
         return ""
     (_, before), (key, value) = node.value[index - 1 : index + 1]

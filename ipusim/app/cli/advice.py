@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
-    """Add advice on memory to a ScenarioMemoryError raised in the block, if some change frees memory.
+    """Add advice on memory to a ScenarioMemoryError raised in the block.
 
     Args:
         moves_of: function that returns the changes for a Job; by default, changes are tried unless trying takes long.

@@ -192,7 +192,7 @@ def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) ->
 
 
 def _replay(measured: Stages, files: Sequence[Path], folder: Path, form: str) -> None:
-    """Compare a measured step with its simulation, write both as runs, and print the difference."""
+    """Compare a measured step with its simulation, and write both as runs."""
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 

@@ -111,7 +111,7 @@ def _draw(
     part: tuple[int | None, int | None, str | None, int | None],
     chosen: tuple[str, str, str],
 ) -> None:
-    """Draw part of a run's execution trace: a cycle range or a phase, with title, size and theme."""
+    """Draw a window of a run's execution trace: a cycle range or phase."""
     from ipusim.api import Timeline, runs
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.export import TABLES, TIMELINE, run_file
@@ -133,7 +133,7 @@ def _draw(
 
 
 def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
-    """Write spans to a file, and memory over time and use of IPUs to files next to it."""
+    """Write spans to a file, and memory and use of IPUs to neighbouring files."""
     from ipusim.app.run_folder.export import TIMELINE, exported, run_file, table_names
     from ipusim.app.run_folder.folder import ResultsFolder
 

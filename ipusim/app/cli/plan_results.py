@@ -35,7 +35,7 @@ class MemoryResult(Result):
     requested: bool
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield each IPU's memory by holder if requested, and the changes."""
+        """Yield each IPU's memory by holder, if requested, and possible changes."""
         from ipusim.app.explain.memory_words import move_words, moves_table
 
         if self.requested:

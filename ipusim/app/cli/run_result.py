@@ -25,7 +25,7 @@ class RunResult(Result):
         run: Job with its Timeline and summary.
         verbose: whether to print all tables behind the verdict.
         judged: expectations of the scenario with the run's figures.
-        times: comparison with times computed without events; None unless requested.
+        times: comparison against event-free times; None unless requested.
     """
 
     run: Run
@@ -34,7 +34,7 @@ class RunResult(Result):
     times: runs.TimesCheck | None = None
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the scenario's description, the verdict, its tables, notes and expectations."""
+        """Yield the scenario's description, verdict, tables, notes and expectations."""
         summary = self.run.summary
         yield from filter(None, [self.run.job.request.description])
         yield verdict_table(summary)

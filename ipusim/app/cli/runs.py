@@ -94,14 +94,14 @@ def run(
 
 @dataclass
 class _Results:
-    """Files of runs, with the picture requested by options.
+    """Files of runs, including the requested picture.
 
     Attributes:
         names: names of the files in each folder.
         missing: messages on pictures that could not be drawn.
         judged: expectations of the scenario, with the figures of the run.
         drawing: process that draws pictures and writes files of a time-only run ahead; None if not started.
-        times: comparison with times computed without events; None unless requested.
+        times: comparison against event-free times; None unless requested.
     """
 
     start: int | None
@@ -117,7 +117,7 @@ class _Results:
     times: road.TimesCheck | None = None
 
     def print_run(self, where: Path, result: Run, form: str, *, verbose: bool) -> None:
-        """Print the verdict on a run, its expectations and the names of its files, or an output form."""
+        """Print the verdict on a run, expectations and file names, or an output form."""
         from ipusim.app.cli.run_result import RunResult
 
         found = RunResult(result, verbose, self.judged, self.times)

@@ -28,7 +28,9 @@ def plan_for(
     recompute: bool,
     sync: str | None = None,
 ) -> Plan:
-    """Plan ``schedule`` for a number of stages, two by default, or for a mapping such as ``0,1,0``.
+    """Plan ``schedule`` for a number of stages or for a mapping.
+
+    The default is two stages. A mapping looks like ``0,1,0``.
 
     Concurrent stages share a position: ``0,1+2,3``. An Order from a file defines stages, mapping and count itself. The
     default sync mode is the schedule's.
@@ -36,8 +38,8 @@ def plan_for(
     Raises:
         ProgramError: for a schedule, mapping or number of stages that does not fit.
         CountError: for an illegal count, with the nearest legal counts.
-        OptionError: for an unreadable mapping, and for a grid too large to show.
-        FileError, ModelError: for a file without a schedule.
+        OptionError: for an unreadable mapping, or an oversized grid.
+        FileError, ModelError: if a file holds no schedule.
         PlanError: for an Order that breaks a rule.
     """
     chosen = schedules.schedule_of(schedule, Path())
@@ -74,7 +76,7 @@ def plan_for(
 
 
 def as_text(plan: Plan, form: str) -> str:
-    """Return a Plan as ``grid``, ``instructions`` (a line per IPU) or ``torch``, the CSV format of torch.
+    """Return a Plan as ``grid``, ``instructions`` (a line per IPU) or ``torch`` (torch's CSV).
 
     Raises OptionError for another form, and PlanError for passes that the form cannot express.
     """
@@ -89,7 +91,7 @@ def as_text(plan: Plan, form: str) -> str:
 
 
 def blocking_text(name: str) -> str:
-    """Return a sentence on whether the ranks of a schedule file hang with blocking sends.
+    """Return a sentence: whether a schedule file's ranks hang with blocking sends.
 
     Raises OptionError unless the schedule is a CSV file, PlanError with each rank of a hang, and FileError.
     """
@@ -101,7 +103,7 @@ def blocking_text(name: str) -> str:
 
 
 def listing() -> Iterator[str]:
-    """Yield lines on each schedule: description, sync modes with the default first, and supported features."""
+    """Yield lines on each schedule: description, sync modes (default first), and features."""
     for entry in map(schedules.find, schedules.names()):
         yield f"{entry.name:16} {entry.summary}"
         yield f"{'':16} sync: {', '.join(entry.syncs)}"

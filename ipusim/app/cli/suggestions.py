@@ -230,7 +230,7 @@ def _write_order(
     seconds: float,
     form: str,
 ) -> None:
-    """Search for an order for a scenario's costs, and write the order with a scenario that runs it.
+    """Search for an order for a scenario's costs, and write order and scenario.
 
     The results folder holds the order in Python for all counts, the order as torch's CSV, a scenario that runs the
     order, and a picture of the order next to the best named schedule.

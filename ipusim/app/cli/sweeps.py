@@ -170,7 +170,7 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 class _Landing:
-    """Writer of the rows finished so far, from time to time and after an interrupt."""
+    """Writer of the rows finished so far, at intervals and after an interrupt."""
 
     def __init__(self, results: ResultsFolder, names: Sequence[str]) -> None:
         """Write row files ``names`` into ``results``."""

@@ -9,7 +9,7 @@ from ipusim.api import PipelineProgram, System, Timeline, analysis, pipelines
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes
 
-#: Maximum number of routes in a table of copies.
+#: Maximum number of routes per table.
 _MOST_ROUTES: Final = 40
 
 
@@ -19,7 +19,7 @@ def option_table(program: PipelineProgram, system: System) -> Table:
 
 
 def learning_table(learning: analysis.Learning) -> Table:
-    """Return the mean loss of the first and the last step, a constant predictor's loss, and the evaluations."""
+    """Return first and last mean losses, a constant predictor's loss, and the evaluations."""
     rows = []
     if learning.losses:
         for step in sorted({learning.losses[0].step, learning.losses[-1].step}):
@@ -36,7 +36,7 @@ def learning_table(learning: analysis.Learning) -> Table:
 
 
 def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
-    """Return the peak of each IPU, and the cycle of the peak if a Timeline is given."""
+    """Return the peak of each IPU, with its cycle if a Timeline is given."""
     header = ["IPU", "peak", "pass", *([] if timeline is None else ["cycle"])]
     rows = []
     for peak in fit.peaks:
@@ -76,7 +76,7 @@ def holder_words(fit: analysis.Fit) -> str:
 
 
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
-    """Return the selection orders with the routes of all copies and the time of the merged copy."""
+    """Return selection orders with the routes of copies and the merged copy's time."""
     rows = tuple(
         (
             f"{report.order}{' (used)' if report.used else ''}",

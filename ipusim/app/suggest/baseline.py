@@ -21,10 +21,10 @@ class Baseline:
         request: request of the scenario.
         job: assembled plan, even if memory is exceeded; None for a refused plan.
         refusal: reasons of a refusal, a line for each.
-        ipus: number of IPUs of the device.
-        replicas: number of replicas of the model.
+        ipus: device size in IPUs.
+        replicas: number of model replicas.
         mapping: IPU of each stage; empty if the scenario does not say.
-        training: whether the plan has backward passes.
+        training: whether backward passes exist.
     """
 
     request: Request
@@ -91,7 +91,10 @@ def _concurrent(pipeline: runs.PipelineSpec) -> bool:
 
 
 def _with_listed_stages(request: Request) -> Request:
-    """Return a request with the stages of its file of times listed, so that placements can change."""
+    """Return a request with the stages of its file of times listed.
+
+    Listed stages can get other placements.
+    """
     if not isinstance(request.options.pipeline.stages, str):
         return request
     findings = runs.Findings(request.is_set)

@@ -1,4 +1,4 @@
-"""Time and work budget of a search, which a user may also interrupt."""
+"""Time and work budget of a search, with interruption by users."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Budget:
         self.ended = ""
 
     def part(self, share: float) -> Budget:
-        """Return a separate budget for a first search: a ``share`` of the remaining time, and the same work."""
+        """Return a separate budget: a ``share`` of the remaining time, and the same work."""
         seconds = None if self._until is None else max(share * (self._until - time.monotonic()), 1e-3)
         return Budget(seconds, self._most, self._interrupted)
 
@@ -81,5 +81,5 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether the whole budget is spent, including the time reserved for work after the search."""
+        """Whether the whole budget is spent, including time reserved for later work."""
         return self._interrupted() or (self._until is not None and time.monotonic() > self._until)

@@ -1,4 +1,4 @@
-"""Enumerate all cuts of a model with a low enough bound, stage by stage, and find a good cut by local search.
+"""Enumerate all model cuts below a bound, stage by stage, and find a good cut by local search.
 
 A partial cut is dropped as soon as its bound or its memory rules it out. The local search starts from even stages and
 takes the best of many small moves until no move improves the cut.
@@ -112,7 +112,7 @@ class Cutter:
     def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
         """Return the cuts with a bound below ``below`` that may fit in memory.
 
-        Only the best ``most`` partial cuts are kept after each stage.
+        Each stage keeps only the best ``most`` partial cuts.
         """
         stages, size = len(self.memory.mapping), len(self.units)
         begun, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
@@ -140,7 +140,7 @@ class Cutter:
         return BoundedCuts(begun[order], bounds[order], left, looked_at)
 
     def _longer(self, begun: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
-        """Return partial cuts extended by one stage, if their bound and memory allow, and the number looked at."""
+        """Extend partial cuts by a stage within bound and memory; count the candidates."""
         row, end = np.nonzero(begun[:, -1:] < ends[None, :])
         cuts = np.concatenate([begun[row], ends[end][:, None]], axis=1)
         looked_at = len(cuts)
@@ -149,7 +149,10 @@ class Cutter:
         return *within.lower(cuts, below), looked_at
 
     def _together(self, cuts: Table) -> Table:
-        """Return a mask of the cuts that can still place units with shared weights on one IPU."""
+        """Return a mask of cuts that can join units with shared weights.
+
+        Units with shared weights must be on one IPU.
+        """
         done = cuts.shape[1] - 1
         mapping = np.array(self.memory.mapping)
         good = np.ones(len(cuts), dtype=bool)

@@ -18,14 +18,14 @@ _RUNNING: Final = {
     "input_half": pipelines.Pass.INPUT_GRADIENT,
     "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
 }
-#: Parts of a stage's memory, by attribute of StageFootprint.
+#: Parts of a stage's memory, named by StageFootprint attribute.
 PARTS: Final = ("saved", "recomputed", "rest", *_RUNNING)
 #: Stages of each IPU, and for each distinct moment a row of counts: how often each part of each stage is live.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
 
 def live_tensors(plan: Plan) -> LiveTensors:
-    """Return the live tensors of each IPU under ``plan``, as counts of each stage's parts."""
+    """Return each IPU's live tensors under ``plan`` as counts of stages' parts."""
     shape, live = plan.shape, {}
     for ipu in plan.ipus:
         rows = np.flatnonzero(plan.ipu == ipu)

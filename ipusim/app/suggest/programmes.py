@@ -9,7 +9,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def least_longest(takes: Numbers) -> Numbers:
-    """Return the least cycles of the longest remaining stage under any cut, for each stage and unit.
+    """Return the least cycles of the longest remaining stage, by stage and unit.
 
     Args:
         takes: cycles of each stage from a first unit to before another unit, shape (stages, units + 1, units + 1).
@@ -31,7 +31,7 @@ def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
 
 
 def _from_behind(takes: Numbers, joined: np.ufunc) -> Numbers:
-    """Return the least cycles from each stage on, ``joined`` over stages with at least one unit."""
+    """Return the least ``joined`` cycles from each stage on, without empty stages."""
     least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
     least[-1, -1] = 0
     proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)

@@ -24,7 +24,7 @@ _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
     "ipus": lambda choice: choice.ipus,
     "micro_batch_sizes": lambda choice: choice.micro_batch_size,
 }
-#: Maximum number of too large layers in a message.
+#: Maximum number of oversized layers per message.
 _NAMED: Final = 3
 _WORDS: Final = ("placements", "recompute", "offload", "sharding", "activations")
 
@@ -33,8 +33,8 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
     """Raise an error if the limits or a rule exclude all plans.
 
     Raises:
-        OptionError: for a limit that excludes all plans.
-        RequestError: for a rule that refuses all plans.
+        OptionError: if a limit excludes all plans.
+        RequestError: if a rule refuses all plans.
     """
     searched = search.searched
     units = search.units(limits.sizes_of(baseline)[0])
@@ -51,7 +51,10 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
 
 
 def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
-    """Raise OptionError for the first limit whose removal would allow plans, if need be at any global batch."""
+    """Raise OptionError for the first limit whose removal would allow plans.
+
+    If need be, the global batch is ignored.
+    """
     for whatever in (False, True):
         for name in (*_NUMBERS, *_WORDS):
             values = getattr(limits, name)
@@ -70,7 +73,7 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
 
 
 def why_none(baseline: Baseline, searched: Searched) -> str:
-    """Return why a search has no plan: proof that no plan fits, or the end of its budget."""
+    """Explain a search without plan: proof of misfits, or the end of its budget."""
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
@@ -98,7 +101,7 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
 
 
 def _advice(baseline: Baseline, *, alone: bool) -> str:
-    """Return advice: an option outside the search that makes the given plan fit, or ways to use less memory.
+    """Return advice: an option outside the search, or ways to use less memory.
 
     Args:
         baseline: given plan.
@@ -114,7 +117,7 @@ def _advice(baseline: Baseline, *, alone: bool) -> str:
 
 
 def _too_large(baseline: Baseline, searched: Searched) -> str:
-    """Return a sentence on layers, or given stages, that are too large for an IPU under any cut."""
+    """Return a sentence on layers, or given stages, too large for an IPU."""
     units, least = searched.units, searched.least_of_units
     if baseline.job is None or units is None:
         return ""

@@ -14,7 +14,10 @@ _REPLACES: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "vir
 
 
 def suggested_text(suggestion: Suggestion, source: Source) -> str:
-    """Return the scenario of a suggestion: text of ``source`` with the keys of the plan and overrides of ``--set``."""
+    """Return the scenario of a suggestion.
+
+    The result is the text of ``source`` with the keys of the plan and overrides of ``--set``.
+    """
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, position in source.values.items():
         if path and str(position).startswith("--set ") and not any(path[: len(change)] == change for change in changes):

@@ -106,7 +106,7 @@ class Searched:
         return min([*known, *(plan.cycles for plan in self.plans)], default=None)
 
     def gap(self, bound: int | None) -> float:
-        """Return how much faster a plan of ``bound`` cycles would be than the best plan, as a share; 0 if slower."""
+        """Return the share by which ``bound`` is below the best time; 0 if above."""
         return 0.0 if bound is None or not self.best else max(1 - bound / self.best, 0.0)
 
     def leave(self, bound: int, stopped: str) -> None:

@@ -74,7 +74,7 @@ class Ceiling:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Parts of a micro-batch's time: even work, imbalance, and copies with their syncs and the host."""
+        """Parts of a micro-batch's time: even work, imbalance, and copies, syncs and host."""
         slope = self.full.slope or Fraction(1)
         return {
             "work, evenly on all IPUs": float(self.mean / slope),
@@ -85,7 +85,7 @@ class Ceiling:
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """Suggested plan with its reasons, or the reason why no plan was found.
+    """Suggested plan with reasons, or an explanation why no plan was found.
 
     Attributes:
         baseline: given plan of the scenario.
@@ -310,7 +310,10 @@ class _Begun:
     def run(
         self, limits: Limits, most: int, progress: Callable[[Baseline, Searched], None], fastest: int | None
     ) -> Search:
-        """Search for plans faster than the given plan, and than ``fastest`` cycles of an earlier search."""
+        """Search for plans faster than the given plan and ``fastest`` cycles.
+
+        ``fastest`` is the result of an earlier search.
+        """
         own = None if self.known is None else self.known.cycles
         known = min((cycles for cycles in (own, fastest) if cycles is not None), default=None)
         search = Search(self.baseline, limits, most=most, budget=self.budget, known=known)

@@ -23,12 +23,12 @@ from ipusim.app.suggest.programmes import Numbers
 from ipusim.app.suggest.units import KINDS
 
 Column = npt.NDArray[np.int64]
-#: Number of columns of a stage: cycles of its passes by kind; its sends forward and back, in bytes in lock-step, else
-#: in cycles; its weight update; an element of the infeed; an element of the outfeed.
+#: Number of columns per stage: cycles of passes by kind; sends forward and back, in bytes (lock-step) or cycles
+#: (point-to-point); weight update; infeed element; outfeed element.
 COLUMNS: Final = len(KINDS) + 5
 SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
 SENT: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
-#: Index in KINDS of each pass, by its number.
+#: Index in KINDS by pass number.
 _KIND_OF: Final = np.array(
     [KINDS.index(pipelines.Pass.FORWARD if kind is pipelines.Pass.RECOMPUTE else kind) for kind in pipelines.Pass]
 )
@@ -73,7 +73,9 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Least time of any cut under one Plan on one of several devices with different selection orders.
+    """Least time of any cut under one Plan, on the best of several devices.
+
+    Devices differ in their selection order.
 
     Attributes:
         passes: terms of passes and weight updates.
@@ -105,14 +107,14 @@ def pass_terms(plan: Plan, *, inline: bool) -> tuple[Term, ...]:
 
 
 def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
-    """Return the terms of a Plan on a device, given the terms of its ``passes``."""
+    """Return the terms of a Plan on a device, completing its ``passes``."""
     if not plan.sync.meets:
         return Terms(passes, sends=_sends(plan, device))
     return Terms(passes, (tuple(_copies(plan, device)),))
 
 
 def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column | slice = slice(None)) -> Numbers:
-    """Return the coefficients of each column of each stage, for each of ``groups`` of the ``chosen`` passes."""
+    """Return coefficients of all columns and stages, for ``groups`` of the ``chosen`` passes."""
     kind, stage, stages = plan.kind[chosen], plan.stage[chosen], plan.shape.stages
     size = COLUMNS * stages
     columns = group * size + _KIND_OF[kind] * stages + stage
@@ -123,7 +125,7 @@ def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column
 
 
 def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
-    """Yield a term for each kind of time-step, then a term for the weight updates."""
+    """Yield a term per kind of time-step, and a term for the weight updates."""
     shape = plan.shape
     counts = _counts(plan, inline, plan.time_step, plan.emitted + 1)
     by_column = counts.reshape(-1, COLUMNS, shape.stages)

@@ -53,7 +53,9 @@ _ALONE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Units of a model, with tables indexed by a stage's first unit and by the unit after its last.
+    """Units of a model, with cost tables for all stages.
+
+    Tables are indexed by a stage's first unit and by the unit after its last.
 
     Attributes:
         names: names of the layers, or of unchangeable stages.
@@ -63,7 +65,7 @@ class Units:
         updates: cycles of the weight update.
         stash: lower bound on stashed bytes of a micro-batch.
         shared: pairs of units that share weights and must be on one IPU.
-        training: whether the model has backward passes.
+        training: whether backward passes exist.
         host: cost of an element of each queue; a free outfeed unless every micro-batch sends an element.
         prefetch_depth: number of elements that the host prefetches.
     """
@@ -118,7 +120,10 @@ def maxima(values: Sequence[int] | Table) -> Table:
 
 
 def movable(options: runs.Options) -> bool:
-    """Return whether the layers may be cut anew: not if stages have given cycles, options or branches."""
+    """Return whether the layers may be cut anew.
+
+    Stages with given cycles, options or branches stay unchanged.
+    """
     pipeline = options.pipeline
     own = pipeline.forward_propagation_stages_poplar_options, pipeline.backward_propagation_stages_poplar_options
     listed = all(

@@ -40,7 +40,7 @@ class SuggestionResult(Result):
     names = ("suggestion.json", "suggestion.csv")
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the verdict, the plan's cuts, the table of plans, and the extent of the search."""
+        """Yield the verdict, the cuts, the table of plans, and the search's extent."""
         yield from verdict(self.suggestion)
         if self.suggestion.why_none:
             return
@@ -56,7 +56,7 @@ class SuggestionResult(Result):
         return [] if self.suggestion.why_none else plan_rows(self.suggestion)
 
     def data(self) -> dict[str, Any]:
-        """Return the outcome, the changes of the plan, the possible gap to better plans, and all plans."""
+        """Return the outcome, the plan's changes, the remaining gap, and all plans."""
         found, searched = self.suggestion, self.suggestion.searched
         return {
             "name": found.baseline.request.name,
@@ -106,7 +106,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
-    """Yield a faster way for a given plan that exceeds memory: options outside the search that make the plan fit."""
+    """Yield a faster way to fit the given plan, by options outside the search."""
     own, trial = suggestion.own, suggestion.trial
     if suggestion.why_none or analysis.usable(own.fits) or own.job is None or trial.job is None:
         return
@@ -123,7 +123,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
 
 
 def so_far(baseline: Baseline, searched: Searched, seconds: float) -> str:
-    """Return the progress of a search: the best plan, and the bound on all other plans."""
+    """Return a search's progress: the best plan, and the bound on other plans."""
     clock = baseline.job.system.clock_hz if baseline.job else None
 
     def shown(cycles: int) -> str:
@@ -228,7 +228,7 @@ def _rate(trial: Trial) -> str:
 
 
 def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
-    """Return a row for the suggested plan, for good plans of other kinds, and for the given plan.
+    """Return rows for the suggested plan, plans of other kinds, and the given plan.
 
     Plans of other kinds need not be the next best.
     """
@@ -289,7 +289,7 @@ def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
 
 
 def _others(suggestion: Suggestion) -> list[Trial]:
-    """Return good plans that differ in kind from the suggested and the given plan."""
+    """Return good plans of kinds other than the suggested and given plans."""
     others = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
     return [trial for trial in others if not same_plan(trial.job, suggestion.own.job)][:RUNNERS_UP]
 

@@ -23,7 +23,7 @@ from ipusim.base.files import write_file
 def write_suggested(
     suggestion: Suggestion, scenario: Path, overrides: Iterable[str], out: Path, order: Synthesis | None = None
 ) -> None:
-    """Write the scenario of the suggested plan to ``out``, with the best known order of its passes.
+    """Write the scenario of the suggested plan, with its best known order, to ``out``.
 
     A synthesized order is written to a Python file next to ``out`` with the same stem; a named schedule is set by name.
 

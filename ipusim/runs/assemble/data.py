@@ -1,4 +1,4 @@
-"""Convert the data section of a request to datasets in memory, or to outlines for simulation of time only."""
+"""Convert a request's data section to datasets in memory, or to outlines for time-only simulation."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
 
 
 def check_network(network: Network, paths: list[KeyPath], alive: int, options: Options, findings: Findings) -> None:
-    """Record weights and activations that exceed this computer's memory, if the request has arithmetic.
+    """Record weights and activations exceeding this computer's memory, if the request has arithmetic.
 
     Args:
         network: layers with their shapes.
@@ -123,7 +123,7 @@ def _check_size(
     Args:
         options: options of the request.
         shape: shape of one execution.
-        spans: number of spans of the run.
+        spans: total number of spans.
         bound: relation of that number to the run's actual spans, in words: ``up to``, ``at least``.
         findings: recorder of problems.
         results: bytes of results kept by the host.
@@ -174,7 +174,9 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
 
 
 def summable(timeline: Timeline, system: System, costs: Costs) -> Timeline:
-    """Return the Timeline of a run, after checking that sums over its tracks fit in 64 bits.
+    """Return a run's Timeline after checking that sums fit in 64 bits.
+
+    Figures are sums over the Timeline's tracks.
 
     Args:
         timeline: Timeline of a run.
@@ -204,7 +206,7 @@ def price_run(
     *,
     simulated: int | None = None,
 ) -> Costs:
-    """Return the costs of a run, after checking its length and the memory of its record.
+    """Return a run's costs after checking its length and its record's memory.
 
     For a run with a Plan too large for memory, ``plan`` has fewer micro-batches (:func:`laid_out_shape`), and spans are
     scaled up in proportion. The estimate is never too low, and too high by at most the share of ramps and weight update
@@ -252,6 +254,9 @@ def price_run(
 
 
 def most_session_runs(job: Job, result_bytes: int) -> int:
-    """Return the number of a Job's session runs that fit in memory with their results; at least one."""
+    """Return the number of session runs, at least one, that fit in memory.
+
+    ``result_bytes`` are the results of a session run.
+    """
     spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
     return max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + result_bytes))

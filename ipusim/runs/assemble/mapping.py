@@ -1,4 +1,4 @@
-"""Convert a request's device mapping to the IPU of each stage, including concurrent stages."""
+"""Convert a request's device mapping to each stage's IPU, including concurrent stages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DeviceMapping:
     sizes: tuple[int, ...] = ()
 
     def path_of(self, stage: int) -> tuple[int, ...]:
-        """Return the index of a stage's IPU in the requested list, and in the nested list of concurrent stages.
+        """Return the index path of a stage's IPU in the requested nested list.
 
         Raises IndexError for a stage out of range.
         """
@@ -45,7 +45,10 @@ class DeviceMapping:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """IPU of each position, -1 for concurrent stages: Graphcore's compiler places such stages on all IPUs."""
+        """IPU of each position, -1 for concurrent stages.
+
+        Graphcore's compiler places concurrent stages on all IPUs.
+        """
         ipus = iter(self.ipus)
         parts = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
         return tuple(part[0] if len(part) == 1 else -1 for part in parts)
@@ -103,7 +106,10 @@ def _default(
 def _by_formula(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
-    """Return the IPUs of stages in a V or with virtual stages, after recording problems."""
+    """Return the IPUs of stages in a V or with virtual stages.
+
+    Problems are recorded.
+    """
     stages, chosen, virtual = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
     per_ipu = 2 if virtual is None else virtual

@@ -65,7 +65,7 @@ def _with_moves(schedule: Schedule, moved: MovedActivations) -> Schedule:
         return period_of(schedule.laid_out(shape).passes, shape, moved)
 
     def period(shape: PlanShape) -> int:
-        """Return the period of passes and moves, measured on a run long enough for its ramps."""
+        """Return the period of passes and moves, measured on a long enough run."""
         step, passes = schedule.step(shape), of_passes(shape)
         count = step * math.ceil((schedule.ramps(shape) + passes) / step)
         return math.lcm(passes, of_moves(replace(shape, micro_batches=count)))

@@ -20,7 +20,7 @@ _KEYS: Final[tuple[KeyPath, ...]] = tuple(("pipeline", name) for name in (*_LIST
 
 
 def check_options(options: Options, stages: int, counted: bool, findings: Findings) -> None:
-    """Record lists of options that differ in length from the stages, and options for stages with given cycles."""
+    """Record option lists of wrong length, and options for stages with given cycles."""
     if not counted:
         for path in filter(findings.is_set, _KEYS):
             text = "expected no options of operations in stages whose cycles are given, got some: leave them out"

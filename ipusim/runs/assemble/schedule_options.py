@@ -21,7 +21,9 @@ _ORDER: Final[Mapping[str, Any]] = {
 
 
 def without_schedule_options(options: Options) -> Options:
-    """Return ``options`` with fixed orders, counts and disturbances, as one object for all equal results.
+    """Return ``options`` with fixed orders, counts and disturbances.
+
+    Equal results are one object.
 
     Objects cached by the result cannot depend on the options of a particular request.
     """
@@ -36,6 +38,9 @@ def micro_batches_of(options: Options, segments: int) -> int:
 
 
 def with_schedule_options(fixed: Options, options: Options) -> Options:
-    """Return ``fixed`` with the orders, counts and disturbances of ``options``, for rules on any option."""
+    """Return ``fixed`` with orders, counts and disturbances of ``options``.
+
+    Rules may check any option.
+    """
     other = {"steps": options.steps, "disturbances": options.disturbances}
     return fixed.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=other)

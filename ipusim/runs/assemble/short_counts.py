@@ -44,5 +44,5 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
 
 
 def nearest_count(count: int, whole: int, multiple: int) -> int:
-    """Return the least number of micro-batches from ``count`` up that differs from ``whole`` by a multiple."""
+    """Return the least number from ``count`` up that differs from ``whole`` by a multiple."""
     return whole - (whole - count) // multiple * multiple

@@ -17,7 +17,7 @@ from ipusim.model.layers.network import NamedLayer
 from ipusim.model.rows import Key, Row, row_of
 from ipusim.runs.request.fields import Choice, CycleCount, Name, Node, Quantity, expects
 
-#: Readers of numbers with a unit. Cycles are limited to some hours, so that the longest run fits in 64 bits.
+#: Annotations for numbers and units. Cycles are limited to some hours, so that the longest run fits in 64 bits.
 _UNITS: Final[dict[str, Any]] = {
     "cycles": CycleCount(10**14),
     "share": Quantity("share", 0, 10, "0 to 1000 %", whole=False),
@@ -42,7 +42,9 @@ class RowSpec(Node):
 
 
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
-    """Return the pydantic model of ``row``: keys of ``base``, inherited keys, ``type``, and the row's other keys.
+    """Return the pydantic model of ``row``.
+
+    Its keys are those of ``base``, inherited keys, ``type``, and the row's other keys.
 
     ``inner`` is the annotation of a layer within the layer.
     """
@@ -106,7 +108,10 @@ def _mark(mark: Any) -> Any:
 
 
 def _as_many(items: tuple[Any, ...]) -> Any:
-    """Return the annotation of a list of two whole numbers with equal bounds, for a joint message."""
+    """Return the annotation of two whole numbers with equal bounds.
+
+    The bounds appear once in a joint message.
+    """
     (kind,) = set(items)
     _, *bounds = get_args(kind)
     least = next(bound.ge for bound in bounds if isinstance(bound, Ge))

@@ -19,7 +19,10 @@ _KINDS: Final[dict[str, Any]] = {made.kind: made for made in classes(["ipusim.ha
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of a disturbance by the kind among its keys, even if misspelt, for better messages."""
+    """Return a disturbance's tag by its kind's key, even if misspelt.
+
+    Misspelt kinds then get suitable messages.
+    """
     if not isinstance(value, dict):
         return kind_of(value)
     known = {key.name for row in KINDS.values() for key in row.keys}

@@ -113,7 +113,7 @@ def expectation(name: str, value: object) -> Expectation:
 
 
 def _limits(figure: Figure) -> tuple[float, float, str]:
-    """Return the lower and the upper bound of a figure's values, and both in words."""
+    """Return lower and upper bound of a figure's values, and both in words."""
     if figure.unit == "share":
         return 0.0, 1.0, "a share from 0 % to 100 %"
     if figure.unit in ("number", "any"):

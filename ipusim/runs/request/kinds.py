@@ -40,7 +40,7 @@ class OneOfKinds:
         return core_schema.with_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe all kinds; recursive values are described by references."""
+        """Describe all kinds; references describe recursive values."""
         union: dict[str, Any] = {**_union(self).core_schema}
         if self in _DESCRIBED:
             union = union.get("schema", union)  # without definitions, which the outer description has

@@ -48,7 +48,10 @@ def meant(got: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> 
 
 
 def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
-    """Return the probable list of numbers or names behind a text as a single item, if the key takes a list."""
+    """Return the probable list behind a text as a single item.
+
+    Empty unless the key takes a list of numbers or names.
+    """
     items = [item.strip() for item in _BETWEEN.split(text.strip("[]() "))]
     for listed in (node, *node.get("oneOf", ())):
         if listed.get("type") == "array" and all(_fits(item, listed.get("items", {})) for item in items):
@@ -57,7 +60,7 @@ def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
 
 
 def _of_text(text: str, kind: str, siblings: Mapping[str, Any]) -> list[str]:
-    """Return the probable numbers behind a text, or the sibling keys for a file with that name."""
+    """Return the probable numbers behind a text, or sibling keys for its file."""
     numbers = _NUMBERS.get(kind)
     return [*dict.fromkeys(numbers(text))] if numbers else _file_of(text, siblings)
 
@@ -95,7 +98,7 @@ _NUMBERS: Final[Mapping[str, Callable[[str], list[str]]]] = {"integer": _whole, 
 
 
 def _file_of(text: str, siblings: Mapping[str, Any]) -> list[str]:
-    """Return the sibling keys that take a file called ``text``, each as ``key: text (description)``."""
+    """Return sibling keys for a file called ``text``, as ``key: text (description)``."""
     taking = {
         key: pattern
         for key, node in siblings.items()

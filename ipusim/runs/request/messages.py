@@ -34,7 +34,10 @@ def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Proble
 
 
 def _is_echo(error: ErrorDetails) -> bool:
-    """Return whether a list is called too short only because of invalid items, which are reported anyway."""
+    """Return whether a list is too short only because of invalid items.
+
+    Invalid items are reported separately.
+    """
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -70,7 +73,9 @@ def _message(expected: str, got: str, hint: str) -> str:
 
 
 def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], schema: JsonNode) -> str:
-    """Return a hint at the probable meaning of an unknown key, the first of several candidates.
+    """Return a hint at the probable meaning of an unknown key.
+
+    The first of several candidates wins.
 
     Candidates are: an option of Graphcore's, one of ``names``, the keys allowed there, a key of another type in the
     same union, an option of another section, and the nearest of ``names``.
@@ -92,7 +97,10 @@ def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], sc
 
 
 def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode) -> str | None:
-    """Return ``key of type a or b`` for the types of the union at ``location`` that have the key; None for many."""
+    """Return ``key of type a or b`` for other types with the key.
+
+    The types belong to the union at ``location``. None for many types.
+    """
     tags = [at for at, part in enumerate(location) if _is_tag(part)]
     if not tags:
         return None
@@ -107,7 +115,10 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the only option called ``key`` at the top or in another section than ``section``, or None."""
+    """Return the only option called ``key`` outside ``section``, or None.
+
+    The option may be at the top or in another section.
+    """
     if len(section) > 1:
         return None
     top = schema["properties"]
@@ -118,7 +129,9 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
 
 
 def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
-    """Return the paths of options at the top and in other sections than ``section``, by their names.
+    """Return paths of options outside ``section``, by name.
+
+    Options may be at the top or in other sections.
 
     Empty for a nested section.
     """
@@ -212,7 +225,7 @@ def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:
 
 
 def describe(node: JsonNode, schema: JsonNode) -> str:
-    """Describe the values accepted by a node of the JSON Schema, as words after "expected"."""
+    """Describe the values accepted by a JSON Schema node, to follow "expected"."""
     node = _resolve(node, schema)
     words = node.get("errorMessage") or node.get("const") or _BY_TYPE.get(node.get("type", ""))
     if words:

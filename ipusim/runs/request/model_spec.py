@@ -34,7 +34,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
     @model_validator(mode="after")
     def _one_half(self) -> Self:
-        """Refuse a half of a backward pass without the whole, or longer than the whole."""
+        """Refuse a half of a backward pass without, or longer than, the whole."""
         halves = {"backward_input": self.backward_input, "backward_weights": self.backward_weights}
         given = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
         if len(given) == 1:
@@ -48,7 +48,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
     @property
     def whole_backward(self) -> int:
-        """Cycles of the backward pass: ``backward``, or the sum of its halves if only these are given."""
+        """Cycles of the backward pass: ``backward``, or the sum of given halves."""
         halves = (self.backward_input, self.backward_weights)
         if "backward" in self.model_fields_set or halves[0] is None or halves[1] is None:
             return self.backward

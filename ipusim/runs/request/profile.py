@@ -69,7 +69,9 @@ class MeasuredStage:
 
 
 def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredStage, ...]:
-    """Read the stages of a CSV file in order, from the columns stage, forward, backward, update and the halves.
+    """Read the stages of a CSV file in order.
+
+    The columns are stage, forward, backward, update and the halves.
 
     Columns may have any order; ``weight update`` is an alias of ``update``, and ``source`` is optional. Numbers are
     cycles; a cell may be a time such as ``1.2 ms``, converted by ``clock_hz``; a title may include the unit of its
@@ -81,7 +83,7 @@ def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredS
 
 
 def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStageSpec, ...]:
-    """Read the stages of a CSV file, in order, as stages known only by their cost.
+    """Read the stages of a CSV file as stages known only by cost.
 
     Besides the columns of :func:`read_profile` the file may have columns of bytes: ``output_bytes`` with the alias
     ``bytes``, and other sizes. The default of a stage's ``gradient_bytes`` is the previous stage's output without
@@ -144,14 +146,14 @@ def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
 
 
 def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[str]], called: str) -> tuple[str, ...]:
-    """Return the error for a wrong number of rows, with a stage without a row, or a row without a stage.
+    """Return the error for missing or surplus rows of stages.
 
     Rows are matched by the name of a stage or of a layer; unless all rows match, by position.
 
     Args:
-        rows: rows of the file in order.
+        rows: rows in file order.
         stages: layers of each stage of the pipeline, by stage name.
-        called: name of the file in messages.
+        called: file name for messages.
     """
     if len(rows) == len(stages):
         return ()
@@ -179,7 +181,7 @@ def _measured(path: Path, clock_hz: int, called: str, kind: type[StageCyclesSpec
 
 
 def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
-    """Return the rows of a file with the columns of measured stages and the required columns ``further``."""
+    """Return a file's rows with columns of measured stages, requiring columns ``further``."""
     columns = Columns((*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_NEEDED), others=False, key=_key)
     table = read_table(path, columns, _MOST_BYTES, called)
     refuse([f"{called}:1: {problem}" for problem in _wrong_units(table.titles)])
@@ -197,7 +199,7 @@ def _wrong_length(rows: Sequence[CsvRow], called: str) -> list[str]:
 def _stages(
     rows: Sequence[CsvRow], titles: Mapping[str, str], clock_hz: int, kind: type[StageCyclesSpec] = StageCyclesSpec
 ) -> tuple[tuple[MeasuredStage, ...], list[str]]:
-    """Return the stages of the valid rows, with specs of a ``kind``, and the errors of the other rows."""
+    """Return stages from valid rows, with specs of a ``kind``, and row errors."""
     problems = list[str]()
     read: dict[str, list[tuple[CsvRow, StageCyclesSpec]]] = {}
     names = {row.cells[_STAGE] for row in rows}
@@ -235,7 +237,7 @@ def _unit(title: str) -> str:
 
 
 def _wrong_units(titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield errors for units in titles."""
+    """Yield errors for titles' units."""
     for name, title in titles.items():
         unit, units = _unit(title), _TIMES if name in _CYCLES else _SIZES
         if unit and name not in (*_CYCLES, *_BYTES):
@@ -260,7 +262,7 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
 def _spec(
     row: CsvRow, titles: Mapping[str, str], clock_hz: int, kind: type[StageCyclesSpec], number: int
 ) -> tuple[StageCyclesSpec | None, list[str]]:
-    """Return the spec of a ``kind`` from a row of stage ``number``, or the row's errors."""
+    """Return the spec of a stage's row as ``kind``, or the row's errors."""
     numbers = {name: row.cells[name] for name in titles if name in _NUMBERS[kind] and row.cells[name]}
     problems = [*(row.problems or _wrong_source(row, titles)), *_two_units(numbers, titles)]
     said = {
@@ -288,7 +290,10 @@ def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[st
 
 
 def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the error for a numeric source, typically the effect of a decimal comma in the cell before."""
+    """Yield the error for a numeric source.
+
+    A decimal comma in the cell before is a typical cause.
+    """
     text = row.cells.get(_SOURCE, "")
     if text.isdecimal():
         got = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"

@@ -16,7 +16,7 @@ _NANOSECONDS: Final = 10**9
 
 
 def _kind(rate: Rate) -> Any:
-    """Return the type of a rate's key: a quantity if its unit is a quantity's, otherwise a number."""
+    """Return the type of a rate's key: a quantity or a number."""
     span = f"{rate.show(rate.least)} to {rate.show(rate.most)}"
     match rate.unit:
         case "ns":

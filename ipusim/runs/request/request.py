@@ -104,7 +104,7 @@ class Request:
 
     @property
     def has_timed_stages(self) -> bool:
-        """Whether stages are known only by their cost, without a cost for other micro-batch sizes."""
+        """Whether only the cost of stages is known, for one micro-batch size."""
         return self.options.model is None and self.functions is None
 
     def leaves_costs_open(self, changed: Collection[str]) -> bool:
@@ -229,12 +229,14 @@ def _clock_hz(data: Mapping[str, Any]) -> int:
 
 @cache
 def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 - the key of the cache
-    """Return the JSON Schema, cached for each set of registered schedules, as building takes 0.1 s."""
+    """Return the JSON Schema, cached per set of schedules: building takes 0.1 s."""
     return json_schema()
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:
-    """Return a copy of options as plain data, as if read from YAML: lists, Python's numbers, file names as text.
+    """Return a copy of options as plain data, as if read from YAML.
+
+    Plain data are lists, Python's numbers, and file names as text.
 
     ``path`` is the path of ``value`` in the options. Raises RequestError for data nested too deeply, such as a list
     that contains itself, and for whole numbers with too many digits.

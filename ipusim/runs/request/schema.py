@@ -46,7 +46,7 @@ def _without_none(value: object) -> object:
 
 
 def _or_none(schema: dict[str, Any]) -> None:
-    """Allow the word ``none`` besides null in a JSON Schema, and describe the accepted values."""
+    """Allow the word ``none`` besides null, and describe the accepted values."""
     schema["anyOf"].append(NONE)
     schema |= expects("a mapping with the type and learning_rate of an optimizer, or none for inference")
 
