@@ -39,7 +39,7 @@ NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
 
 #: Key of a validation's context: clock in hertz that converts times to cycles.
 CLOCK_HZ: Final = "clock_hz"
-#: Pattern for a number of cycles.
+#: Cycles as a text.
 _CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
 
 
@@ -245,7 +245,7 @@ _CASES = (str.lower, str.capitalize, str.upper)
 
 #: Bytes, such as ``4 KiB``.
 Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
-#: Size of memory beside IPUs, larger than any tensor.
+#: A size of memory beside IPUs, which is larger than any tensor.
 MachineBytes = Annotated[int, Quantity("bytes", 0, 2**44, "0 to 16 TiB")]
 #: Clock, such as ``1.325 GHz``.
 Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]
