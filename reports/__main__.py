@@ -1,4 +1,4 @@
-"""Makes everything in this folder: ``python -m reports`` from the top of the repository, or into another folder."""
+"""Write all pages and pictures: ``python -m reports [FOLDER]`` from the top of the repository."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def zooms() -> dict[str, bytes]:
-    """Draw ramp-up, main phase and ramp-down of the picture that teaches reading the chart."""
+    """Draw ramp-up, main phase and ramp-down, as a lesson in reading the chart."""
     timeline = execute(load_job(SCENARIOS / "tutorial_step3_pipelining.yaml", TUTORIAL)).timeline
     return {
         f"tutorial-{phase}.png": picture(timeline, picture_window(timeline, phase=phase), ".png")
@@ -52,7 +52,7 @@ def zooms() -> dict[str, bytes]:
 
 
 def options() -> str:
-    """List Graphcore's options of a pipeline, and what each does here."""
+    """List Graphcore's pipeline options with their scenario keys and effects."""
     parts = [
         "# Graphcore's options of a pipeline\n\n"
         "Where a scenario says each, and what it does here. One without a key is refused: none is silently ignored.\n"
@@ -71,7 +71,7 @@ def options() -> str:
 
 
 def main(folder: Path) -> None:
-    """Write every file into ``folder``."""
+    """Write all pages and pictures into ``folder``."""
     world = validated()
     pages = {
         "gallery.md": gallery_page(),

@@ -1,4 +1,4 @@
-"""The page of bubbles: closed forms of every schedule's waits and of what it keeps, each beside its simulation."""
+"""Page on pipeline bubbles: closed forms of idle time and stashes for all schedules, compared with simulations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from ipusim.timeline.timeline import Timeline
 
 
 class Case(NamedTuple):
-    """A pipeline of equal IPUs: how many, micro-batches, and cycles of an IPU's forward, input and weight passes."""
+    """Pipeline of equal IPUs: IPUs, micro-batches, and cycles of each pass.
+
+    Passes are forward, input gradient and weight gradient.
+    """
 
     ipus: int
     count: int
@@ -40,28 +43,28 @@ class Case(NamedTuple):
 
     @property
     def busy(self) -> int:
-        """Cycles that an IPU works on a micro-batch."""
+        """Working cycles of an IPU per micro-batch."""
         return self.forward + self.first + self.second
 
     @property
     def equal(self) -> bool:
-        """Whether all three passes take equally long."""
+        """Whether all three passes have equal length."""
         return self.forward == self.first == self.second
 
 
 @dataclass(frozen=True)
 class Form:
-    """What is known of a schedule in closed form.
+    """Closed forms of a schedule.
 
     Attributes:
-        schedule: its name.
-        per_ipu: stages of an IPU.
-        wait_text, wait: cycles of an execution in which an IPU does not work.
-        kept_text, kept: the most micro-batches that an IPU keeps, in shares of all its stages.
-        only_equal: whether ``wait`` holds only where all three passes take equally long.
-        only_even: whether ``wait`` holds, or the schedule runs, on an even number of IPUs only.
-        short_weights: whether it holds only where W is no longer than F and I, which differ by W at most.
-        said: who published it, and for whom it is.
+        schedule: name of the schedule.
+        per_ipu: number of stages per IPU.
+        wait_text, wait: idle cycles of an IPU in an execution.
+        kept_text, kept: maximum number of micro-batches stashed on an IPU, as shares of all its stages.
+        only_equal: whether ``wait`` requires three passes of equal length.
+        only_even: whether ``wait``, or the schedule itself, requires an even number of IPUs.
+        short_weights: whether ``wait`` requires a W no longer than F and I, with F and I at most W apart.
+        said: publication and intended use.
     """
 
     schedule: str
@@ -76,7 +79,7 @@ class Form:
     short_weights: bool = False
 
     def holds(self, case: Case) -> bool:
-        """Whether ``wait`` holds for the times of a case."""
+        """Return whether ``wait`` holds for the pass lengths of a case."""
         weights = abs(case.forward - case.first) <= case.second <= min(case.forward, case.first)
         return (case.equal or not self.only_equal) and (weights or not self.short_weights)
 
@@ -98,7 +101,7 @@ def _third_chunks(case: Case) -> int:
 
 
 def _v_chunks(case: Case) -> int:
-    """Return what 1F1B-V waits in forward passes of a stage; 2, 3 and 9 IPUs fit no form."""
+    """Return the idle time of 1F1B-V, in forward passes of a stage; 2, 3 and 9 IPUs deviate from the closed form."""
     return {2: 4, 3: 8, 9: 36}.get(case.ipus, 5 * case.ipus - (8, 5, 7)[case.ipus % 3])
 
 
@@ -287,9 +290,9 @@ FORMS: Final[tuple[Form, ...]] = (
     ),
 )
 CASES: Final = (Case(4, 8, 200, 200, 200), Case(8, 32, 200, 200, 200), Case(8, 32, 200, 300, 100))
-#: Cycles of a copy in the last table, and of forward and backward there.
+#: Cycles of a copy, a forward pass and a backward pass in the last table.
 _COPY, _FORWARD, _BACKWARD = 7, 100, 200
-#: Opacity of the shade on passes of the second stage of an IPU.
+#: Opacity of the shade over an IPU's second-stage passes.
 _SHADE: Final = 0.3
 
 
@@ -331,9 +334,11 @@ interleaved 1F1B waits least here, with four DualPipe.
 
 
 def request_of(case: Case, schedule: str, per_ipu: int, copies: int = 0) -> Request:
-    """Return a request of equal stages, ``per_ipu`` on each IPU, which cut an IPU's passes in equal parts.
+    """Return a request with ``per_ipu`` equal stages on each IPU.
 
-    Copies carry ``copies`` bytes; on the free machine they take no time whatever that is.
+    The stages of an IPU split its passes equally.
+
+    Copies carry ``copies`` bytes and take no time, as the machine is free.
     """
     parts = [cycles // per_ipu for cycles in (case.forward, case.first, case.second)]
     stages: list[dict[str, Any]] = [
@@ -360,7 +365,7 @@ def request_of(case: Case, schedule: str, per_ipu: int, copies: int = 0) -> Requ
 
 @cache
 def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_point") -> tuple[Fraction, Fraction]:
-    """Return the cycles in which an IPU waits, and the most that one keeps, in shares of its stages."""
+    """Return an IPU's idle cycles, and the maximum stash as shares of stages."""
     request = request_of(case, schedule, per_ipu).replace({"pipeline.sync": sync})
     timeline = execute(assemble(request)).timeline.expanded()
     kept = max(_most_kept(timeline, ipu) for ipu in range(case.ipus))
@@ -369,17 +374,23 @@ def simulated(case: Case, schedule: str, per_ipu: int, sync: str = "point_to_poi
 
 
 def _most_kept(timeline: Timeline, ipu: int) -> int:
-    """Return the most micro-batches of its stages that an IPU has run forward and not backward to the end."""
+    """Return the maximum number of an IPU's stashed micro-batches.
+
+    Forward passes begin, and ends of backward passes end, a stash.
+    """
     rows = np.flatnonzero(timeline.ipu == ipu)
     rows = rows[np.argsort(timeline.start[rows], kind="stable")]
     ends = of_kinds(timeline.kind[rows], (SpanKind.BACKWARD, SpanKind.WEIGHT_GRADIENT))
     change = (timeline.kind[rows] == SpanKind.FORWARD).astype(np.int64)
-    change[1:] -= ends[:-1]  # a micro-batch is kept until its last pass ends
+    change[1:] -= ends[:-1]  # a micro-batch stays stashed until its last pass ends
     return int(change.cumsum().max(initial=0))
 
 
 def with_copies(case: Case, schedule: str, cycles: int) -> int:
-    """Return the cycles of an execution whose copies take ``cycles`` each and occupy no IPU."""
+    """Return the cycles of an execution with copies that occupy no IPU.
+
+    Each copy takes ``cycles`` cycles.
+    """
 
     def priced(job: Job) -> tuple[Costs, Any]:
         sends = {key: Send(send.bytes, lead_cycles=cycles) for key, send in job.costs.sends.items()}
@@ -389,10 +400,10 @@ def with_copies(case: Case, schedule: str, cycles: int) -> int:
 
 
 def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:
-    """Return the cycles of each further micro-batch where copies take ``cycles``.
+    """Return the cycles of each further micro-batch, for copies of ``cycles`` cycles.
 
-    The largest mean over loops of k + 1 neighbours, which k ``slack`` + 1 micro-batches go round at a time (a cycle
-    mean of the timed event graph; Baccelli et al., Synchronization and Linearity, 1992).
+    The result is the maximum cycle mean of the timed event graph (Baccelli et al., Synchronization and Linearity,
+    1992): the largest mean over loops of k + 1 neighbours, with k ``slack`` + 1 micro-batches in a loop at a time.
     """
     return max(
         Fraction((further + 1) * case.busy + 2 * further * cycles, further * slack + 1) for further in range(case.ipus)
@@ -400,7 +411,7 @@ def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:
 
 
 def bubbles_page() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     copies = f"Forward {_FORWARD} and backward {_BACKWARD} cycles, each copy {_COPY}, occupying no IPU"
     return "\n".join(
         [
@@ -519,7 +530,7 @@ def _lock_step() -> Table:
 
 
 def bubbles_pictures() -> dict[str, bytes]:
-    """Draw the traces of the schedules, those with one stage an IPU and those with two."""
+    """Draw the traces of schedules with one stage per IPU, and with two."""
     case = Case(4, 8, 20_000, 20_000, 20_000)
     one = "Four IPUs with a stage each, eight micro-batches, copies that take no time"
     two = "The same work in two stages on each IPU"
@@ -535,7 +546,7 @@ def bubbles_pictures() -> dict[str, bytes]:
 
 
 def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
-    """Return the runs of all schedules with so many stages an IPU, named ``title``."""
+    """Return the runs of all schedules with ``per_ipu`` stages per IPU, named ``title``."""
     forms = [form for form in FORMS if form.per_ipu == per_ipu and find(form.schedule).syncs[0] is Sync.POINT_TO_POINT]
     request = request_of(case, forms[0].schedule, per_ipu).replace(
         {"pipeline.device_mapping": None, "pipeline.virtual_stages": per_ipu}
@@ -546,9 +557,9 @@ def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
 
 
 def in_two_shades(runs: Sequence[Compared], title: str) -> Chart:
-    """Return the traces of runs, with passes of the second stage of an IPU in another shade than those of the first.
+    """Draw the traces of runs, with an IPU's second-stage passes in a different shade.
 
-    Colours with black numbers become lighter, those with white numbers darker.
+    Colours with black numbers become lighter, colours with white numbers darker.
     """
     chart = comparison(runs, title=f"{title}\nin another shade: passes of the second stage of an IPU")
     panels = [axes for axes in chart.axes if axes.get_ylim()[1] == 0]

@@ -1,4 +1,4 @@
-"""Pages that hold runs against each other: schedules, their memory, and selection orders."""
+"""Pages that compare runs: schedules, their memory, and selection orders."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MACHINES = {"c2_server": "C2 server", "pod16": "POD16"}
 
 
 def schedules() -> str:
-    """Compare the schedules of the tutorial's figures."""
+    """Compare the schedules shown in the tutorial's figures."""
     rows = compare(load_request(SCENARIOS / "schedules_four_ipus.yaml"), SCHEDULES)
     text = "# The schedules of the tutorial's figures\n\nFour stages, eight micro-batches, the free system.\n\n"
     return f"{text}{_compared(Comparison(rows))}"
 
 
 def memory() -> str:
-    """Compare what Graphcore's schedules hold."""
+    """Compare the memory of Graphcore's schedules."""
     text = (
         "# Memory by schedule\n\nGrouped is fastest, and what it keeps for backward passes does not fit. Interleaved "
         "keeps half as many micro-batches and takes a little longer; one stage at a time keeps one, and takes twice as "
@@ -41,12 +41,12 @@ def memory() -> str:
 
 
 def memory_picture() -> bytes:
-    """Draw the traces of Graphcore's schedules with what they hold, as PNG."""
+    """Draw the traces and memory of Graphcore's schedules, as PNG."""
     return to_png(comparison_chart(_by_schedule()))
 
 
 def orders() -> str:
-    """Compare the selection orders of a 16-IPU pipeline on two machines, with tensors of three sizes."""
+    """Compare selection orders of a 16-IPU pipeline on two machines, for three tensor sizes."""
     text = (
         "# Selection orders\n\nA pipeline of 16 stages under each order, whose large tensors leave even stages, "
         "2 MiB behind stages 0 and 8. On a C2 server, the routes of its copies and the load of each link:\n\n"
@@ -73,7 +73,7 @@ def orders() -> str:
 
 
 def _times() -> Table:
-    """Return the time per weight update under each order, with large tensors behind stages of each kind."""
+    """Return weight update times under each order, by the stages with large tensors."""
     rows = []
     for system, machine in _MACHINES.items():
         for words, size in (("even stages", None), ("odd stages", _odd), ("none, all are of 1 MiB", _equal)):
@@ -104,7 +104,7 @@ def _by_schedule() -> Comparison:
 
 @cache
 def _by_order(system: str, kib: Callable[[int], int] | None) -> Comparison:
-    """Return the orders compared on ``system``, with boundaries of so many ``kib`` behind each stage."""
+    """Compare selection orders on ``system``, with ``kib(stage)`` KiB after each stage."""
     request = load_request(SCENARIOS / "selection_orders.yaml", [f"system.name={system}"])
     last = len(request.options.pipeline.stages or ()) - 1
     if kib is not None:
@@ -115,7 +115,7 @@ def _by_order(system: str, kib: Callable[[int], int] | None) -> Comparison:
 
 
 def _compared(found: Comparison) -> str:
-    """Return a comparison as ``ipusim compare`` prints it: the verdict, and the table."""
+    """Return a comparison as printed by ``ipusim compare``: verdict and table."""
     words = chain(verdict(found), reasons(found) if any(row.memory for row in found.rows) else ())
     return "".join(f"{line}\n\n" for line in words) + table_markdown(comparison_table(found))
 

@@ -1,4 +1,4 @@
-"""The page that explains one run: idle causes, the critical path, and what changes would give."""
+"""Page that explains one run: causes of idle time, critical path, and effects of possible changes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from ipusim.app.run_folder.opened import opened
 from ipusim.app.study.result import table_markdown
 from reports.gallery import SCENARIOS
 
-#: The pipeline that is explained: uneven stages, copies that cost something, and one execution to look at.
+#: Explained pipeline: uneven stages, costly copies, and a single execution.
 SCENARIO = "digits_training"
 CHANGES = ("steps=1",)
 
 
 def explanation() -> Explanation:
-    """Explain the first execution of the page's run."""
+    """Explain the first execution of the run."""
     found = opened(SCENARIOS / f"{SCENARIO}.yaml", CHANGES)
     return explain(found.timeline, found.job, 0)
 
 
 def explanation_files() -> dict[str, bytes]:
-    """Return the page and its pictures, by name."""
+    """Return the page and its pictures by name."""
     found = explanation()
     files = found.files()
     return {

@@ -1,4 +1,4 @@
-"""The pages that hold the simulator against the world: whole trainings, products, and links with the host."""
+"""Pages that compare the simulator with measurements: whole trainings, products, and links with the host."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from reports.fidelity_tries import with_shared_statistics
 
 FLOAT_PARTIALS: Final = "system.matmuls.poplar_options.partialsType=float"
 FLOAT_CONVOLUTIONS: Final = "system.convolutions.poplar_options.partialsType=float"
-#: What the first of the rows that their input may hold back says of it.
+#: Setting for the first of the rows that may be limited by their input.
 SLOW_INPUT: Final = "system.host.host_fill=260 MB/s"
 NOTHING: Final = Fraction(0)
 LAID_OUT: Final = dict.fromkeys(("product_layout_cycles", "pool_layout_cycles", "variable_layout_cycles"), NOTHING)
-#: A Conformer whose decoder goes on from all frames, with the loss of these.
+#: Conformer with a decoder that continues from all frames, and with CTC loss on the frames.
 CTC: Final = ("model.layers.targets.count=304", "model.layers.loss={name: loss, type: ctc, labels: 48}")
-#: A head that is not the table of the embedding, in eight parts.
+#: Output head with weights separate from the embedding table, in eight parts.
 HEAD: Final = (
     "model.layers.scores={name: scores, type: dense, units: 50272, use_bias: false, serialization_factor: 8, "
     "serialization_dimension: b_rows}"
 )
-#: Images of 197 patches in place of 196, as many as positions with the class token.
+#: Images of 197 patches instead of 196, as the class token adds a position.
 CLASS_TOKEN: Final = ("data.shape=[16,3152,3]", "model.layers.line.target_shape=[197,768]")
-#: A ResNeXt-101 whose convolutions of 3 x 3 have all channels in one group: of the first block of each stage, which
-#: stands by itself, and of those that are repeated.
+#: ResNeXt-101 with all channels of 3 x 3 convolutions in one group: in the separate first block of each stage, and in
+#: the repeated blocks.
 IN_ONE_GROUP: Final = (
     *(f"model.layers.{at}.layers.conv2.groups=1" for at in (4, 7, 10, 13)),
     *(f"model.layers.{at}.layers.0.layers.conv2.groups=1" for at in (6, 9, 12, 15)),
@@ -43,7 +43,7 @@ HEADS: Final = "model.layers.4.layers.attention.layers.heads"
 ONE_PRODUCT: Final = f"{HEADS}.split_qkv=false"
 MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=null"
 
-#: What a reader has to know before numbers of the simulator are used.
+#: Prerequisites for using the simulator's numbers.
 TRUST: Final = """\
 ## What is modelled
 
@@ -105,7 +105,7 @@ less than the errors above, measure: `ipusim validate --rows` and `--products` p
 measurements, `ipusim validate --fit` fits rates to them, and `pipeline.cycles` takes measured stages.
 """
 
-#: Why whole trainings are off, and what was tried; every figure is of a run.
+#: Causes of errors in whole trainings, plus tried explanations; all figures are from runs.
 TRAININGS: Final = """\
 What a sentence says was tried was run with that setting, and nothing else changed.
 
@@ -163,7 +163,7 @@ What a sentence says was tried was run with that setting, and nothing else chang
 
 """
 
-#: Why single products are off, and what would tell.
+#: Causes of errors on single products, with measurements that would decide between causes.
 RESIDUALS: Final = """\
 ## Where it is off
 
@@ -184,7 +184,7 @@ matrix unit holds, that no row hides in the start of a pass, and how much a rate
 """
 
 
-#: Why micro-benchmarks are off, and what they say.
+#: Causes of errors on micro-benchmarks, and conclusions.
 LINKS: Final = """\
 ## What they say
 
@@ -205,7 +205,7 @@ LINKS: Final = """\
 
 
 def fidelity_page(found: Validation) -> str:
-    """Say how far the simulator is to be trusted: the verdicts, whole trainings, and what stands behind them."""
+    """Return the page on fidelity: verdicts, whole trainings, and their background."""
     rows = found.throughputs
     tables = [throughput_report.throughput_table(rows), throughput_report.throughput_error_table(rows)]
     text = (
@@ -224,7 +224,7 @@ def fidelity_page(found: Validation) -> str:
 
 @sharing
 def residuals(found: Validation) -> str:
-    """Say of the trainings that are far off what was tried to explain them, each by a run."""
+    """Describe tried explanations for trainings with large errors, each tested by a run."""
     rows = found.throughputs
     prepared = {each.row: each for each in found.prepared}
 
@@ -235,7 +235,7 @@ def residuals(found: Validation) -> str:
         return _priced(laid_out(rows), **times)
 
     def as_fast_as_memory(rows: Sequence[SimulatedRow]) -> str:
-        # Which changes nothing of what is simulated: it stands beside it.
+        # Simulated cycles exclude off-chip time, so a new rate needs no new simulation.
         rates = DEFAULT_RATES.with_values(offchip_stream_ns=NOTHING)
         return _errors([SimulatedRow(each.row, replace(each.time, rates=rates)) for each in rows])
 
@@ -250,7 +250,7 @@ def residuals(found: Validation) -> str:
     small = sorted(_rows_of(rows, "small_cnn", ""), key=lambda each: each.row.ipus)
     conformer, vit = _rows_of(rows, "conformer", "pytorch"), _rows_of(rows, "vit", "pytorch")
     mlperf = _rows_of(rows, "bert_large_512", "popart")
-    # Which changes nothing of what is simulated: the host's part stands beside it.
+    # Simulated cycles exclude the host's time, so a new rate needs no new simulation.
     no_values = DEFAULT_RATES.with_values(optimizer_value_ns=NOTHING)
     unmerged = [each for each in mlperf if each.row.source.startswith("MLPerf v1")]
     return TRAININGS.format(
@@ -320,19 +320,19 @@ def _tried(rows: Sequence[SimulatedRow], *settings: str) -> str:
 
 
 def _priced(rows: Sequence[Prepared], **times: Fraction) -> str:
-    """Return the errors of rows with some rates so many times what they are."""
+    """Return the errors of rows with some rates multiplied by factors."""
     rates = DEFAULT_RATES.with_values(**{name: getattr(DEFAULT_RATES, name) * by for name, by in times.items()})
     return _errors(simulate_rows(rows, rates))
 
 
 @dataclass(frozen=True)
 class Residual:
-    """What the page says of the rows of one model in one framework, as text.
+    """Texts of the page for one model in one framework.
 
     Attributes:
-        errors: of each row.
-        micro_batch: what it takes, simulated.
-        by_pair: what the rows with the least and the most micro-batches leave to each.
+        errors: error of each row.
+        micro_batch: simulated time of a micro-batch.
+        by_pair: time of a micro-batch from the published rows with the fewest and the most micro-batches.
     """
 
     errors: str
@@ -341,7 +341,7 @@ class Residual:
 
     @classmethod
     def of(cls, rows: Sequence[SimulatedRow]) -> Residual:
-        """Gather it."""
+        """Compute the texts of rows."""
         least, most = (by(rows, key=lambda each: each.row.count) for by in (min, max))
         counts = most.row.count - least.row.count
         pair = (most.seconds_published - least.seconds_published) / counts if counts else 0.0
@@ -362,7 +362,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def products_page(found: Validation) -> str:
-    """Hold the cost of dense products against those measured on hardware."""
+    """Return the page that compares priced dense products with measured ones."""
     rows = [each.row for each in found.products]
     text = (
         "# Dense products, measured and modelled\n\n"
@@ -381,7 +381,7 @@ def products_page(found: Validation) -> str:
 
 
 def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str:
-    """Say of the products that are far off what was tried to explain them, each by a run."""
+    """Describe tried explanations for products with large errors, each tested by a run."""
     square = [row for row in rows if row.m == row.k == 1024]
     few = [row for row in square if row.n == 64]
     large, small = ([row for row in square if (row.n >= 8192) == is_large] for is_large in (True, False))
@@ -407,7 +407,7 @@ def product_residuals(rows: Sequence[ProductRow], chip: hardware.IpuSpec) -> str
 
 
 def micro_benchmarks_page(found: Validation) -> str:
-    """Hold what IPUs and hosts do together against published figures."""
+    """Return the page that compares micro-benchmarks of IPUs and hosts with published figures."""
     text = (
         "# Micro-benchmarks, published and simulated\n\n"
         "What `ipusim validate` prints: single supersteps, transfers, collectives and host copies, each priced as in a "

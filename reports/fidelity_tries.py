@@ -1,4 +1,4 @@
-"""Explanations of published throughputs that no option or rate says, tried on the programs themselves."""
+"""Test explanations of published throughputs that no option or rate expresses, by changing the programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from ipusim.app.study.full_pipeline import update_cycles
 from ipusim.lowering.lower import complete
 from ipusim.model.collective_call import CollectiveCall
 
-#: Means and variances of 256 channels, as many as ResNet-50's norms have in the middle.
+#: Means and variances of 256 channels, typical of ResNet-50's middle norms.
 _STATISTICS: Final = CollectiveCall("all_reduce", (2, 256), "float32", group=2)
 
 
 def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
-    """Return rows whose batch norms sum up mean and variance over two replicas in each pass, by the rates in use."""
+    """Simulate rows with batch norms shared between two replicas.
+
+    Replicas sum mean and variance in each pass.
+    """
 
     def shared(job: Job) -> Job:
         model = job.request.options.model
@@ -37,7 +40,7 @@ def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
 
 
 def _batch_norms(layers: Iterable[Any]) -> int:
-    """Return how many layers are batch norms, those within others too."""
+    """Return the number of batch norms, including nested layers."""
     found = 0
     for each in layers:
         within = (*(getattr(each, "layers", None) or ()), *(getattr(each, "shortcut", None) or ()))

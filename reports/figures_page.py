@@ -1,4 +1,4 @@
-"""The page of every figure of ``summary.json``: key, unit and meaning, out of the classes that it is written from."""
+"""Page on all figures of ``summary.json``: key, unit and meaning, taken from the writing classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES
 from ipusim.timeline.time_parts import TimePart
 
-#: Units by the ends of keys.
+#: Units by key suffix.
 _UNITS: Final = {
     "samples_per_s": "samples/s",
     "_per_s": "1/s",
@@ -32,9 +32,9 @@ _UNITS: Final = {
     "clock_hz": "Hz",
     "cycles": "cycles",
 }
-#: Keys whose numbers are cycles without saying so.
+#: Keys in cycles, without suffix.
 _IN_CYCLES: Final = ("start", "end", "peak_cycle", "disturbances.cycles_without")
-#: What the classes themselves do not say of keys, by class; "" leaves one out, which is written otherwise.
+#: Meanings missing in the classes' docstrings, by class; "" leaves out a key that is written differently.
 _MORE: Final[Mapping[type, Mapping[str, str]]] = {
     Summary: {
         "name": "of the scenario",
@@ -149,7 +149,7 @@ _MEMORY: Final = {
 
 
 def figures_page() -> str:
-    """List every key of ``summary.json``."""
+    """Return the page on all keys of ``summary.json``."""
     older = "".join(f"- version {version}: it {what}.\n" for version, what in OLDER_VERSIONS.items())
     rows = "".join(f"| `{key}` | {unit or '-'} | {meaning} |\n" for key, unit, meaning in figure_rows())
     names = {each.path.replace(".{}", "[]"): each.name for each in FIGURES}
@@ -168,7 +168,10 @@ def figures_page() -> str:
 
 
 def figure_rows() -> Iterator[tuple[str, str, str]]:
-    """Yield key, unit and meaning of every value of ``summary.json``, a list's values once."""
+    """Yield key, unit and meaning of all values of ``summary.json``.
+
+    A list has one line.
+    """
     yield from _rows(Summary, "")
 
 
@@ -197,7 +200,7 @@ def _rows(kind: type, above: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _item(hint: Any) -> tuple[Any, bool]:
-    """Return the type of a value, or of the items of a list, and which of both."""
+    """Return the type of a value, or of a list's items; True for lists."""
     if get_origin(hint) in (Union, UnionType):
         hint = next(each for each in get_args(hint) if each is not type(None))
     if get_origin(hint) in (tuple, list):
@@ -212,7 +215,7 @@ def _unit(key: str) -> str:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """Return what the docstrings of a class, and of those that it is made from, say of its attributes."""
+    """Return the meanings of attributes from the docstrings of a class and its bases."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         text = (inspect.getdoc(each) or "").partition("Attributes:\n")[2]

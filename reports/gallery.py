@@ -1,4 +1,4 @@
-"""The gallery: a picture of what each scenario shows, with the command that makes it."""
+"""Gallery page: a picture of each scenario, with the command that draws the picture."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ipusim.runs.run import Run
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
 
-#: Eight micro-batches leave room for their numbers; how the tutorial's model learns shows in no picture.
+#: Changes that fit the tutorial's model into a picture: few micro-batches with visible numbers, no arithmetic.
 TUTORIAL = ("steps=1", "numerics=off", "pipeline.gradient_accumulation_count=8")
-#: Graphcore's ResNet-50 as a pipeline of four IPUs, and one replica of it, with fewer micro-batches.
+#: Graphcore's ResNet-50 as a pipeline on four IPUs: a single replica with fewer micro-batches.
 RESNET50_PIPELINE = (
     "system.auto_select_ipus=4",
     "pipeline.schedule=grouped",
@@ -32,24 +32,24 @@ RESNET50_PIPELINE = (
     "pipeline.micro_batch_size=16",
     "pipeline.gradient_accumulation_count=16",
 )
-#: The schedules of the tutorial's figures.
+#: Schedules of the tutorial's figures.
 SCHEDULES = ("grouped", "interleaved", "sequential")
-#: The selection orders, in the order of the pages.
+#: Selection orders in page order.
 ORDERS = ("ZIGZAG", "SNAKE", "HOOF")
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of the gallery.
+    """Picture of the gallery.
 
     Attributes:
-        scenario: its name.
-        says: what there is to see.
-        changes: values that are changed for the picture.
-        file: which file of the run, or of the comparison, it is.
-        schedules: those compared in it, if it is a comparison.
-        syncs: the sync modes that they are compared in; none for their own.
-        orders: the selection orders under which the links of the system are drawn; none for another picture.
+        scenario: name of the scenario.
+        says: description of the picture.
+        changes: changed values of the scenario.
+        file: picture file of the run or comparison.
+        schedules: compared schedules; empty for a single run.
+        syncs: sync modes of the compared schedules; empty for the schedules' defaults.
+        orders: selection orders for a chart of the system's links; empty for other pictures.
     """
 
     scenario: str
@@ -62,7 +62,7 @@ class Picture:
 
     @property
     def command(self) -> str:
-        """The command that makes the picture."""
+        """Command that draws the picture."""
         words = [f"ipusim {'compare' if self.schedules or self.orders else 'run'} scenarios/{self.scenario}.yaml"]
         words += [f"--orders {','.join(self.orders)}"] if self.orders else []
         words += [f"--schedules {','.join(self.schedules)}"] if self.schedules else []

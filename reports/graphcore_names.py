@@ -1,4 +1,4 @@
-"""The public names of Graphcore's API, read from the list of them, each with what it is here, if it is here."""
+"""Public names of Graphcore's API, read from a list, with the matching objects of ipusim."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ipusim.ipu.imports.rows import graphcore_rows
 
 LIST: Final = Path(__file__).parent / "graphcore_api.txt"
 _LINE: Final = re.compile(r"(?P<kind>\w+) (?P<path>[\w.]+)(?P<rest>.*)")
-#: What the paths of attributes and categories of the configuration begin with.
+#: Path prefix of the configuration's attributes and categories.
 CONFIG: Final = "ipu.config.IPUConfig."
-#: The module of each path of Graphcore's: that of its row, and of Graphcore's Keras.
+#: Module of ipusim for each path of Graphcore, and for Graphcore's Keras.
 _MODULES: Final = {path: row for path, row in graphcore_rows("ipu").items() if isinstance(row, str)} | {
     "keras.ipu": "ipusim.ipu.keras",
     "keras.ipu.extensions": "ipusim.ipu.keras.extensions",
@@ -31,7 +31,7 @@ _MODULES: Final = {path: row for path, row in graphcore_rows("ipu").items() if i
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument: its default as the reference writes it, None without one; its name has stars where it has any."""
+    """Argument with its default as written in the reference, None without default; names include the stars."""
 
     name: str
     default: str | None
@@ -39,13 +39,13 @@ class Argument:
 
 @dataclass(frozen=True)
 class Name:
-    """A public name of Graphcore's API.
+    """Public name of Graphcore's API.
 
     Attributes:
         kind: class, function, method, property, member (of an enumeration), attribute or category (of the
             configuration), or alias.
-        path: below ``tensorflow.python``.
-        rest: what the reference writes behind it: arguments, type and default, or what it is an alias of.
+        path: path below ``tensorflow.python``.
+        rest: remaining text of the reference: arguments, type and default, or target of an alias.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Name:
 
     @property
     def group(self) -> str:
-        """The module, or the configuration, that it belongs to."""
+        """Module or configuration that holds the name."""
         above, _, last = self.path.rpartition(".")
         if self.kind in ("attribute", "category"):
             return CONFIG.rstrip(".")
@@ -62,7 +62,7 @@ class Name:
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
-        """Its arguments, in order."""
+        """Arguments in order."""
         if not self.rest.startswith("("):
             return ()
         function = ast.parse(f"def call{self.rest}: ...").body[0]
@@ -81,13 +81,13 @@ class Name:
 
     @property
     def here(self) -> Any:
-        """What it is in ``ipusim``; None where it is not."""
+        """Matching object of ``ipusim``; None if missing."""
         if self.path.startswith(CONFIG) and self.kind in ("attribute", "category"):
             return _metadata(self.path.removeprefix(CONFIG))
         return _found(self.path)
 
     def differences(self) -> dict[str, str]:
-        """Return how what is here differs from the reference, by argument; empty key: the whole."""
+        """Return the differences from the reference by argument; the empty key stands for the whole object."""
         here = self.here
         if self.kind == "attribute":
             said = f": {here.type} = {as_text(here.default)}"
@@ -124,7 +124,7 @@ def _differences(name: Name, here: Any) -> Iterator[tuple[str, str]]:
 
 
 def as_text(value: Any) -> str:
-    """Return a default as the reference writes it."""
+    """Return a default as written in the reference."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, type) and issubclass(value, np.generic):
@@ -140,7 +140,7 @@ def _metadata(name: str) -> AttributeMetadata | None:
 
 
 def _found(path: str) -> Any:
-    """Return the object at a path, as programs that import it find it; None where there is none."""
+    """Return the object that a program would import from a path; None if missing."""
     module = next((module for module in _above(path) if module in _MODULES), None)
     if module is None:
         return None
@@ -152,7 +152,7 @@ def _found(path: str) -> Any:
 
 
 def _above(path: str) -> Iterator[str]:
-    """Yield a path, and each path above it, the longest first."""
+    """Yield a path and all parent paths, longest first."""
     while path:
         yield path
         path = path.rpartition(".")[0]
@@ -160,6 +160,6 @@ def _above(path: str) -> Iterator[str]:
 
 @cache
 def names() -> tuple[Name, ...]:
-    """Return all names, in the order of the references."""
+    """Return all names in the order of the references."""
     found = [_LINE.fullmatch(line) for line in LIST.read_text().splitlines() if not line.startswith("#")]
     return tuple(Name(each["kind"], each["path"], each["rest"]) for each in found if each)

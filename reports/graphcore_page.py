@@ -1,4 +1,4 @@
-"""The page of Graphcore's API: every public name of its references, and what it is here."""
+"""Page on Graphcore's API: status of each public name in ipusim."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def graphcore_page() -> str:
 
 
 def _summary(found: Iterable[Name]) -> Table:
-    """Return how many names and arguments there are of each status."""
+    """Count names and arguments by status."""
     of_names = Counter(said_of(name).status for name in found)
     of_arguments = Counter(said.status for name in found for said in said_of_arguments(name).values())
     header = ("", *(status.value for status in Status), "all")

@@ -1,4 +1,4 @@
-"""What each name of Graphcore's API is here: works, taken without effect, refused, or not there yet."""
+"""Status of each name of Graphcore's API in ipusim: works, without effect, refused, or not yet supported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.graphcore_names import CONFIG, Name, names
 
 
 class Status(Enum):
-    """What a name or an argument is here; the value is the word of the page."""
+    """Status of a name or an argument, in the words of the page."""
 
     WORKS = "works"
     NO_EFFECT = "taken, without effect"
@@ -25,14 +25,14 @@ class Status(Enum):
 
 @dataclass(frozen=True)
 class Said:
-    """A status, and why, with which text, or what is different."""
+    """Status with its reason, message, or difference from the reference."""
 
     status: Status
     why: str = ""
 
 
 def _of_options() -> dict[str, Said]:
-    """Return what has no effect of the functions that make a configuration: a whole one, or arguments of it."""
+    """Return configuration functions, or their arguments, without effect, with the reasons."""
     found = {}
     config = IPUConfig()
     for function, made in sorted(getmembers(ipu_options, isfunction)):
@@ -58,10 +58,10 @@ _BY_PLACE: Final = "draws are seeded by their place in the program"
 _TABLE_ON_HOST: Final = "the table is the host's, and in one piece"
 _OWN_OPTIONS: Final = "TensorFlow applies a data set's options"
 _SGD_ALONE: Final = "the one rule, SGD, keeps nothing beside a table"
-#: Modules and names of the estimators, which have the same methods.
+#: Modules and names of the estimators, which share their methods.
 _ESTIMATORS: Final = (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
-#: What is there and has no effect, or is refused, as far as the thing itself does not say it. An argument stands in
-#: brackets behind its function or class; tests hold that what is refused is, with this text.
+#: Names without effect and refused names, unless ipusim's own objects say so. Keys of arguments look
+#: like ``function(argument)`` or ``class(argument)``; tests check refusals and their messages.
 EXCEPTIONS: Final = {
     **_of_options(),
     "ipu.pipelining_ops.pipeline(continuous_weight_updates)": Said(
@@ -228,7 +228,7 @@ EXCEPTIONS: Final = {
         for name in ("allgather", "broadcast")
     },
 }
-#: Functions and classes whose arguments stand in the order of another release too, found out from what is given.
+#: Functions and classes that also take their arguments in another release's order, inferred from the call.
 IN_ANY_RELEASE: Final = frozenset(
     {
         "ipu.pipelining_ops.pipeline",
@@ -240,7 +240,7 @@ IN_ANY_RELEASE: Final = frozenset(
 
 
 def said_of(name: Name) -> Said:
-    """Return what a name is here."""
+    """Return the status of a name."""
     here = name.here
     if here is None:
         return Said(Status.NOT_YET)
@@ -256,7 +256,7 @@ def said_of(name: Name) -> Said:
 
 @cache
 def _without_effect() -> dict[str, str]:
-    """Return why categories of the configuration and enumerations have no effect: all attributes of them have none."""
+    """Return categories and enumerations whose attributes are all without effect, with the reasons."""
     whys: dict[str, set[str]] = {}
     for name in names():
         if name.kind == "attribute":
@@ -269,7 +269,7 @@ def _without_effect() -> dict[str, str]:
 
 
 def said_of_arguments(name: Name) -> dict[str, Said]:
-    """Return what each argument of a name is here; of a name that is not there none is."""
+    """Return the status of each argument of a name; arguments of a missing name share its status."""
     whole, different = said_of(name), name.differences() if name.here is not None else {}
     found = {}
     for argument in name.arguments:

@@ -1,13 +1,13 @@
-"""Graphcore's own tests of their public TensorFlow, and how each ends here: the file of outcomes, and the runs for it.
+"""Run Graphcore's tests of their public TensorFlow against ipusim, and write the file of outcomes.
 
-``python -m reports.graphcore_tests CHECKOUT`` runs the test files of ``KINDS`` as they are, each in a process with the
-imports that programs have, and writes the outcome of every test into ``graphcore_tests.csv``. CHECKOUT holds
+``python -m reports.graphcore_tests CHECKOUT`` runs the test files of ``KINDS`` unchanged, each in a separate process
+with the imports of simulated programs, and writes the outcome of each test into ``graphcore_tests.csv``. CHECKOUT holds
 ``tensorflow/python/ipu``, ``tensorflow/compiler/plugin/poplar/tests`` and ``tensorflow/compiler/tests`` of
-github.com/graphcore/tensorflow at ``COMMIT``. A second argument is a part of the paths of the files to run; the others
-keep their outcomes. No text of these tests is in this repository.
+github.com/graphcore/tensorflow at ``COMMIT``. An optional second argument selects test files by a part of their paths;
+other files keep their outcomes. This repository contains no text of these tests.
 
-What the tests need of Poplar itself (reports, events, operations of the compiled plugin) is a stand-in that skips the
-test that uses it, with the reason. Tests that ask for IPUs have them, as all are simulated.
+Poplar's own objects (reports, events, operations of the compiled plugin) are replaced by stand-ins that skip a test
+with the reason. Tests that request IPUs get simulated ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple
 
 OUTCOMES: Final = Path(__file__).with_suffix(".csv")
 COMMIT: Final = "b2127bbabc09ef32150efdf468e3edf3c90ef460"
-#: Globs of the test files of each kind, below ``tensorflow/``.
+#: Globs of test files by kind, below ``tensorflow/``.
 KINDS: Final = {
     "pipelining": ("python/ipu/tests/pipelining_*_test.py", "python/ipu/tests/pipelining_test.py"),
     "loops": (
@@ -82,15 +82,15 @@ KINDS: Final = {
         "python/ipu/tests/ipu_multi_worker_strategy_test.py",
     ),
 }
-#: Seconds that a file may take.
+#: Time limit of a test file, in seconds.
 _LIMIT: Final = 120
-#: Characters of a message.
+#: Maximum length of a message, in characters.
 _SHOWN: Final = 200
-#: Packages of the checkout's modules that tests import, and their folders below ``tensorflow/``.
+#: Packages of checkout modules imported by tests, with their folders below ``tensorflow/``.
 _FOLDERS: Final = {"graphcore_helpers": "python/ipu", "graphcore_compiler": "compiler"}
-#: The module of stand-ins for Poplar's own.
+#: Name of the module of Poplar stand-ins.
 _POPLAR: Final = "graphcore_poplar"
-#: Modules of the checkout, or of stand-ins, by the names under which tests import them.
+#: Checkout modules and stand-ins, by the names that tests import.
 _ROWS: Final = {
     "tensorflow.python.ipu.test_utils": "graphcore_helpers.test_utils",
     "tensorflow.python.ipu.tests": "graphcore_helpers.tests",
@@ -103,18 +103,18 @@ _ROWS: Final = {
     "tensorflow.python.ipu.functional_ops._convert_to_list": "reports.graphcore_tests:flat_list",
     "tensorflow.python.ipu.pipelining_ops._to_flat_list": "reports.graphcore_tests:flat_list",
 }
-#: Arguments of tests that Graphcore's builds give them.
+#: Command-line arguments passed to tests by Graphcore's builds.
 _FLAGS: Final = ("test", "--test_device=IPU", "--types=DT_HALF,DT_FLOAT,DT_INT32,DT_INT64,DT_BOOL")
 
 
 class Row(NamedTuple):
-    """A test, and how it ended.
+    """Test with its outcome.
 
     Attributes:
-        file: below ``tensorflow/``.
+        file: path below ``tensorflow/``.
         test: class and method; empty for a file that does not load.
         outcome: "passed", "failed", "skipped" or "does not load".
-        why: the message, empty for what passed.
+        why: message; empty for a passed test.
     """
 
     file: str
@@ -124,28 +124,28 @@ class Row(NamedTuple):
 
 
 def files_of(checkout: Path) -> dict[str, str]:
-    """Return the kind of each test file of a checkout, by its path below ``tensorflow/``."""
+    """Return the kinds of a checkout's test files by path below ``tensorflow/``."""
     top = checkout / "tensorflow"
     pairs = ((file, kind) for kind, globs in KINDS.items() for glob in globs for file in sorted(top.glob(glob)))
     return {str(file.relative_to(top)): kind for file, kind in pairs}
 
 
 def flat_list(value: Any) -> list[Any]:
-    """Return the leaves of a structure, none for None: what two private functions of Graphcore's do for tests."""
+    """Return the leaves of a structure, an empty list for None; replaces two private functions called by tests."""
     from tensorflow.python.util import nest  # noqa: PLC0415 - TensorFlow
 
     return [] if value is None else nest.flatten(value)
 
 
 def message(error: BaseException | str) -> str:
-    """Return an error's message in one line, without places of this machine and addresses in memory."""
+    """Return an error's message on one line, without folders and memory addresses."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     text = " ".join(re.sub(r"/\S*/", "", re.sub(r" at 0x[0-9a-f]+", "", text)).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 4]} ..."
 
 
 class _Outcomes(unittest.TestResult):
-    """The outcomes of tests, each told as soon as it is there."""
+    """Test result that reports each outcome at once."""
 
     def __init__(self, tell: Callable[[str, str, str], None]) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class _Outcomes(unittest.TestResult):
             self.addError(test, err)
 
     def _say(self, test: unittest.TestCase, outcome: str, why: str) -> None:
-        """Tell the first outcome of a test, which errors of its cleaning up do not change."""
+        """Report the first outcome of a test; errors during clean-up do not change the outcome."""
         if (name := _name(test)) not in self._said:
             self._said.add(name)
             self._tell(name, outcome, why)
@@ -183,7 +183,7 @@ def _name(test: unittest.TestCase) -> str:
 
 
 class _Poplar:
-    """A stand-in for a name of Poplar's own: a call of it skips the test."""
+    """Stand-in for a Poplar object; a call skips the test."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -198,16 +198,16 @@ class _Poplar:
 
 
 class _Report:
-    """A stand-in for what reads Poplar's reports: a use of what they tell skips the test."""
+    """Stand-in for a reader of Poplar's reports; reading a report skips the test."""
 
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
     def reset(self) -> None:
-        """Forget no report, as none is there."""
+        """Do nothing, as no report exists."""
 
     def set_autoreport_options(self, *_: object, **__: object) -> None:
-        """Ask for no report, as none will be there."""
+        """Do nothing, as no report will exist."""
 
     def __getattr__(self, name: str) -> Any:
         raise unittest.SkipTest(f"reads Poplar's report or events ({name})")
@@ -221,7 +221,7 @@ def _poplar_module(name: str) -> ModuleType:
 
 @contextmanager
 def _imports(checkout: Path) -> Iterator[None]:
-    """Give the tests' modules the imports of programs, the checkout's helpers, and stand-ins for Poplar."""
+    """Provide the imports of simulated programs, the checkout's helpers, and stand-ins for Poplar."""
     from ipusim.ipu.imports.hosted import hosted  # noqa: PLC0415 - which imports TensorFlow
 
     for name, folder in _FOLDERS.items():
@@ -235,13 +235,13 @@ def _imports(checkout: Path) -> Iterator[None]:
         _give_model_an_ipu()
         helpers.enable_ipu_events = lambda _: None  # type: ignore[attr-defined]
         helpers.skip_on_hw = lambda test: test  # type: ignore[attr-defined]
-        # Graphcore's builds run tests without the switches of `import tensorflow`.
+        # Graphcore's builds run tests without the switches that `import tensorflow` sets.
         faces.find("tensorflow.compat.v1.keras.layers").disable_v2_dtype_behavior()
         yield
 
 
 def _give_model_an_ipu() -> None:
-    """Let a configuration without devices have one IPU, as on the IPU Model that Graphcore runs these tests on."""
+    """Give a configuration without devices one IPU, as Graphcore's IPU Model does."""
     from ipusim.ipu import config  # noqa: PLC0415 - which imports TensorFlow
 
     configure = config.configure_ipu_system
@@ -258,9 +258,9 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
     """Run a test file in this process.
 
     Args:
-        checkout: the folder with ``tensorflow/``.
-        file: below that.
-        tell: takes a test's name, its outcome (empty when it begins) and the message.
+        checkout: folder with ``tensorflow/``.
+        file: path below ``tensorflow/``.
+        tell: called with a test's name, its outcome (empty at the start of the test) and the message.
     """
     from absl import flags  # noqa: PLC0415 - TensorFlow's
 
@@ -281,7 +281,7 @@ def run_here(checkout: Path, file: str, tell: Callable[[str, str, str], None]) -
 
 
 def run_file(checkout: Path, file: str) -> list[Row]:
-    """Run a test file in a process of its own, and return its tests' rows by name."""
+    """Run a test file in a separate process; return its tests' rows by name."""
     with TemporaryDirectory() as temporary:
         told = Path(temporary, "told")
         told.touch()
@@ -295,13 +295,13 @@ def run_file(checkout: Path, file: str) -> list[Row]:
         lines = told.read_text(encoding="utf-8").splitlines()
     rows: dict[str, Row] = {}
     for test, outcome, why in map(json.loads, lines):
-        if not test.endswith(".test_session"):  # a method of TensorFlow's TestCase, which is no test
+        if not test.endswith(".test_session"):  # a method of TensorFlow's TestCase, no test
             rows[test] = Row(file, test, outcome or "failed", why if outcome else end)
     return [rows[test] for test in sorted(rows)] or [Row(file, "", "does not load", end)]
 
 
 def _in_process(checkout: Path, file: str, told: Path) -> None:
-    """Run a test file in this process, begun for it, in a folder of its own; tell outcomes as lines of JSON."""
+    """Run a test file in this new process, in the folder of ``told``; write outcomes as JSON lines."""
     os.chdir(told.parent)
     os.environ |= {"TF_IPU_COUNT": "64", "HOME": str(told.parent)}
     silent = os.open(told.with_name("output"), os.O_WRONLY | os.O_CREAT)
@@ -312,7 +312,7 @@ def _in_process(checkout: Path, file: str, told: Path) -> None:
 
 
 def read_rows() -> list[Row]:
-    """Return the file of outcomes."""
+    """Read the file of outcomes."""
     with OUTCOMES.open(newline="", encoding="utf-8") as lines:
         return [Row(**row) for row in csv.DictReader(lines)]
 
@@ -325,7 +325,7 @@ def _write(rows: Iterable[Row]) -> None:
 
 
 def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
-    """Return the number of tests of each kind by outcome, and the most frequent reasons of those that fail."""
+    """Return test counts by kind and outcome, and the most frequent failures."""
     outcomes = ("passed", "failed", "skipped", "does not load")
     counts = Counter((kinds.get(row.file, ""), row.outcome) for row in rows)
     lines = [f"{'':17}" + "".join(f"{each:>15}" for each in outcomes)]
@@ -337,8 +337,8 @@ def summary(rows: Sequence[Row], kinds: dict[str, str]) -> str:
 
 
 def main(checkout: Path, part: str = "") -> None:
-    """Run the files whose path contains ``part``, write the file of outcomes after each, and print a summary."""
-    import_module("ipusim.ipu.imports.hosted")  # TensorFlow, once for the processes of all files
+    """Run files with ``part`` in their path, write outcomes, and print a summary."""
+    import_module("ipusim.ipu.imports.hosted")  # import TensorFlow once, before forking a process per file
     files = files_of(checkout)
     rows = {file: list[Row]() for file in files}
     for row in read_rows() if OUTCOMES.exists() else ():

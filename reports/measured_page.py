@@ -1,4 +1,4 @@
-"""The page of a real run beside its simulation: traces of torch's pipelines on this computer's cores."""
+"""Page that compares a real run with its simulation: traces of torch's pipelines on this computer's cores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.app.study.result import table_markdown
 from ipusim.base.units import format_seconds
 
 FOLDER: Final = Path(__file__).parent.parent / "tests" / "golden" / "torch_traces"
-#: The run that is shown whole.
+#: Run shown in full.
 SHOWN: Final = "1F1B_2"
 
 
@@ -29,7 +29,7 @@ def _replayed(name: str) -> Replay:
 
 
 def measured_files() -> dict[str, bytes]:
-    """Return the page and its picture, by name."""
+    """Return the page and its picture by name."""
     return {"measured.md": "\n".join(_page()).encode(), "measured.png": _replayed(SHOWN).files()["replay.png"]}
 
 

@@ -1,4 +1,4 @@
-"""The page of public programs: those of Graphcore's repositories that use the API, and how each runs here."""
+"""Page on public programs: programs of Graphcore's repositories that use the API, with their outcomes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def programs_page() -> str:
 
 
 def _further(programs: Sequence[Program]) -> list[str]:
-    """Return the part of the further programs, with how many run of those that need nothing else."""
+    """Return the section on further programs, with the share that runs among self-contained programs."""
     alone = [program for program in programs if program.needs_nothing]
     ran = sum(program.outcome is Outcome.RUNS for program in alone)
     at_first = sum(program.first.startswith(Outcome.RUNS) for program in alone)
@@ -50,7 +50,7 @@ def _further(programs: Sequence[Program]) -> list[str]:
 
 
 def _part(head: str, programs: Sequence[Program]) -> list[str]:
-    """Return the part of a list of programs: its head, the counts of outcomes, and a table for each repository."""
+    """Return a section on programs: head, counts of outcomes, and tables per repository."""
     counts = Counter(program.outcome for program in programs)
     summary = Table(
         "Public programs",
@@ -68,7 +68,7 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
 
 
 def _states(programs: Sequence[Program]) -> str:
-    """Return the sentence on the commits of ipusim that the outcomes are of."""
+    """Return a sentence on the commits of ipusim that produced the outcomes."""
     states = Counter(program.state for program in programs)
     if len(states) == 1:
         return f"All outcomes are of ipusim at commit {programs[0].state}.\n"
@@ -77,7 +77,7 @@ def _states(programs: Sequence[Program]) -> str:
 
 
 def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of programs, by outcome and then as they stand; on request with first outcomes."""
+    """Return the rows of programs, sorted by outcome; ``firsts`` adds first outcomes."""
     order = [*Outcome]
     return tuple(
         (
@@ -92,7 +92,10 @@ def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], .
 
 
 def _why(program: Program) -> str:
-    """Return why a program does not run: what it needs, or the message, as text of a table's cell."""
+    """Return why a program does not run, as a table cell.
+
+    The reason is the program's needs, or a message.
+    """
     if program.outcome is Outcome.RUNS:
         return ""
     if not program.needs_nothing:

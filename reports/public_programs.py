@@ -1,10 +1,10 @@
-"""Public programs for Graphcore's TensorFlow, and how each runs here: the file of outcomes, and the runs that write it.
+"""Run public programs for Graphcore's TensorFlow with ipusim, and write the file of outcomes.
 
-``python -m reports.public_programs FOLDER`` runs every program of ``public_programs.csv`` as it is, with ``ipusim run``
-and the arguments of its row, and writes its outcome into that file. FOLDER holds a checkout of each repository at each
-commit, named as ``tutorials@98d9548``. A second argument is a part of the paths of the programs to run; the others keep
-their outcomes. With ``--further`` it runs those of ``further_programs.csv``, which were chosen by the rule in
-``further_programs.txt`` before any of them was run. No text of these programs is in this repository.
+``python -m reports.public_programs FOLDER`` runs all programs of ``public_programs.csv`` unchanged, with ``ipusim run``
+and the arguments of their rows, and writes outcomes into that file. FOLDER holds a checkout of each repository at each
+commit, named like ``tutorials@98d9548``. An optional second argument selects programs by a part of their paths; other
+programs keep their outcomes. ``--further`` runs the programs of ``further_programs.csv``, chosen by the rule in
+``further_programs.txt`` before any of them was run. This repository contains no text of these programs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ OUTCOMES: Final = Path(__file__).parent / "public_programs.csv"
 FURTHER: Final = OUTCOMES.with_name("further_programs.csv")
 #: Limit of the processor time of each process, in seconds.
 _LIMIT: Final = 300
-#: Limit of the time between start and end, in seconds, for a program that waits forever.
+#: Limit of the elapsed time of a program, in seconds, for programs that wait forever.
 _IDLE_LIMIT: Final = 3600
-#: Characters of a message that the page shows.
+#: Maximum length of a message on the page, in characters.
 _SHOWN: Final = 200
 
 
 class Outcome(StrEnum):
-    """How a program runs here; the value is the word of the page."""
+    """Outcome of a program, in the words of the page."""
 
     RUNS = "runs"
     DIFFERS = "differs"
@@ -46,21 +46,20 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Program:
-    """A public program, and its last outcome.
+    """Public program with its last outcome.
 
     Attributes:
-        repository: on GitHub, as ``owner/name``.
-        commit: the first seven digits.
-        path: of the file in the repository.
-        arguments: behind the program, which make it small.
-        prints: a regular expression of what a run prints that does what the program's text says; empty where the text
-            says nothing of what it prints.
-        needs: what it needs that simulation of an IPU does not have, such as compiled C++; empty for none.
-        outcome: of the last run.
-        why: the last run's message where it was refused, with the file and line that the message names, or what it
-            did not print, or how long it ran.
-        state: the commit of ipusim that ran it last.
-        first: outcome of the first run, and the commit that ran it; empty where it is not kept.
+        repository: GitHub repository, as ``owner/name``.
+        commit: first seven digits of the commit.
+        path: path of the file in the repository.
+        arguments: arguments that make the program small.
+        prints: regular expression for the output of a correct run, from the program's text; empty if the text announces
+            no output.
+        needs: requirements outside the simulation of an IPU, such as compiled C++; empty for none.
+        outcome: outcome of the last run.
+        why: refusal of the last run with its file and line, missing output, or elapsed time.
+        state: commit of ipusim of the last run.
+        first: outcome of the first run, and its commit of ipusim; empty if not recorded.
     """
 
     repository: str
@@ -76,28 +75,31 @@ class Program:
 
     @property
     def link(self) -> str:
-        """Its page on GitHub."""
+        """GitHub page of the program."""
         return f"https://github.com/{self.repository}/blob/{self.commit}/{self.path}"
 
     @property
     def needs_nothing(self) -> bool:
-        """Whether it runs without other packages or files; drawn data and a path for imports are given to it."""
+        """Whether the program runs without other packages or files; generated data and import paths are provided."""
         return re.fullmatch(r"(data: .*, generated|PYTHONPATH=.*)?", self.needs) is not None
 
     @property
     def checkout(self) -> str:
-        """The name of the folder that holds its repository at its commit."""
+        """Folder name of the repository's checkout."""
         return f"{self.repository.rpartition('/')[2]}@{self.commit}"
 
 
 def read_programs(file: Path = OUTCOMES) -> tuple[Program, ...]:
-    """Return the programs of a file of outcomes, in its order."""
+    """Read the programs of a file of outcomes, in file order."""
     with file.open(newline="", encoding="utf-8") as lines:
         return tuple(Program(**{**row, "outcome": Outcome(row["outcome"])}) for row in csv.DictReader(lines))
 
 
 def as_csv(programs: Sequence[Program]) -> str:
-    """Return the text of a file of outcomes, with a column for first outcomes where any is kept."""
+    """Return the text of a file of outcomes.
+
+    First outcomes have a column if any is recorded.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = [field.name for field in fields(Program)][: None if any(program.first for program in programs) else -1]
@@ -110,9 +112,9 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
     """Return a program with the outcome of a run.
 
     Args:
-        program: as it was before.
+        program: program before the run.
         code: exit code of ``ipusim run``; the negative number of ``SIGXCPU`` after the limit of processor time, None
-            after the limit of the time between start and end.
+            after the limit of elapsed time.
         out: standard output.
         err: standard error.
     """
@@ -128,14 +130,14 @@ def judged(program: Program, code: int | None, out: str, err: str) -> Program:
 
 
 def _message(program: Program, line: str) -> str:
-    """Return a message with its place below the checkout."""
+    """Return a message with paths relative to the checkout."""
     line = re.sub(rf"\S*{re.escape(program.checkout)}/", "", line).replace(f"{Path(program.path).parent}/", "")
     line = re.sub(r" at 0x[0-9a-f]+", "", line)
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
 
 
 def run(program: Program, folder: Path) -> Program:
-    """Run a program in its folder of the checkout, and return it with the outcome."""
+    """Run a program in its checkout, and return the program with the outcome."""
     file = (folder / program.checkout / program.path).resolve()
     named = re.search(r"PYTHONPATH=(\S+)", program.needs)
     path = {"PYTHONPATH": str(file.parent / named[1])} if named else {}
@@ -158,18 +160,18 @@ def run(program: Program, folder: Path) -> Program:
 
 
 def _limit_processor_time() -> None:
-    """Limit the processor time of this process and of its children."""
+    """Limit the processor time of this process and its children."""
     resource.setrlimit(resource.RLIMIT_CPU, (_LIMIT, _LIMIT + 10))
 
 
 def state() -> str:
-    """Return the commit of this checkout of ipusim, with a plus where files of it have changed since."""
+    """Return the commit of this checkout of ipusim, with a plus for uncommitted changes."""
     git = ["git", "-C", str(OUTCOMES.parent), "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+"]
     return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(folder: Path, part: str = "", file: Path = OUTCOMES) -> None:
-    """Run the programs whose path contains ``part``, and write the file of outcomes after each."""
+    """Run programs with ``part`` in their path, and write outcomes after each."""
     programs, commit = list(read_programs(file)), state()
     for place, program in enumerate(programs):
         if part in program.path:

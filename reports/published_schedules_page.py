@@ -1,4 +1,4 @@
-"""The page that holds schedules against what is published of them."""
+"""Page that compares simulated schedules with published values, rankings and closed forms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipusim.app.study.result import table_markdown
 
 
 def published_schedules_page(found: ScheduleValidation) -> str:
-    """Hold schedules against printed values, rankings and closed forms."""
+    """Return the page as Markdown."""
     text = (
         "# Schedules, published and simulated\n\n"
         "What `ipusim validate --schedules` prints: values that papers, projects and their measurements print of "

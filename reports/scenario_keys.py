@@ -1,4 +1,4 @@
-"""The mappings that a scenario is made of, each with its keys, found in the JSON Schema."""
+"""Mappings of a scenario with their keys, found in the JSON Schema."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Schema = dict[str, Any]
 
 @dataclass
 class Section:
-    """The keys of one mapping.
+    """Keys of one mapping.
 
     Attributes:
-        path: where in a scenario the mapping stands, ``[]`` for an element of a list; empty for the scenario itself.
-        kind: which kind of mapping it is, where there can be several at that path.
-        about: what it is.
-        keys: the schema of each key's value, by name.
-        required: the keys that cannot be left out.
-        within: the heading of the section with the keys that all kinds share; empty where there is none.
+        path: path of the mapping in a scenario, ``[]`` for a list element; empty for the scenario itself.
+        kind: kind of the mapping, if the path allows several kinds.
+        about: description of the mapping.
+        keys: schema of each key's value, by name.
+        required: required keys.
+        within: heading of the section with the keys shared by all kinds; empty without that section.
         also: further paths with the same keys.
     """
 
@@ -33,24 +33,27 @@ class Section:
 
     @property
     def heading(self) -> str:
-        """The section's title, by which links find it."""
+        """Title of the section, also the target of links."""
         return f"{self.path}: {self.kind}" if self.kind else self.path or "The scenario itself"
 
 
 def sections(schema: Schema) -> dict[str, Section]:
-    """Return the sections of a schema in the order of the page, each by the name of its mapping's definition."""
+    """Return a schema's sections in page order, by the mapping's definition."""
     found = {"": _section("", "", schema)}
     _walk("", schema["properties"], schema["$defs"], found)
     return found
 
 
 def definition(reference: str) -> str:
-    """Return the name of a definition from a ``$ref`` to it."""
+    """Return the name of a definition from its ``$ref``."""
     return reference.rsplit("/", 1)[1]
 
 
 def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], found: dict[str, Section]) -> None:
-    """Add the sections of all mappings below ``keys``, those of one key next to each other."""
+    """Add sections for all mappings below ``keys``.
+
+    The mappings of a key stand side by side.
+    """
     for key, value in keys.items():
         places = dict(_mappings(value, f"{path}.{key}" if path else key))
         new = {name: at for name, at in places.items() if name not in found}
@@ -66,7 +69,7 @@ def _walk(path: str, keys: dict[str, Schema], definitions: dict[str, Schema], fo
             kind = definitions[name]["title"] if len(places) > 1 else ""
             found[name] = _section(at, kind, definitions[name], common if name in typed else None)
         for name, at in new.items():
-            # What may hold itself again holds there what stands around it.
+            # A recursive mapping nests with the keys of its parent.
             own = {key: node for key, node in definitions[name]["properties"].items() if name not in _names(node)}
             _walk(at, own, definitions, found)
 
@@ -79,7 +82,7 @@ def _section(path: str, kind: str, mapping: Schema, common: Section | None = Non
 
 
 def _common(path: str, kinds: dict[str, Schema]) -> Section:
-    """Return a section of the keys that all ``kinds`` have, ``type`` with the kinds' names."""
+    """Return a section for keys shared by all ``kinds``, including ``type``."""
     first, *others = kinds.values()
     names = [kind["title"] for kind in kinds.values()]
     keys: dict[str, Schema] = {"type": {"type": "string", "x-names": names, "description": "the kind"}}
@@ -90,12 +93,12 @@ def _common(path: str, kinds: dict[str, Schema]) -> Section:
 
 
 def _names(node: Schema) -> set[str]:
-    """Return the definitions of the mappings that a value can hold, by name."""
+    """Return the definitions of all mappings in a value, by name."""
     return {name for name, _ in _mappings(node, "")}
 
 
 def _mappings(node: Schema, path: str) -> Iterator[tuple[str, str]]:
-    """Yield the definition of each mapping that a value can hold, by name, and the path at which it then stands."""
+    """Yield definition name and path of each mapping in a value."""
     if "$ref" in node:
         yield definition(node["$ref"]), path
     for choice in (*node.get("anyOf", ()), *node.get("oneOf", ())):

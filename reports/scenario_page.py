@@ -1,4 +1,4 @@
-"""The page of every key of a scenario: what it takes, its default, its meaning and an example."""
+"""Page on all keys of a scenario: accepted values, default, meaning and an example."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.runs.problems import one_of
 from ipusim.runs.request.schema import json_schema
 from reports.scenario_keys import Schema, Section, definition, sections
 
-#: Values in use, by path of the mapping, its kind (or none) and key.
+#: Values in use, by the mapping's path, its kind (or none) and key.
 Values = dict[tuple[str, str, str], list[Any]]
 
 SCENARIOS = Path(__file__).parent.parent / "scenarios"
@@ -57,7 +57,7 @@ these names and no path. A name takes a part of it behind a dot, as `peak.0` and
 | --- | --- | --- | --- |
 """
 
-#: Examples of keys that no scenario here sets and whose kind does not make one: heading and key, and the value.
+#: Example values by heading and key, for keys that no scenario sets and whose schema gives no example.
 EXAMPLES: dict[tuple[str, str], Any] = {
     ("The scenario itself", "name"): "mine",
     ("The scenario itself", "code_bytes"): "24 MiB",
@@ -90,9 +90,9 @@ EXAMPLES: dict[tuple[str, str], Any] = {
     ("pipeline.stages[]: timed", "label_bytes"): "128 B",
 }
 
-#: A layer's name, where one is wanted.
+#: Example of a layer's name.
 A_LAYER = "dense32"
-#: Longest example in a table, in characters.
+#: Maximum length of an example in a table, in characters.
 WIDE = 100
 
 
@@ -128,14 +128,14 @@ def _figure_row(figure: Figure) -> str:
 
 
 def takes(node: Schema, found: dict[str, Section]) -> str:  # noqa: PLR0911 - one return for each form of schema
-    """Return in words what a value may be: its kind, its unit and its bounds."""
+    """Describe the accepted values of a key: kind, unit and bounds."""
     expected = node.get("errorMessage", "")
     choices = [each for each in (*node.get("anyOf", ()), *node.get("oneOf", ())) if each.get("type") != "null"]
     if "$ref" in node:
         section = found[definition(node["$ref"])]
         heading = section.within or section.heading
         return f"[{heading.replace('[]', '')}](#{anchor(heading)})"
-    if "examples" in node:  # a quantity; how it is written is said once, above the sections
+    if "examples" in node:  # a quantity; the page explains its spelling above the sections
         return re.sub(r"\d{5,}", lambda digits: f"{int(digits.group()):,}", expected.split(", as a number")[0])
     if "x-names" in node:
         words = [node["x-words"]] if "x-words" in node else []
@@ -170,7 +170,7 @@ def _bounds(node: Schema) -> str:
 
 
 def meaning_and_default(section: Section, key: str) -> tuple[str, str]:
-    """Return what a key means, and its default; where its description says the default, that is taken out of it."""
+    """Return a key's meaning without its default, and its default."""
     node = section.keys[key]
     said = re.search(r"; default: ([^;]+)", node.get("description", ""))
     meaning = node.get("description", "the kind").replace(said.group() if said else "\0", "")
@@ -184,20 +184,20 @@ def meaning_and_default(section: Section, key: str) -> tuple[str, str]:
 
 
 def example(section: Section, key: str, values: Values, definitions: Schema) -> Any:
-    """Return a value for a key: one chosen for it, one that a scenario has, or one that its schema makes."""
+    """Return an example for a key: chosen, from a scenario, or built."""
     node = section.keys[key]
     if (section.heading, key) in EXAMPLES:
         return EXAMPLES[section.heading, key]
     for kind in dict.fromkeys((section.kind, "")):
         for value in values[section.path, kind, key]:
-            known = value in node.get("x-names", (value,))  # a key of another kind may take other names
+            known = value in node.get("x-names", (value,))  # the same key of another kind may accept other names
             if known and value != node.get("default") and len(yaml_text(value)) <= WIDE:
                 return value
     return _made(node, definitions)
 
 
 def _made(node: Schema, definitions: Schema) -> Any:  # noqa: PLR0911 - one return for each form of schema
-    """Return a value that a schema allows, and that is not its default where it names others."""
+    """Build a value allowed by a schema, different from a named default."""
     if "$ref" in node:
         mapping = definitions[definition(node["$ref"])]
         wanted = mapping.get("required") or list(mapping["properties"])[-1:]
@@ -224,7 +224,10 @@ def _made(node: Schema, definitions: Schema) -> Any:  # noqa: PLR0911 - one retu
 
 
 def values_in_use() -> Values:
-    """Return the values in the scenarios of the repository, by path of the mapping, its kind (or none) and key."""
+    """Return the values in the repository's scenarios, by path, kind and key.
+
+    Values of all kinds also appear without kind.
+    """
     found: Values = defaultdict(list)
     for file in sorted(SCENARIOS.glob("*.yaml")):
         for path, kind, key, value in _values("", YAML(typ="safe").load(file)):
@@ -253,5 +256,5 @@ def yaml_text(value: Any) -> str:
 
 
 def anchor(heading: str) -> str:
-    """Return the name by which a link finds a heading, as GitHub makes it."""
+    """Return the link target of a heading, as generated by GitHub."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,8 +1,8 @@
-"""How fast it is, as ratios to bare SimPy: ``python -m reports.speed CHANGE [CHECKOUT]``, from the top of a checkout.
+"""Measure speed relative to bare SimPy: ``python -m reports.speed CHANGE [CHECKOUT]``, from the top of a checkout.
 
-Measures CHECKOUT (by default this one) and adds a row, named by its commit and CHANGE, to ``speed.csv``, of which
-``speed.md`` is made. Times are of the processor, of a command and all its children, which other work of the machine
-disturbs less than those of a clock; each is the fastest of several, taken in turn with the bare loop.
+The command measures CHECKOUT, by default this checkout, adds a row with its commit and CHANGE to ``speed.csv``, and
+writes ``speed.md``. Times are processor times of a command and its children, as other load disturbs processor time less
+than elapsed time; each time is the minimum of several runs, alternating with the bare loop.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from ipusim.base.files import write_file
 from tests.bench.scenarios import timed_stages
 
 FOLDER: Final = Path(__file__).parent
-#: Seconds that a command may take; what takes longer has no number.
+#: Time limit of a command, in seconds; slower commands have no number.
 _LIMIT: Final = 300
-#: What a command is that could not be measured.
+#: Table entry of a failed measurement.
 _NONE: Final = "-"
 
-#: The bare loop: as much time as passes and copies of 64 IPUs take, by SimPy alone.
+#: Bare loop: SimPy timeouts, as many as the passes and copies of 64 IPUs.
 _BARE: Final = """
 import simpy
 env = simpy.Environment()
@@ -45,7 +45,7 @@ for _ in range(2 * 63):
     env.process(process(2174, 7))
 env.run()
 """
-#: Lays out, prices and simulates 64 stages x 1024 micro-batches, every event of them.
+#: Program that lays out, prices and simulates 64 stages x 1024 micro-batches with all events.
 _ENGINE: Final = """
 from ipusim.hardware.build import build_system
 from ipusim.model.profile import StageProfile
@@ -63,14 +63,14 @@ price_and_run(plan_of(find("SCHEDULE"), shape), PipelineProgram(profiles, shape)
 
 @dataclass(frozen=True)
 class Measure:
-    """Something to measure.
+    """Measured command.
 
     Attributes:
-        name: heads its column.
-        about: what is run.
-        words: behind ``python``; ``{folder}`` is where its files go.
-        rounds: how often it is run.
-        waited: whether the time of a clock on the wall counts, which is shorter where cores work side by side.
+        name: column header.
+        about: description of the command.
+        words: arguments of ``python``; ``{folder}`` stands for the results folder.
+        rounds: number of runs.
+        waited: whether to measure elapsed time, for commands that use several cores.
     """
 
     name: str
@@ -134,7 +134,7 @@ MEASURES: Final = (
     ),
     Measure("--help", "`ipusim --help`", _command("--help"), rounds=5),
 )
-#: What was tried and did not move anything, or not enough for what it would have added.
+#: Tried changes with too little effect for their added code.
 TRIED: Final = (
     (
         "routes by scipy's csgraph",
@@ -146,7 +146,7 @@ TRIED: Final = (
 def _seconds(
     words: Iterable[str], checkout: Path, environment: Mapping[str, str], waited: bool = False
 ) -> float | None:
-    """Return the processor time of Python with ``words`` and its children; None where it fails or lasts too long."""
+    """Return the processor time of Python with ``words`` and its children; None after a failure or timeout."""
     before, start = os.times(), time.perf_counter()
     try:
         command = [sys.executable, *words]
@@ -160,12 +160,15 @@ def _seconds(
 
 
 def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str, float | None]:
-    """Return the processor time of each measure in a checkout, by name, and of the bare loop as ``bare``."""
+    """Return processor times of measures in a checkout, and of the bare loop.
+
+    Keys are the names of the measures, and ``bare``.
+    """
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "long.yaml").write_text(timed_stages("pod64", 64, 1024))
         (folder / "longest.yaml").write_text(timed_stages("m2000", 4, 1 << 20, memory=False))
-        # Compiled modules are kept, as where ipusim is installed, and apart from those of other checkouts.
+        # Compiled modules are cached, as in an installation, and separately for each checkout.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         environment |= {"PYTHONPATH": str(checkout), "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
         seconds: dict[str, float | None] = {"bare": None}
@@ -177,7 +180,7 @@ def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str
         for measure in measures:
             words = [word.replace("{folder}", str(folder)) for word in measure.words]
             if measure.rounds > 1:
-                _seconds(words, checkout, environment)  # compiles its modules
+                _seconds(words, checkout, environment)  # compile the modules
             for _ in range(measure.rounds):
                 keep_fastest("bare", ("-c", _BARE))
                 keep_fastest("import simpy", ("-c", "import simpy"))
@@ -189,7 +192,7 @@ def measured(checkout: Path, measures: Iterable[Measure] = MEASURES) -> dict[str
 
 
 def row(change: str, commit: str, seconds: Mapping[str, float | None]) -> dict[str, str]:
-    """Return the row of a commit in ``speed.csv``: seconds of the bare loop, ratios to that of all else."""
+    """Return a commit's row of ``speed.csv``: bare seconds, and ratios to them."""
     bare = seconds["bare"]
     if not bare:
         raise ValueError("expected the bare loop to take time, got none")
@@ -200,7 +203,7 @@ def row(change: str, commit: str, seconds: Mapping[str, float | None]) -> dict[s
 
 
 def speed_page(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return the board as Markdown."""
+    """Return the table of speeds as Markdown."""
     names = ("date", "commit", "bare", *(measure.name for measure in MEASURES), "change")
     cells = tuple(tuple(row.get(name) or _NONE for name in names) for row in rows)
     machines = ", then ".join(dict.fromkeys(row["machine"] for row in rows))
@@ -221,12 +224,12 @@ def speed_page(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def read_rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of ``speed.csv``."""
+    """Parse the rows of ``speed.csv``."""
     return list(csv.DictReader(io.StringIO(text)))
 
 
 def rows_csv(rows: Iterable[Mapping[str, str]]) -> str:
-    """Return ``speed.csv`` with rows."""
+    """Return the text of ``speed.csv``."""
     text = io.StringIO()
     names = ("date", "commit", "change", "machine", "bare", *(measure.name for measure in MEASURES))
     writer = csv.DictWriter(text, names, lineterminator="\n", extrasaction="ignore", restval=_NONE)
@@ -236,7 +239,7 @@ def rows_csv(rows: Iterable[Mapping[str, str]]) -> str:
 
 
 def main(change: str, checkout: Path) -> None:
-    """Measure a checkout, and write its row and the page."""
+    """Measure a checkout, and write the row and the page."""
     asked = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     added = row(change, commit, measured(checkout))

@@ -1,4 +1,4 @@
-"""The page of stragglers: what one slow IPU, one bad cable and jitter cost, by schedule, as simulated."""
+"""Page on stragglers: simulated cost of a slow IPU, a bad cable and jitter, by schedule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.timeline.kinds import SpanKind
 
-#: Schedules and sync modes of the tables, in order.
+#: Schedules and sync modes in table order.
 MODES: Final = (
     ("grouped", Sync.LOCK_STEP),
     ("1f1b", Sync.LOCK_STEP),
@@ -36,7 +36,7 @@ MODES: Final = (
     ("zero_bubble_h2", Sync.LOCK_STEP),
     ("zero_bubble_h2", Sync.POINT_TO_POINT),
 )
-#: Cycles of the passes of a stage: forward, for the gradient of the input, for those of the weights.
+#: Cycles of a stage's passes: forward, input gradient, weight gradients.
 _PASSES: Final = (100_000, 100_000, 100_000)
 _FACTOR: Final = 1.5
 _LATE: Final = 60_000
@@ -47,7 +47,7 @@ Disturbances = Sequence[Mapping[str, Any]]
 
 
 def ran(schedule: str, sync: Sync, ipus: int, count: int, disturbances: Disturbances) -> Run:
-    """Return the run of equal stages, one on each IPU, whose tensors take no time but for late cables."""
+    """Run equal stages, one per IPU; only delayed cables take time."""
     forward, first, second = _PASSES
     stages: list[dict[str, Any]] = [
         {
@@ -80,7 +80,7 @@ def _mode(schedule: str, sync: Sync) -> str:
 
 
 def stragglers_page() -> str:
-    """Return the page."""
+    """Return the page as Markdown."""
     return "\n".join(
         [
             "# Stragglers\n",
@@ -111,7 +111,7 @@ def _slow() -> Table:
     return Table("", ("S", *(f"IPU {ipu}" for ipu in range(4))), tuple(rows))
 
 
-#: A passing disturbance: three times as long from here to there, in which an IPU ends a few passes.
+#: Temporary disturbance: passes take three times as long between two cycles, enough for a few passes.
 _PASSING: Final = (("ipu", 1), ("slower", 3), ("from", 1_500_000), ("until", 3_000_000))
 
 
@@ -141,7 +141,7 @@ def _cables() -> Table:
 
 @cache
 def _jittered(schedule: str, sync: Sync) -> tuple[float, ...]:
-    """Return the mean S of some seeds under each jitter."""
+    """Return the slowdown S under each jitter, averaged over seeds."""
 
     def slowdown(jitter: int, seed: int) -> float:
         found = ran(schedule, sync, 4, 32, [{"jitter": f"{jitter} %", "seed": seed}])
@@ -161,7 +161,7 @@ def _jitter() -> Table:
 
 
 def stragglers_pictures() -> dict[str, bytes]:
-    """Draw traces under a slow IPU and a bad cable, and what jitter costs."""
+    """Draw traces under a slow IPU and a bad cable, and jitter's cost."""
     shown = [MODES[0], *(mode for mode in MODES if mode[1] is Sync.POINT_TO_POINT)]
     slow = [_compared(*mode, 16, [dict(_PASSING)]) for mode in shown]
     return {
@@ -174,14 +174,14 @@ def stragglers_pictures() -> dict[str, bytes]:
 
 
 def delayed() -> tuple[list[Compared], list[int]]:
-    """Return the point-to-point runs with a cable that delays tensors, and the IPUs of that cable."""
+    """Return the point-to-point runs with a cable that delays tensors, and the cable's IPUs."""
     ipus = [1, 2]
     late = [{"link": ipus, "delay": _LATE}]
     return [_compared(*mode, 16, late) for mode in MODES if mode[1] is Sync.POINT_TO_POINT], ipus
 
 
 def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
-    """Return the traces of runs with the cable of two neighbours, and each tensor's time on it, between their rows."""
+    """Draw traces with each tensor's time on a cable between two IPUs."""
     title = f"The cable of IPUs {ipus[0]} and {ipus[1]} delays by {_LATE:,} cycles"
     chart = comparison(runs, title=f"{title}\neach red line is a tensor on that cable, {_LATE:,} cycles long")
     between = max(ipus)

@@ -1,4 +1,4 @@
-"""The page of one suggested plan: what is suggested, why, and its trace beside that of the given plan."""
+"""Page on a suggested plan: plan, reasons, and traces of the suggested and the given plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from reports.gallery import SCENARIOS
 
-#: The scenario, and what its search is limited to: a pipeline over all its IPUs.
+#: Scenario and limits of the search: a pipeline over eight IPUs.
 _SCENARIO: Final = "transformer_eight_ipus"
 _LIMITS: Final = Limits(ipus=(8,), replicas=(1,), offload=("no",))
 _COMMAND: Final = f"ipusim suggest scenarios/{_SCENARIO}.yaml --ipus 8 --replicas 1 --offload no"
@@ -29,7 +29,7 @@ def _suggested() -> Suggestion:
 
 
 def suggested_picture() -> bytes:
-    """Draw the given plan above the suggested one, on one time axis."""
+    """Draw the given plan above the suggested plan on one time axis."""
     found = _suggested()
     assert found.own.job is not None
     runs = [
@@ -40,7 +40,7 @@ def suggested_picture() -> bytes:
 
 
 def suggested_page() -> str:
-    """Say what is suggested for a model in a pipeline, and why."""
+    """Describe the plan suggested for a pipelined model, with reasons."""
     found = _suggested()
     lines = [*words.verdict(found), *words.split_lines(found)]
     return (

@@ -1,4 +1,4 @@
-"""The page of what accumulation counts bring: the tutorial's lesson, on its model and on four even stages."""
+"""Page on gradient accumulation counts: the tutorial's lesson, on its model and on four even stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.app.sweep.sweep import Sweep, sweep
 from ipusim.app.sweep.vary import axes_of
 from reports.gallery import SCENARIOS
 
-#: The picture, the scenario, what is changed in it, and what is varied.
+#: Scenario, changes and varied options of each picture.
 SWEEPS: Final = {
     "accumulation_sweep.png": ("tutorial_step4_configurable_stages", ("steps=1",), {COUNT: "8..1024x2"}),
     "accumulation_sweep_schedules.png": (
@@ -41,7 +41,7 @@ def sweep_pictures() -> dict[str, bytes]:
 
 
 def sweep_page() -> str:
-    """Say what more micro-batches bring, and where that ends."""
+    """Describe gain and limit of more micro-batches."""
     one, several = SWEEPS
     found, limits = _swept(one)
     text = (

@@ -1,7 +1,7 @@
-"""The one road from a request to a result: Request, assemble, Job, execute, Run.
+"""Path from a request to a result: Request, assemble, Job, execute, Run.
 
-As ``runs`` of :mod:`ipusim.api` this room offers what stands beside the road: the parts of a request, their places in
-files and messages about them, Graphcore's names of options, limits, and YAML.
+As ``runs`` of :mod:`ipusim.api` this room offers further parts of that path: sections of a request, their places in
+files and messages, Graphcore's names of options, limits, and YAML.
 """
 
 from typing import TYPE_CHECKING

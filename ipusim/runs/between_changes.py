@@ -1,9 +1,10 @@
-"""A run under disturbances that begin and end, simulated in part before, between and behind their changes.
+"""Simulate only parts of a run under disturbances that begin and end: before, between and after their changes.
 
-Where the machine's state recurs before a change, and all that has begun by then ends before it, the copies that follow
-know nothing of the change. As many of them are left out as are far enough from it: the shorter run goes on behind the
-first copy as if it were as much later (:class:`Skip`), and meets the change in the state in which the whole run does.
-Of one execution micro-batches are left out, of several whole executions.
+Suppose that the machine's state recurs before a change, and that all work begun by then ends before the change. The
+following copies of the recurring block do not depend on the change, so copies far enough from the change are left out.
+The shorter run continues after the first copy with times shifted by the left-out cycles (:class:`Skip`), and reaches
+the change in the same state as the whole run. With a single execution, micro-batches are left out; with several, whole
+executions.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from ipusim.runs.marked import marked_run
 from ipusim.timeline.repeats import Repeat, block_between
 from ipusim.timeline.timeline import Timeline
 
-#: Runs of few micro-batches that are simulated for a whole one, at most.
+#: Maximum number of short runs simulated for a whole run.
 _MOST_RUNS: Final = 40
-#: Copies of a block that lie before a change in any case: two whose states are the same, and one behind them.
+#: Copies of a block kept before a change: two copies with equal states, and a further copy.
 _COPIES: Final = 3
 
 
 @dataclass
 class BetweenChanges:
-    """A run, and what has been left out of it so far.
+    """Run under changing disturbances, with the parts left out so far.
 
     Attributes:
-        job: what runs.
-        priced: costs and system of it, and of the same with other counts.
-        executions: of the pipeline.
-        in_a_row: how many executions follow each other before all is as before.
-        skips: where cycles are left out.
-        blocks: what repeats itself, as rows of the shorter run, with the copies that are left out.
+        job: simulated Job.
+        priced: function that returns costs and system of the Job, or of the Job with other counts.
+        executions: number of pipeline executions.
+        in_a_row: number of executions after which the run may repeat.
+        skips: left-out cycles with their positions.
+        blocks: repeated blocks, as rows of the shorter run, with the number of left-out copies.
     """
 
     job: Job
@@ -58,7 +59,7 @@ class BetweenChanges:
     blocks: list[tuple[Repeat, int]] = field(default_factory=list)
 
     def timeline(self) -> Timeline | None:
-        """Return the Timeline of the run; None where nothing of it can be left out."""
+        """Return the Timeline of the whole run; None if no part can be left out."""
         known = changes(self.priced(self.job)[1])
         left, count = self._most, next(self._counts(), 0)
         if not known or not count or self.job.of is None:
@@ -68,7 +69,7 @@ class BetweenChanges:
             plan, marks, timeline = self._simulated(count)
             cycles = [mark.cycle for mark in marks]
             skipped = sum(skip.cycles for skip in self.skips)
-            # Segments in which nothing repeats itself leave the run as it is: it is not simulated again for the next.
+            # Segments without repeated blocks do not change the run, so the next segment needs no new simulation.
             while True:
                 begin, end = segments[0][0] - skipped, None if segments[0][1] is None else segments[0][1] - skipped
                 within = marks[bisect_left(cycles, begin) : None if end is None else bisect_left(cycles, end)]
@@ -92,28 +93,28 @@ class BetweenChanges:
 
     @property
     def _most(self) -> int:
-        """How many micro-batches, or executions, the run has."""
+        """Number of micro-batches, or executions, of the run."""
         return self.executions if self.executions > 1 else self.job.program.shape.micro_batches
 
     @property
     def _step(self) -> int:
-        """The number of which the micro-batches, or executions, left out are a multiple."""
+        """Divisor of all numbers of left-out micro-batches, or executions."""
         return self.in_a_row if self.executions > 1 else self.job.schedule.step(self.job.program.shape)
 
     def _length(self, block: Repeat) -> int:
-        """Return the micro-batches, or executions, of one copy of a block."""
+        """Return the number of micro-batches, or executions, in a copy of a block."""
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield the micro-batches, or executions, of the first short run; nothing where there are too few."""
+        """Yield the number of micro-batches, or executions, of each first short run; none for short runs."""
         if self.executions == 1:
-            if not self.job.schedule.in_phases:  # of which each has its own micro-batches left out
+            if not self.job.schedule.in_phases:  # each phase would leave out different micro-batches
                 yield from short_counts(self.job.schedule, self.job.program.shape)
         elif 2 * (least := SIMULATED_EXECUTIONS * self.in_a_row) <= self.executions:
             yield nearest_count(least, self.executions, self.in_a_row)
 
     def _simulated(self, count: int) -> tuple[Plan, list[Mark], Timeline]:
-        """Return the Plan of a run of ``count``, its states where what may repeat itself begins, and its Timeline."""
+        """Simulate ``count`` micro-batches or executions; return Plan, states at block starts, and Timeline."""
         whole, schedule = self.job.program.shape, self.job.schedule
         assert self.job.of is not None
         marked = range(0)
@@ -133,9 +134,11 @@ class BetweenChanges:
     def _blocks(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
     ) -> Iterator[tuple[Repeat, int]]:
-        """Yield blocks among ``marks``, early ones first, and how many copies of them can be left out before ``end``.
+        """Yield blocks between ``marks`` with their numbers of copies to leave out.
 
-        At most ``left`` micro-batches, or executions, are.
+        Early blocks come first; the copies end before ``end``.
+
+        The copies hold at most ``left`` micro-batches, or executions.
         """
         for part in (4, 2, 1) if end is not None else (1,):
             some = marks[: len(marks) // part]
@@ -159,7 +162,7 @@ class BetweenChanges:
                     yield block, times
 
     def _whole(self, timeline: Timeline) -> Timeline | None:
-        """Return the Timeline of the whole run, of which ``timeline`` is a part; None where it is not quite so."""
+        """Return the whole run's Timeline, given the shorter run; None if the blocks do not repeat exactly."""
         for block, _ in self.blocks:
             begin = int(timeline.start[block.first])
             numbers = {key: getattr(block, key) for key in ("micro_batches", "time_steps", "executions")}

@@ -1,4 +1,4 @@
-"""Costs and arithmetic of the stages of a request, in whichever form it describes them."""
+"""Costs and arithmetic of a request's stages, for all kinds of requests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ipusim.pipeline.feeds import Outfeed
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Evaluation on samples that the training does not see.
+    """Evaluation on samples held out from training.
 
     Attributes:
-        dataset: the samples.
-        stages: one of all layers, that :func:`ipusim.model.evaluate.evaluate` runs them through.
-        every: steps from one evaluation to the next; None for one after the last step.
+        dataset: held-out samples.
+        stages: single stage of all layers, for :func:`ipusim.model.evaluate.evaluate`.
+        every: steps between evaluations; None for a single evaluation after the last step.
     """
 
     dataset: Dataset
@@ -32,18 +32,18 @@ class Content:
     """Costs and arithmetic of stages.
 
     Attributes:
-        profiles: what each stage asks of an IPU.
-        infeed_bytes: of one element for the first stage.
-        outfeed: what leaves the last stage, with its bytes.
+        profiles: costs of each stage on an IPU.
+        infeed_bytes: bytes of an element for the first stage.
+        outfeed: elements that leave the last stage, with their bytes.
         micro_batch_size: samples in a micro-batch.
-        result_bytes: of the outfeed's elements, those that the host keeps of each.
-        samples: of the data, 0 where they do not end.
-        sums_gradients: whether replicas sum up their gradients before a weight update; else the stages do.
-        sums_over_hosts: whether hosts do; else what they do themselves with gradients does.
-        workload: the arithmetic of a replica, by its number; None where only time is simulated.
+        result_bytes: bytes of an outfeed element kept by the host.
+        samples: number of samples of the data, 0 for unlimited data.
+        sums_gradients: whether replicas sum gradients before a weight update; False if the stages do.
+        sums_over_hosts: whether hosts sum gradients; False if the stages do.
+        workload: function that returns a replica's arithmetic by number; None for time-only simulation.
         held_out: evaluation; None without held-out samples or a loss.
-        constant_loss: loss of the best predictor that ignores its input, on the training data; None without
-            arithmetic, or when the loss does not say.
+        constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
+            loss without such a predictor.
     """
 
     profiles: tuple[StageProfile, ...]

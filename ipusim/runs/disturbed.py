@@ -1,4 +1,4 @@
-"""The cost of a run's disturbances: it is simulated again without them, for time alone."""
+"""Cost of a run's disturbances, from a second simulation without disturbances or arithmetic."""
 
 from __future__ import annotations
 
@@ -24,19 +24,24 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import Timeline
 
-#: Spans of a run up to which its states are noted to find out when it is as if nothing had been.
+#: Maximum number of spans for recording states to find the end of a disturbance's effects.
 _MOST_SPANS = 50_000
 
 
 def undisturbed(job: Job) -> tuple[Costs, System]:
-    """Return costs and system of a Job without disturbances: no cable is dead either."""
+    """Return costs and system of a Job without disturbances, including dead cables."""
     system = job.system.undisturbed
     costs = job.costs if system.topology == job.system.topology else price_plan(job.plan, job.program, system)
     return costs, system
 
 
 def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
-    """Return the cost of disturbances to the run of a Job, of which ``timeline`` is the whole; None without any."""
+    """Return the cost of disturbances to a Job's run; None without disturbances.
+
+    Args:
+        job: Job of the run.
+        timeline: whole run.
+    """
     if not disturbs(job.system):
         return None
     executions = timeline.info.executions
@@ -63,7 +68,7 @@ def disturbance_cost(job: Job, timeline: Timeline) -> DisturbanceCost | None:
 
 
 def _disturbed_ipus(system: System) -> set[int]:
-    """Return the logical IPUs with a disturbance; jitter without an IPU disturbs all of them."""
+    """Return the logical IPUs with a disturbance; jitter without an IPU disturbs all IPUs."""
     jitters = any(isinstance(event, Jitter) and event.ipu is None for event in system.disturbances)
     named = (getattr(event, "ipu", None) for event in system.disturbances)
     return set(range(system.count)) if jitters else {ipu for ipu in named if ipu is not None}
@@ -96,14 +101,16 @@ def _cables(job: Job) -> Iterator[DisturbedCable]:
 
 
 def _ends(system: System) -> bool:
-    """Whether every disturbance ends, and none is permanent from some cycle on."""
+    """Return whether all disturbances end."""
     return all(getattr(event, "until", 0) is not None and not isinstance(event, Dead) for event in system.disturbances)
 
 
 def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
-    """Return the states of a run as each micro-batch begins, and of the same run without disturbances.
+    """Return the states of a run with and without disturbances.
 
-    None where not all are noted, as tensors pile up.
+    States are recorded at the begin of each micro-batch.
+
+    None if states of some micro-batches are missing, as tensors pile up.
     """
     whole, table = job.whole, job.whole.plan.instructions
     costs, system = undisturbed(whole)
@@ -115,20 +122,20 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
 
 def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | None:
-    """Return how many micro-batches begin behind cycle ``last`` until all is as without disturbances; None: never."""
+    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's; None: never."""
     behind = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
     alike = (_state(one) == _state(other) for one, other in behind)
     return next((number for number, same in enumerate(alike) if same), None)
 
 
 def _state(mark: Mark) -> Hashable:
-    """Return the state that a mark has noted, whichever of the events of one cycle comes first."""
+    """Return the state of a mark, independent of the order of simultaneous events."""
     (queue, facilities), ahead = cast(tuple[tuple[tuple[Hashable, ...], Hashable], Hashable], mark.state)
     return tuple(sorted(queue, key=repr)), facilities, ahead, mark.positions
 
 
 def _marks(job: Job, executions: int, costs: Costs, system: System) -> list[Mark]:
-    """Return the states of a run at the begin of each micro-batch of the first stage."""
+    """Return a run's states as micro-batches begin in the first stage."""
     marked = range(job.plan.shape.micro_batches)
     _, marks = marked_run(job, costs, system, executions, marked, between=job.between)
     return [mark for mark in marks if mark.micro_batch >= 0]

@@ -14,7 +14,7 @@ from ipusim.runs.job import Job
 RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
 _MOST_BYTES: Final = 2**16
-#: Bytes of weights up to which what a program does between layers counts as much as they do.
+#: Maximum bytes of weights of a small network, whose time between layers counts as much as its layers.
 _SMALL: Final = 20 * 10**6
 
 
@@ -37,7 +37,7 @@ def kind_of(job: Job) -> str:
 
 
 def _kind_of_layers(layers: Sequence[Any]) -> str:
-    """Return what kind of large model layers make: the first of these that they are."""
+    """Return the kind of a large model from its layers; the first match wins."""
     types = {layer.type for layer in layers}
     heads, residual = "multi_head_attention" in types, {"conv2d", "residual"} <= types
     kinds = {
@@ -69,7 +69,7 @@ def _words() -> dict[str, str]:
 
 
 def _flat(layers: Sequence[Any]) -> Iterator[Any]:
-    """Yield layers and those within them."""
+    """Yield layers, including nested ones."""
     for layer in layers:
         if hasattr(layer, "type"):
             yield layer

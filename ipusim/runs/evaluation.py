@@ -1,4 +1,4 @@
-"""Evaluation on held-out samples, between steps and after the last: a hook of a run."""
+"""Hook that evaluates held-out samples between steps and after the last step."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ipusim.runs.session import Session
 
 
 class Evaluations:
-    """Evaluates as often as a request asks for; ``results`` has the step and the evaluation of each time."""
+    """Hook for a request's evaluations; ``results`` holds pairs of step and evaluation."""
 
     def __init__(self, held_out: HeldOut) -> None:
-        """Begin without any."""
+        """Start without results."""
         self.results: list[tuple[int, Evaluation]] = []
         self._held_out = held_out
 
     def before(self, session: Session, execution: int) -> None:
-        """Evaluate at the beginning of every so many steps, but not before the first."""
+        """Evaluate at the beginning of every ``every`` steps, except at the first step."""
         step, within = divmod(execution, session.job.program.repeat_count)
         every = self._held_out.every
         if every and step and not within and not step % every:
@@ -28,6 +28,6 @@ class Evaluations:
         self._evaluate(session, session.job.steps)
 
     def _evaluate(self, session: Session, step: int) -> None:
-        with Failing(f"the evaluation after step {step - 1} failed"):  # on other samples a user's function may
+        with Failing(f"the evaluation after step {step - 1} failed"):  # a user's function may fail on held-out samples
             result = evaluate(self._held_out.stages, [session.variables()], self._held_out.dataset)
         self.results.append((step, result))

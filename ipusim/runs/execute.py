@@ -1,4 +1,4 @@
-"""From a Job to a Run."""
+"""Execute a Job."""
 
 from __future__ import annotations
 
@@ -33,31 +33,30 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.runs.waterfall import waterfall_of, without_recomputation
 from ipusim.timeline.timeline import Timeline
 
-#: Spans that take about a second to simulate: 64 x 1024 micro-batches under 1F1B in point-to-point, 1.2 s.
+#: Number of spans simulated in about a second: 64 x 1024 micro-batches under 1F1B in point-to-point take 1.2 s.
 _MANY_SPANS: Final = 400_000
-#: Spans of a run up to which it is simulated again for its waterfall though it does not repeat itself: half a second
-#: for all parts.
+#: Maximum number of spans of a run without repeats for which a waterfall is simulated: half a second for all parts.
 _SPANS_OF_WATERFALL: Final = 50_000
 
 
 def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = (), *, jump: bool = True) -> Run:
-    """Return the Run of a Job: all its steps, summed up.
+    """Execute all steps of a Job and summarise the run.
 
-    What the request's own Python functions raise is passed on.
+    Exceptions of the request's Python functions are passed on.
 
     Args:
-        job: what to run.
-        progress: called with how many time-steps are done, and of how many.
+        job: Job to run.
+        progress: called with the number of finished time-steps and the total number.
         hooks: called at the beginning of each execution and at the end of the run, with the session.
-        jump: whether a run of time alone that repeats itself is simulated in part; without it the result is the same.
+        jump: whether to simulate a repeating run without arithmetic only in part; results are equal either way.
 
     Returns:
-        The Job with its Timeline, its summary, and what its arithmetic gave.
+        Job with Timeline, summary and the results of its arithmetic.
 
     Raises:
-        MissingTensorError: where a pass needs a tensor that has not come.
-        DeadlockError: where no process can go on; it names every one that waits.
-        UnsupportedProgramError: where replicas that do not sum up gradients have learnt different weights.
+        MissingTensorError: if a pass needs a tensor that has not arrived.
+        DeadlockError: if no process can continue; the message names all waiting processes.
+        UnsupportedProgramError: if replicas without gradient sums have learnt different weights.
 
     Example:
         >>> from ipusim.api import Request, assemble, execute
@@ -84,17 +83,17 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
 
 
 def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
-    """Return that a long run of time alone was simulated whole, as none of its states recurs."""
+    """Return a remark if a long run was simulated in full, without recurring state."""
     if not job.in_part or timeline.repeats or len(timeline) < _MANY_SPANS:
         return ()
     return (f"No state of this run comes again, so that all of its {len(timeline)} spans were simulated one by one.",)
 
 
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:
-    """Return the Run of a Job of which the Timeline, and what its arithmetic gave, are there.
+    """Return the Run of a Job from its Timeline and arithmetic results.
 
-    Its times are those of the first execution. Without ``jump`` the Timeline has no blocks although the run may repeat
-    itself. Raises TimelineError for a Timeline without an execution.
+    Times of the summary are those of the first execution. Without ``jump``, the Timeline has no blocks even for a
+    repeating run. Raises TimelineError for a Timeline without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
     once, orders = without_recomputation(job, costs), _orders(job, timeline)
@@ -123,15 +122,15 @@ def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: boo
 
 
 def _waterfall(job: Job, timeline: Timeline, *, jump: bool) -> Waterfall | None:
-    """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes it."""
+    """Return the waterfall; None for a long run without repeats, for which `ipusim explain` computes the waterfall."""
     long = len(timeline) > _SPANS_OF_WATERFALL and not timeline.repeats
-    if long and not jump and job.workload is None:  # whether it repeats itself was not looked at
+    if long and not jump and job.workload is None:  # a simulation without jumps has not looked for repeats
         long = not timeline_of(job, timeline.info.executions).repeats
     return None if long else waterfall_of(job, timeline)
 
 
 def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
-    """Return the report of each selection order, of the whole Job: as often as its Timeline repeats a block."""
+    """Return a report per selection order, extrapolated over the Timeline's repeated blocks."""
     lengths = [repeat.length for repeat in timeline.repeats if repeat.micro_batches]
     whole = count = job.program.shape.micro_batches
     period = None
@@ -153,9 +152,9 @@ def _orders(job: Job, timeline: Timeline) -> tuple[OrderReport, ...]:
 
 
 def _run(job: Job, progress: Progress | None, hooks: Sequence[Hook], *, jump: bool) -> tuple[list[Session], Timeline]:
-    """Run all steps on each of the job's hosts; return their sessions, and the Timeline of the first, which all share.
+    """Run all steps on all hosts, and return sessions and the shared Timeline.
 
-    Without arithmetic one host stands for all, as they are alike in time.
+    Without arithmetic, hosts have equal times, and a single host is simulated.
     """
     if job.system.hosts == 1 or job.workload is None:
         session = Session(job)

@@ -1,4 +1,4 @@
-"""The selection order with the shortest run, by a run of each for time alone."""
+"""Find the selection order with the shortest run by simulation without arithmetic."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from ipusim.runs.job import Job
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: Spans of a run that does not repeat itself, above which orders are compared by an estimate: at gpipe's up to 0.5 ms a
+#: Number of spans of a run without repeats above which orders are compared by estimates: at gpipe's up to 0.5 ms per
 #: span, three runs would take half a minute.
 _MOST_SPANS: Final = 20_000
-#: Least part of the time that a sentence names.
+#: Minimum saving named in a sentence, as a share of the time.
 _LEAST_SAVED: Final = 0.0005
 
 
 def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -> FasterOrder | None:
-    """Return the selection order with the shortest run, if it saves time.
+    """Return the fastest selection order, unless the current order is as fast.
 
-    The run in each order is simulated for time alone, with routes, copies and sums of gradients of that order.
+    The run in each order is simulated without arithmetic, with routes, copies and gradient sums of that order.
 
     Args:
-        job: the program of the run.
-        timeline: the whole run.
-        reports: the orders, with the cycles of their copies in an execution.
+        job: program of the run.
+        timeline: whole run.
+        reports: orders, with the cycles of their copies in an execution.
 
     Returns:
-        The order and the part of the time that it saves; None if the order in use is as fast as any.
+        Order and saved share of the time; None if no order is faster.
     """
     used = next(report for report in reports if report.used)
     others = [report for report in reports if report.ipus != used.ipus and not job.system.free]
@@ -58,7 +58,7 @@ def faster_order(job: Job, timeline: Timeline, reports: Sequence[OrderReport]) -
 
 
 def _is_long(job: Job, timeline: Timeline) -> bool:
-    """Return whether the run has many spans and none of its states recurs, as far as that is known."""
+    """Return whether the run has many spans and no known recurring state."""
     whole = job.schedule.period is None or disturbs(job.system) or (job.workload is None and not timeline.repeats)
     return whole and timeline.spans_in_all > _MOST_SPANS
 

@@ -1,4 +1,4 @@
-"""The problems found while a request becomes domain values, so that all are reported together."""
+"""Collect the problems of a request during its conversion to domain values, to report all problems together."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ _T = TypeVar("_T")
 
 
 class Findings:
-    """The problems of one request.
+    """Problems of one request.
 
     Attributes:
-        is_set: tells whether the option at a path was given.
+        is_set: function that tells whether the option at a path was given.
     """
 
     def __init__(self, is_set: Callable[[KeyPath], bool]) -> None:
-        """Begin without any."""
+        """Start without problems."""
         self.is_set = is_set
         self._problems: list[Problem] = []
 
     def __len__(self) -> int:
-        """The number of problems found so far."""
+        """Return the number of problems."""
         return len(self._problems)
 
     def add(self, path: KeyPath, text: str, error: IpusimError | None = None) -> None:
-        """Note a problem of the option at ``path``; ``error`` is what its own rule raised, if any."""
+        """Record a problem of the option at ``path``; ``error`` is the error of the option's own rule, if any."""
         self._problems.append(Problem(path, text, error=error))
 
     def at(self, path: KeyPath, context: str = "") -> At:
-        """Return a block whose error becomes a problem of the option at ``path``; the program goes on behind it."""
+        """Return a block that turns its error into a problem at ``path``.
+
+        Execution continues after the block.
+        """
         return At(self, path, context)
 
     def tried(self, path: KeyPath, make: Callable[_P, _T], /, *arguments: _P.args, **keywords: _P.kwargs) -> _T | None:
-        """Return the result of ``make``; None after noting its error as a problem of the option at ``path``."""
+        """Return the result of ``make``; None after recording its error as a problem of the option at ``path``."""
         with self.at(path):
             return make(*arguments, **keywords)
         return None
 
     def cached(self, make: Callable[..., _T], *arguments: Any) -> _T:
-        """Return the result of ``make`` for ``arguments`` and these findings, from the cache where it is there.
+        """Return ``make``'s result for ``arguments`` and these findings, cached if possible.
 
-        What was made with a finding is not kept, so that the next request has that finding as well.
+        Results with a problem are not cached, so that the next request gets the problem again.
         """
         cache = shared()
         for made in cache.find(make, *arguments):
@@ -60,22 +63,22 @@ class Findings:
         return result
 
     def settled(self, value: _T | None) -> _T:
-        """Return a value that is None only behind a problem; raises RequestError with every problem found so far."""
+        """Return a value that is None only after a problem; raises RequestError with recorded problems."""
         if value is None or self._problems:
             raise RequestError(self._problems)
         return value
 
     def raise_if_any(self) -> None:
-        """Raise RequestError with everything found."""
+        """Raise RequestError with all problems, if any."""
         if self._problems:
             raise RequestError(self._problems)
 
 
 @dataclass(frozen=True)
 class At:
-    """A block of code that works on one option: ``with findings.at(path): ...``.
+    """Block of code on one option: ``with findings.at(path): ...``.
 
-    A class, as only its ``-> bool`` tells type checkers that what follows the block may run after an error in it.
+    A class with ``-> bool``, as type checkers need that annotation to know that execution continues after the block.
     """
 
     findings: Findings
@@ -88,7 +91,7 @@ class At:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        """Note the error if it is one that ipusim raises on purpose; let any other pass."""
+        """Record an error of ipusim; pass on any other exception."""
         if not isinstance(error, IpusimError):
             return False
         self.findings.add(self.path, self.context + str(error), error)

@@ -1,4 +1,4 @@
-"""Which counts of a full pipeline grow evenly, by a state of the machine that recurs."""
+"""Find gradient accumulation counts of a full pipeline at which time grows linearly, from a recurring state."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: How many times its ramps and a period, or its IPUs, a run takes in which a state is looked for. Where all
-#: micro-batches go forward first, tensors may pile up: no state recurs then, and twice as long a run takes four times
-#: as long to simulate.
+#: Lengths of runs tried for a recurring state, as multiples of ramps plus a period or the number of IPUs. If all
+#: micro-batches go forward first, tensors may pile up: no state recurs, and doubling the run quadruples the time of its
+#: simulation.
 _TRIED: Final = 4, 16, 64
 _TRIED_IN_PHASES: Final = _TRIED[:1]
 
@@ -21,8 +21,8 @@ class FullCounts(NamedTuple):
     """Gradient accumulation counts of a full pipeline.
 
     Attributes:
-        least: from which on it is full.
-        apart: how far apart they are; of some schedules it takes several times as many more to do the same again.
+        least: least count of a full pipeline.
+        apart: difference between counts; the period of some schedules is a multiple of their step.
     """
 
     least: int
@@ -30,18 +30,18 @@ class FullCounts(NamedTuple):
 
 
 def full_counts(job: Job) -> FullCounts:
-    """Return counts whose time tells, where it grows by as much from one to the next, how it grows for good.
+    """Return counts whose times show the linear growth of time with the count.
 
-    Where IPUs meet, those are all that the schedule takes. Where they do not, counts that are closer may deceive: of
-    three IPUs under 1F1B, between which tensors take their time, it grows by as much from 8 micro-batches to 16 as
-    from there to 24, and by a twelfth less in the long run. Those of a state that recurs do not; where none does,
-    whole rounds of all IPUs stand for them.
+    In lock-step these are all counts of the schedule. In point-to-point, closer counts may mislead: for three IPUs
+    under 1F1B with slow copies, time grows equally from 8 to 16 and from 16 to 24 micro-batches, and by a twelfth less
+    in the long run. Counts of a recurring state are reliable; without a recurring state, multiples of the number of
+    IPUs apply.
 
     Args:
-        job: a run, of any count.
+        job: run with any count.
 
     Returns:
-        Counts as ``gradient_accumulation_count`` has them.
+        Counts in units of ``gradient_accumulation_count``.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -66,13 +66,13 @@ def full_counts(job: Job) -> FullCounts:
 
 
 def _recurring(job: Job, least: int, multiple: int) -> Timeline | None:
-    """Return an execution in which a state recurs, of some times ``least`` micro-batches; None where none does."""
+    """Return an execution with a recurring state, of a multiple of ``least`` micro-batches; None without recurrence."""
     if job.schedule.period is None or job.of is None:
         return None
     for times in _TRIED_IN_PHASES if job.schedule.in_phases else _TRIED:
         try:
             timeline = timeline_of(job.of(-(-times * least // multiple) * multiple, 1), 1)
-        except RequestError:  # of a count that was not requested
+        except RequestError:  # about a count that the user did not request
             return None
         if timeline.repeats:
             return timeline

@@ -1,4 +1,4 @@
-"""A Job: all that a request stands for, laid out, checked and ready to run."""
+"""Job: an assembled request, checked and ready to run."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _Figure = TypeVar("_Figure", int, npt.NDArray[np.int64])
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A program with its system, Plan, costs, memory and workload: all that a run needs.
+    """Program with its system, Plan, costs, memory and workload.
 
     Attributes:
-        request: what was asked for.
-        system: the device.
-        program: the pipeline.
-        plan: the order of its operations, which keeps every rule; of fewer micro-batches than the program has where
-            a shorter run may stand for the whole one, which repeats itself.
-        costs: what everything of it takes on the device.
-        schedule: what laid the order out.
-        memory: what the IPUs hold, against what they have.
+        request: request of the Job.
+        system: device.
+        program: pipeline.
+        plan: legal order of the pipeline's operations; holds fewer micro-batches than the program if a shorter run may
+            stand for the whole, repeating run.
+        costs: costs of all operations on the device.
+        schedule: schedule of the plan.
+        memory: peaks of the IPUs with their limits.
         steps: session runs, each of ``program.repeat_count`` executions.
         notes: warnings, in Graphcore's words, about options without an effect.
-        workload: the arithmetic of a replica, by its number; None when only time is simulated.
+        workload: function that returns a replica's arithmetic by number; None for time-only simulation.
         held_out: evaluation; None without held-out samples or a loss.
-        constant_loss: loss of the best predictor that ignores its input, on the training data;
-            None without arithmetic, or when the loss does not say.
-        between: what hosts do together before an execution, by its number: between session runs of a program.
-        late: of each execution, for how many cycles this host waits until the last of several is ready to sum up;
-            nothing where all are at once, or where they tell each other.
-        in_part: whether a shorter run may stand for the whole one, which then has not been held against the memory of
-            this computer.
-        of: the same with another number of micro-batches in an execution, all of them laid out, and another repeat
-            count; raises RequestError where that cannot be.
+        constant_loss: training loss of the best predictor that ignores its input; None without arithmetic, or for a
+            loss without such a predictor.
+        between: joint work of hosts before an execution, by number of the execution: between a program's session runs.
+        late: cycles that this host waits in each execution for the last host to be ready to sum; empty if hosts are
+            simultaneous, or exchange their times.
+        in_part: whether a shorter run may stand for the whole run, whose size was not checked against this computer's
+            memory.
+        of: function that returns the Job with another number of micro-batches in an execution, all laid out, and
+            another repeat count; raises RequestError for impossible counts.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Names the run's folder."""
+        """Name of the Job, and of its results folder."""
         return self.program.name
 
     @property
@@ -89,7 +89,7 @@ class Job:
 
     @cached_property
     def whole(self) -> Job:
-        """The Job with all of its micro-batches laid out; raises RequestError where they are too many."""
+        """Job with all micro-batches laid out; raises RequestError if their number is too large."""
         if not self.in_part:
             return self
         return self._of(self.program.shape.micro_batches)
@@ -101,16 +101,16 @@ class Job:
     def of_whole(
         self, figure: Callable[[Job], _Figure], count: int | None = None, period: int | None = None
     ) -> _Figure:
-        """Return a figure, or an array of some, of the whole Job that grows by as much with each period.
+        """Return figures of the whole Job, extrapolated linearly over periods.
 
         Args:
-            figure: gives it for a Job of which all micro-batches are laid out.
-            count: micro-batches of a Job from which on it grows like that; by default those of this one's Plan.
-            period: micro-batches of a period; by default of one of the schedule, after which passes are the same, but
-                not always the time-steps that these are put in, where the Order has none.
+            figure: function that returns the figure of a fully laid out Job.
+            count: number of micro-batches from which the figure grows linearly; by default the Plan's number.
+            period: micro-batches of a period; by default a period of the schedule, after which passes recur, though not
+                always with the same time-steps if the Order defines none.
 
         Returns:
-            The figure for the micro-batches of the program, by that of ``count`` and that of a period more.
+            Figure for all micro-batches of the program, from the figures of ``count`` and of a period more.
         """
         laid_out, whole = self.plan.shape.micro_batches, self.program.shape.micro_batches
         count = laid_out if count is None else count
@@ -125,11 +125,11 @@ class Job:
         if count == whole:
             return here
         more, (periods, left) = figure(of(count + period)) - here, divmod(whole - count, period)
-        # The periods first: products of cycles and all micro-batches may be wider than 64 bits.
+        # Multiply by periods first: products of cycles and all micro-batches may exceed 64 bits.
         total: _Figure = here + more * periods + more * left // period
         return total
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        """Whether any stage states its memory; stages known only by cycles may not."""
         return self.program.describes_memory

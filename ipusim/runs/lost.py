@@ -1,9 +1,8 @@
-"""Losses of IPUs: the executions that are lost, the pauses of all IPUs, and the moves to spare ones.
+"""Losses of IPUs: lost executions, pauses of all IPUs, and moves to spare IPUs.
 
-A checkpoint is written behind so many weight updates. What was done since the last one, up to the loss, is one span of
-lost work; behind it come detection and restart, and the executions since that checkpoint as they are done again, with
-feeds as they were there (assumed: the host keeps what it had read). With a spare IPU the run goes on on that one, from
-the end of the restart on.
+A checkpoint follows every fixed number of weight updates. The work between the last checkpoint and a loss is one span
+of lost work. Detection and restart follow, then the executions since the checkpoint run again with the same feeds
+(assumed: the host keeps the elements read). With a spare IPU, the run continues on the spare after the restart.
 """
 
 from __future__ import annotations
@@ -25,21 +24,23 @@ _Spans = list[tuple[SpanKind, int]]
 
 
 def loses(system: System) -> bool:
-    """Whether a system loses an IPU at some time."""
+    """Return whether a system loses an IPU at any time."""
     return any(isinstance(disturbance, Lost) for disturbance in system.disturbances)
 
 
 def with_pauses(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None = None
 ) -> System:
-    """Return a system in which pauses and moves stand for its losses of IPUs, of which there are some.
+    """Return a system with pauses and moves in place of IPU losses.
+
+    The system has at least one loss.
 
     Args:
-        job: what runs, all micro-batches of it.
-        costs: of it.
-        system: that it runs on.
-        executions: of the pipeline.
-        between: what hosts do together before an execution, by its number.
+        job: Job of the run, with all micro-batches laid out.
+        costs: costs of the Job.
+        system: system of the Job.
+        executions: number of pipeline executions.
+        between: joint work of hosts before an execution, by number of the execution.
     """
     losses = replacements(system, job.program.shape.mapping)
     others = [disturbance for disturbance in system.disturbances if not isinstance(disturbance, Lost)]
@@ -61,7 +62,7 @@ def with_pauses(
         begins, end = _begins(job, costs, paused(), executions, between)
         if loss.lost >= end:
             continue
-        # A checkpoint that is being written is none yet.
+        # A loss during the writing of a checkpoint makes that checkpoint useless.
         written = {
             number: begins[number] - sum(cycles for _, cycles in of_pause) + (writing if number else 0)
             for number, of_pause in pauses.items()
@@ -85,7 +86,7 @@ def with_pauses(
 
 
 def _until(spans: _Spans, cycles: int) -> _Spans:
-    """Return the spans of the first so many cycles, of which the last is cut."""
+    """Return the spans of the first ``cycles`` cycles; the last span is cut."""
     first: _Spans = []
     for kind, length in spans:
         if cycles > 0:
@@ -97,6 +98,6 @@ def _until(spans: _Spans, cycles: int) -> _Spans:
 def _begins(
     job: Job, costs: Costs, system: System, executions: int, between: Mapping[int, Sequence[HostExchange]] | None
 ) -> tuple[dict[int, int], int]:
-    """Return the cycle in which each execution begins, and that in which the run ends."""
+    """Return the begin of each execution, and the end of the run, in cycles."""
     timeline, marks = marked_run(job, costs, system, executions, (), between=between)
     return {mark.execution: mark.cycle for mark in marks if mark.micro_batch == NONE}, timeline.makespan_cycles

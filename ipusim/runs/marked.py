@@ -1,4 +1,4 @@
-"""A Job's run with the states of the machine that are noted in it."""
+"""Simulate a Job and record states of the machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ipusim.timeline.timeline import Timeline
 def marked_run(
     job: Job, costs: Costs, system: System, executions: int, marked: Container[int], **options: Any
 ) -> tuple[Timeline, list[Mark]]:
-    """Return the Timeline of a run at such costs on such a system, and its states before ``marked`` micro-batches.
+    """Return a run's Timeline, and its states before executions and ``marked`` micro-batches.
 
-    There is one before each execution too. The ``options`` are those of :func:`~ipusim.machine.simulate.simulate`.
+    ``options`` are options of :func:`~ipusim.machine.simulate.simulate`.
     """
     marks: list[Mark] = []
     run = {"executions": executions, "marked": marked, "note": marks.append, **options}

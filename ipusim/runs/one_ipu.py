@@ -1,4 +1,4 @@
-"""The work of a run on one IPU, simulated for time alone: what a pipeline is compared with."""
+"""Simulate the work of a run on one IPU without arithmetic, for comparison with the pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.timeline import Timeline
 
-#: Options of several IPUs, and options that save memory and cost time: one IPU has the memory for the whole model.
+#: Options of several IPUs, and options that save memory at a cost of time: one IPU has memory for the whole model.
 _LEFT_OUT: Final = (
     "system.select_ipus",
     "system.selection_order",
@@ -44,17 +44,17 @@ _LEFT_OUT: Final = (
 
 
 def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
-    """Return the outcome of the work of ``job`` on one IPU, by simulation.
+    """Simulate the work of ``job`` on one IPU.
 
-    The schedule is ``single``: all stages on one IPU of the same machine, one micro-batch after the other. Model, data,
-    micro-batch size, feeds, optimizer, rates and host are those of the run, synthetic data included. Replicas and hosts
-    become micro-batches of the one replica, so that a weight update covers as many samples, and the run as many
-    executions. Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left
-    out. A run on one IPU is compared with itself.
+    The schedule is ``single``: all stages on one IPU of the same machine, micro-batch by micro-batch. Model, data,
+    micro-batch size, feeds, optimizer, rates, host and synthetic data are those of the run. Replicas and hosts become
+    micro-batches of a single replica, so that weight updates cover as many samples, and the run as many executions.
+    Links, disturbances and options that save memory (recomputation, offloading, sharded state) are left out. For
+    a run on one IPU the result is its cycles.
 
     Args:
-        job: the program of the run.
-        timeline: the whole run.
+        job: simulated program.
+        timeline: whole run.
 
     Returns:
         Cycles and excess memory, or the reason why one IPU cannot run the program.
@@ -73,7 +73,7 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
 
 
 def _on_one_ipu(job: Job) -> Job:
-    """Return the Job of the same request on one IPU; raises RequestError if the request has no such Job."""
+    """Return the Job of the same request on one IPU; raises RequestError for a request without such a Job."""
     request, pipeline = job.request, job.request.options.pipeline
     micro_batches = pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations
     changes: Mapping[str, Any] = {

@@ -1,4 +1,4 @@
-"""Runs of a Job whose passes take other cycles, computed together and without events."""
+"""Compute runs of a Job with other cycles of passes, many at once and without events."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ipusim.retiming.retiming import Retiming
 from ipusim.runs.job import Job
 from ipusim.runs.time_alone import Priced
 
-#: Passes of all runs that are computed together: some seconds; fewer of Streaming Memory and moves, which take longer.
+#: Maximum number of passes of all runs together, for some seconds; Streaming Memory and moves take longer.
 _MOST_PASSES: Final = 100_000_000
 _MOST_STREAMED: Final = 1_000_000
 
 
 def are_quick(job: Job, executions: int, sets: int) -> bool:
-    """Return whether so many runs of a Job are computed within some seconds."""
+    """Return whether ``sets`` runs of a Job can be computed within some seconds."""
     streamed = job.costs.pass_streams or job.costs.update_streams or job.costs.moves
     return job.program.shape.passes * executions * sets <= (_MOST_STREAMED if streamed else _MOST_PASSES)
 
@@ -27,16 +27,17 @@ def are_quick(job: Job, executions: int, sets: int) -> bool:
 def runs_with_passes(
     job: Job, executions: int, priced: Priced, passes: Sequence[Mapping[tuple[int, int], int]]
 ) -> list[int | None]:
-    """Return the cycles of a run for each set of cycles of its passes.
+    """Return the cycles of a run for each set of pass cycles.
 
     Args:
-        job: what is run, without exchanges between hosts.
-        executions: of the pipeline.
-        priced: costs and device of the whole Job, as :func:`~ipusim.runs.time_alone.timeline_of` takes them.
-        passes: of each run the cycles by kind and stage.
+        job: Job of the run, without exchanges between hosts.
+        executions: number of pipeline executions.
+        priced: function that returns costs and device of the whole Job, see
+            :func:`~ipusim.runs.time_alone.timeline_of`.
+        passes: pass cycles of each run, by kind and stage.
 
     Returns:
-        Cycles of each run; None for a run whose tensors share links, or that is not computed without events.
+        Cycles of each run; None for a run with tensors that share links, or with times that only events give.
     """
     try:
         if not are_quick(job, executions, len(passes)):

@@ -1,4 +1,4 @@
-"""Runs of a Job with other seeds of its jitter, computed together and without events."""
+"""Compute runs of a Job with other seeds of jitter, many at once and without events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.runs.job import Job
 
 
 class RunCycles(NamedTuple):
-    """The cycles of a run.
+    """Cycles of a run.
 
     Attributes:
         run: length of the run.
@@ -33,14 +33,14 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
     """Yield the cycles of a run for each set of seeds.
 
     Args:
-        job: what is run.
-        seeds: for each run a seed of each jitter among its disturbances, in their order.
+        job: Job of the run.
+        seeds: seeds of each run, a seed for each jitter in the order of the disturbances.
 
     Yields:
-        The cycles of the next run; None where tensors share a link in it, so that only events tell.
+        Cycles of the next run; None if tensors share a link, so that only events give the times.
 
     Raises:
-        NotExactError: where only events tell the times of the Job; the message is the reason.
+        NotExactError: if only events give the times of the Job; the message is the reason.
     """
     if job.late or job.between:
         raise NotExactError("hosts that wait for one another")

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A position in a file (line and column count from 1), or an override on the command line.
+    """Position in a file, or an override on the command line.
+
+    Line and column count from 1.
 
     Attributes:
-        source: the file as it was named, or the option of the command line, as ``--set path``.
-        line, column: None for a whole file and for an override.
+        source: file name as given, or option of the command line, such as ``--set path``.
+        line, column: line and column; None for a whole file and for an override.
     """
 
     source: str
@@ -19,7 +21,7 @@ class Place:
     column: int | None = None
 
     def __str__(self) -> str:
-        """Return ``file:line:column``, or the source alone."""
+        """Return ``file:line:column``, or only the source."""
         return self.source if self.line is None else f"{self.source}:{self.line}:{self.column}"
 
     @property
@@ -30,12 +32,12 @@ class Place:
 
 @dataclass(frozen=True)
 class PlacedProblem:
-    """One mistake in a scenario, with its position.
+    """Mistake in a scenario, with its position.
 
     Attributes:
-        position: position of the value, or of the key when the key itself is wrong.
-        key: the key's path as ``--set`` takes it, such as ``model.layers.1.units``; empty for a whole file.
-        text: the message: the expected and the actual value, and what to do.
+        position: position of the value, or of a wrong key.
+        key: path of the key in ``--set`` format, such as ``model.layers.1.units``; empty for a whole file.
+        text: message with the expected value, the actual value, and advice.
     """
 
     position: Place
@@ -43,7 +45,7 @@ class PlacedProblem:
     text: str
 
     def __str__(self) -> str:
-        """Return the problem as one line, without the line breaks of a key or text."""
+        """Return the problem as one line, with line breaks removed."""
         named = self.key and not self.position.source.endswith(f" {self.key}")
         line = f"{self.position}: {self.key}: {self.text}" if named else f"{self.position}: {self.text}"
         return " ".join(line.split())

@@ -1,4 +1,4 @@
-"""Problems of a request: each with the option that has it, its value, and the values that would be right."""
+"""Problems of a request: option, wrong value, and expected values."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Final
 
 from ipusim.base.errors import IpusimError
 
-#: Where an option stands in a request: keys and list indices from the top.
+#: Path of an option in a request: keys and list indices from the top.
 KeyPath = tuple[str | int, ...]
 
-#: Longest value that a message shows in full, in characters.
+#: Maximum length of a value shown in full, in characters.
 _SHOWN: Final = 60
-#: Whole numbers that no option has, nor any message writes out: Python itself refuses to write those of 4,300 digits.
+#: Lower bound of whole numbers that no option accepts and no message shows: Python cannot print 4,300 digits.
 MOST_NUMBER: Final = 10**_SHOWN
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a request.
+    """Mistake in a request.
 
     Attributes:
-        path: the option.
-        text: what was expected, what was found, and what to do.
+        path: path of the option.
+        text: expected value, actual value, and advice.
         of_key: whether the key itself is wrong, not its value.
-        error: what a rule of its own raised, whose text is in ``text``; None where the problem was found otherwise.
+        error: error of the option's own rule, with its message in ``text``; None for other problems.
 
     Example:
         >>> from ipusim.api import Problem
@@ -39,16 +39,16 @@ class Problem:
     error: IpusimError | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
-        """Return the one line that a person reads."""
+        """Return the problem as one line for users."""
         line = f"{dotted(self.path)}: {self.text}" if self.path else self.text
         return " ".join(line.split())
 
 
 class RequestError(IpusimError, ValueError):
-    """Every problem found in a request; ``str(error)`` is one line for each.
+    """All problems of a request; ``str(error)`` has a line for each.
 
     Args:
-        problems: in the order in which they were found.
+        problems: problems in order of discovery.
 
     Example:
         >>> from ipusim.api import Request, RequestError
@@ -60,26 +60,26 @@ class RequestError(IpusimError, ValueError):
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        """Keep the problems in the order in which they were found, and drop repeats."""
+        """Keep the problems in order of discovery, without repeats."""
         super().__init__(tuple(dict.fromkeys(problems)))
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems, in the order in which they were found."""
+        """Problems in order of discovery."""
         return self.args[0]  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        """Return one line for each problem."""
+        """Return a line for each problem."""
         return "\n".join(map(str, self.problems))
 
 
 def dotted(path: KeyPath) -> str:
-    """Return a path as ``--set`` takes it: ``('model', 'layers', 1)`` is ``model.layers.1``."""
+    """Return a path in ``--set`` format: ``('model', 'layers', 1)`` is ``model.layers.1``."""
     return ".".join(map(str, path))
 
 
 def show(value: object) -> str:
-    """Return a value as a person would say it in a message, shortened when long.
+    """Return a value in the words of a message, shortened if long.
 
     >>> show(None), show(True), show({"ipus": 4})
     ('nothing', 'true', 'a mapping of 1 key')
@@ -94,13 +94,13 @@ def show(value: object) -> str:
         return f"a list of {len(value)}"
     try:
         text = repr(value)
-    except Exception:  # a number of too many digits in it, or what its own __repr__ raises
+    except Exception:  # a number with too many digits, or an error of the value's own __repr__
         is_whole = isinstance(value, int)
         text = "a whole number of thousands of digits" if is_whole else f"a value of the type {type(value).__name__}"
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def one_of(names: Iterable[str]) -> str:
-    """Return names as an English list: ``one_of(['a', 'b', 'c']) == 'a, b or c'``."""
+    """Join names as an English list: ``one_of(['a', 'b', 'c']) == 'a, b or c'``."""
     *rest, last = names
     return f"{', '.join(rest)} or {last}" if rest else last

@@ -1,4 +1,4 @@
-"""A Run: an executed Job with its results."""
+"""Run: an executed Job with its results."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ipusim.timeline.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """An executed Job: the Timeline, the losses that the training really gave, and what they sum up to.
+    """Executed Job with its Timeline, summary and training results.
 
     Attributes:
-        job: what was run.
-        timeline: what happened, in cycles of the tile clock.
-        summary: every number about the run.
-        learning: losses, outputs and weights; None where only time is simulated.
-        remarks: on how it was simulated, which its results do not depend on.
+        job: executed Job.
+        timeline: spans of the run, in cycles of the tile clock.
+        summary: all figures of the run.
+        learning: losses, outputs and weights; None for time-only simulation.
+        remarks: remarks on the simulation that do not affect its results.
 
     Example:
         >>> from ipusim.api import Request, assemble, execute
@@ -39,10 +39,10 @@ class Run:
 
     @property
     def memory(self) -> Fit:
-        """The peaks of the IPUs against their memory."""
+        """Memory peaks of the IPUs with their limits."""
         return self.job.memory
 
     @property
     def describes_memory(self) -> bool:
-        """Whether any stage says what it holds; stages known by their cycles alone may not."""
+        """Whether any stage states its memory; stages known only by cycles may not."""
         return self.job.describes_memory

@@ -1,4 +1,4 @@
-"""The times of a run held against those that are computed a second time, without events."""
+"""Check the times of a run against times computed without events."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ipusim.timeline.kinds import PASS_OF_KIND, SpanKind, of_kinds
 from ipusim.timeline.repeats import Column
 from ipusim.timeline.timeline import NONE, Timeline
 
-#: Spans of a run that are compared at most: with them both sides take less than 1 GB.
+#: Maximum number of compared spans, for less than 1 GB of memory on both sides.
 MOST_SPANS: Final = 1_000_000
-#: Columns of the times that are compared, of which the last two are cycles.
+#: Columns of compared times; the last two are cycles.
 _COLUMNS: Final = ("execution", "replica", "ipu", "code", "stage", "micro_batch", "start", "end")
 _CODES: Final = {
     SpanKind.SEND: Code.SEND,
@@ -34,30 +34,32 @@ _INDEPENDENT: Final = (
 
 @dataclass(frozen=True)
 class TimesCheck:
-    """The outcome of a comparison of times.
+    """Outcome of a time comparison.
 
     Attributes:
-        ended: whether all times are equal, one differs, or the second ones are not exact.
-        text: a sentence with the number of times, the first that differs, or the reason.
+        ended: "equal" for equal times, "different" for any difference, or "not exact" for inexact computed times.
+        text: sentence with the number of times, the first difference, or the reason.
     """
 
     ended: Literal["equal", "different", "not exact"]
     text: str
 
     def __str__(self) -> str:
-        """Return the sentences that a command prints."""
+        """Return the sentences printed by commands."""
         return self.text if self.ended == "not exact" else f"{self.text} {_INDEPENDENT}"
 
 
 def check_times(job: Job, timeline: Timeline) -> TimesCheck:
-    """Return whether passes, sends, updates and ends of executions of a run are at the times computed without events.
+    """Compare a run's times with times computed without events.
+
+    Compared are passes, sends, updates and ends of executions.
 
     Args:
-        job: what ran.
-        timeline: of it. Of a run of more than :data:`MOST_SPANS` spans the part that is laid out is simulated again.
+        job: Job of the run.
+        timeline: whole run; for a run of more than :data:`MOST_SPANS` spans, the laid out part is simulated again.
 
     Returns:
-        The first time that differs, if any does.
+        Outcome with the first difference, if any.
     """
     if job.late:
         return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for one another.")
@@ -91,7 +93,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
 
 
 def _short(job: Job, executions: int) -> tuple[Job, int]:
-    """Return a Job as it is laid out, with as many executions of it as may be compared."""
+    """Return a Job reduced to its laid out part, and comparable executions."""
     if job.of is not None:
         job = job.of(job.plan.shape.count, job.program.repeat_count)
     spans = max(1, len(job.plan.instructions) * job.system.replicas)
@@ -103,7 +105,7 @@ def _sorted(rows: Column) -> Column:
 
 
 def _recorded(timeline: Timeline) -> Column:
-    """Return the times that a machine has recorded, shape (times, columns)."""
+    """Return the times recorded by a machine, shape (times, columns)."""
     kind = timeline.kind
     rows = np.flatnonzero((PASS_OF_KIND[kind] >= 0) | of_kinds(kind, [*_CODES]))
     table = np.column_stack([getattr(timeline, "kind" if name == "code" else name)[rows] for name in _COLUMNS])
@@ -121,7 +123,7 @@ def _recorded(timeline: Timeline) -> Column:
 
 
 def _ends(execution: int, ends: Column) -> Column:
-    """Return the rows of the end of an execution in each replica."""
+    """Return the rows for the end of an execution in each replica."""
     rows = np.full((len(ends), len(_COLUMNS)), NONE)
     rows[:, 0], rows[:, 1], rows[:, 3] = execution, range(len(ends)), Code.END
     rows[:, 6] = rows[:, 7] = ends
@@ -129,7 +131,7 @@ def _ends(execution: int, ends: Column) -> Column:
 
 
 def _computed(job: Job, retiming: Retiming) -> Iterator[Column]:
-    """Yield the times of each execution; raises NotExactError where they are not exact."""
+    """Yield the computed times of each execution; raises NotExactError for inexact times."""
     ipu, code, stage, micro_batch, _ = job.plan.instructions.T
     sends = any_of(code, (Code.SEND, Code.BLOCKING_SEND))
     for execution, times in enumerate(retiming.times()):
@@ -144,7 +146,7 @@ def _computed(job: Job, retiming: Retiming) -> Iterator[Column]:
 
 
 def _first(recorded: Column, computed: Column) -> str:
-    """Return the first time that differs, in words."""
+    """Describe the first different time."""
     ours, theirs = ({*map(tuple, rows.tolist())} for rows in (recorded, computed))
     first = min(ours ^ theirs, key=lambda row: (row[-2:], row))
     other = next((row for row in sorted(theirs if first in ours else ours) if row[:-2] == first[:-2]), None)

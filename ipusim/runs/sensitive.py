@@ -1,4 +1,4 @@
-"""Sensitivities of a run: by how much it grows, and falls, as each pass of a stage takes a cycle more, and less."""
+"""Sensitivities of a run: changes of its length if each pass of a stage takes a cycle more, or a cycle less."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from ipusim.runs.other_passes import are_quick
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """Differences between lengths of a run, each computed anew: a count on one of several equal paths is a bound.
+    """Changes of a run's length, each recomputed.
+
+    A count of passes on one of several equal paths would only be a bound.
 
     Attributes:
-        grows: cycles by which the run grows as each pass of a kind takes a cycle more in one stage, a stage each; None
-            where the longer run is not exact.
-        falls: the same for a cycle less, as cycles by which the run falls.
-        copies: cycles by which it grows, and falls, as each copy between IPUs takes a cycle more, and less: each merged
-            copy, or each tensor that is sent.
-        unknown: why they are not known, as the end of a sentence; empty where they are.
+        grows: growth of the run in cycles if each pass of a kind takes a cycle more in a stage, for each stage; None if
+            the longer run is not exact.
+        falls: reduction of the run in cycles if each pass takes a cycle less, for each stage.
+        copies: growth and reduction of the run in cycles if each copy between IPUs takes a cycle more or less: each
+            merged copy, or each sent tensor.
+        unknown: reason for unknown sensitivities, as the end of a sentence; empty for known ones.
     """
 
     grows: Mapping[Pass, tuple[int | None, ...]] = field(default_factory=dict)
@@ -32,7 +34,7 @@ class Sensitivities:
     unknown: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as plain data for JSON, by kind of pass and stage."""
+        """Return the sensitivities as plain data for JSON, by kind of pass and stage."""
         both = {"grows": self.grows, "falls": self.falls}
         named = {name: {kind.name.lower(): list(of) for kind, of in kinds.items()} for name, kinds in both.items()}
         copies = dict(zip(both, self.copies, strict=True))
@@ -40,14 +42,14 @@ class Sensitivities:
 
 
 def sensitivities(job: Job, executions: int) -> Sensitivities:
-    """Return how sensitive a run is to the cycles of each pass of each stage.
+    """Return the sensitivity of a run to the cycles of each stage's passes.
 
     Args:
-        job: what ran.
-        executions: of the pipeline.
+        job: Job of the run.
+        executions: number of pipeline executions.
 
     Returns:
-        Cycles of all executions together, or the reason why these are not known.
+        Cycles over all executions together, or the reason for unknown sensitivities.
     """
     kinds = sorted({Pass(kind) for kind in job.plan.kind.tolist()})
     stages = job.plan.shape.stages

@@ -1,4 +1,4 @@
-"""The arithmetic of a Job, which goes on from run to run: weights, results, and the hooks that watch them."""
+"""Arithmetic of a Job across runs: weights, results and hooks."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.runs.titles import title_of
 from ipusim.timeline.timeline import Timeline
 
-#: Called with each element of the outfeed as soon as it is with the host: of each result an array, which begins with an
-#: axis of the replicas where there are several.
+#: Called with each element of the outfeed on arrival at the host: an array for each result, with a leading axis for
+#: several replicas.
 Sink = Callable[[tuple[Array, ...]], object]
 
 
 class SessionState(NamedTuple):
-    """All that runs of a session go on from, but for the place in its data.
+    """State of a session between runs, except for the position in its data.
 
     Attributes:
-        variables: the trained variables, by name; all replicas have the same.
-        slots: of each stage the optimizer's own arrays, by name.
-        untrained: of each replica the variables that no optimizer trains, by name.
-        executions: of the pipeline so far, on which its random draws go on; None to leave them as they are.
+        variables: trained variables by name, equal on all replicas.
+        slots: optimizer's arrays of each stage, by name.
+        untrained: variables of each replica that no optimizer trains, by name.
+        executions: executions of the pipeline so far, the position of random draws; None to leave them unchanged.
     """
 
     variables: dict[str, Array]
@@ -48,26 +48,26 @@ class SessionState(NamedTuple):
 
 
 class Hook(Protocol):
-    """An observer of a running Job: an evaluation, a checkpoint of the training.
+    """Observer of a running Job, such as an evaluation or a training checkpoint.
 
-    It may ask the session for its results and variables. Where there is no arithmetic it sees the end alone.
+    A hook may read the session's results and variables. Without arithmetic, only ``after`` is called.
     """
 
     def before(self, session: Session, execution: int) -> None:
-        """Observe the beginning of an execution of the pipeline, which counts from 0 in each run."""
+        """Observe the beginning of a pipeline execution, counted from 0 in each run."""
 
     def after(self, session: Session) -> None:
         """Observe the end of a run."""
 
 
 class Session:
-    """The arithmetic of a Job's replicas, if it has any; a second run goes on where the first ended.
+    """Arithmetic of a Job's replicas, if any; a further run continues from the previous run.
 
     Args:
-        job: what is run.
-        host: where the job is for several hosts, which of them this is.
-        own_feed: whether each host has a feed of its own; else hosts take the elements of one in turn, as replicas do.
-        summed: whether hosts sum up their gradients; else they average them.
+        job: Job to run.
+        host: this host, for a Job on several hosts.
+        own_feed: whether each host has a separate feed; otherwise hosts take turns on the elements, as replicas do.
+        summed: whether hosts sum gradients; otherwise hosts average them.
 
     Example:
         >>> from ipusim.api import Request, Session, assemble
@@ -81,16 +81,16 @@ class Session:
     def __init__(self, job: Job, host: Host | None = None, *, own_feed: bool = False, summed: bool = False) -> None:
         """Put the initial variables on their IPUs."""
         self.job = job
-        #: What hosts had done together before the last run.
+        #: Joint work of hosts before the last run.
         self.before: tuple[HostExchange, ...] = ()
-        #: For how many cycles each execution of the last run has waited until all hosts were ready to sum up.
+        #: Cycles that each execution of the last run waited for all hosts to be ready to sum.
         self.late: list[int] = []
         self._executors: list[NumpyExecutor] = []
         self._together: Replicas | None = None
         self._hooks: Sequence[Hook] = ()
         self._sink: Sink | None = None
         self._handed_over = 0
-        #: Of the pipeline, in all runs so far.
+        #: Number of executions of the pipeline over all runs.
         self.executions = 0
         if job.workload is None:
             return
@@ -121,21 +121,21 @@ class Session:
 
     @property
     def computes(self) -> bool:
-        """Whether there is arithmetic."""
+        """Whether the Job has arithmetic."""
         return self._together is not None
 
     @property
     def results(self) -> list[list[tuple[Any, ...]]]:
-        """The elements that each replica's outfeed has carried in this run so far."""
+        """Elements of each replica's outfeed in this run so far."""
         return [executor.results for executor in self._executors]
 
     @property
     def not_finite(self) -> str:
-        """What made the first value that is not finite, where that was in the first micro-batch; else empty."""
+        """Cause of the first value that is not finite, if in the first micro-batch; otherwise empty."""
         return next((executor.not_finite for executor in self._executors if executor.not_finite), "")
 
     def state(self) -> SessionState:
-        """Return copies of the state that runs go on from, which a checkpoint of a training holds."""
+        """Return copies of the state that runs continue from, for a checkpoint."""
         if self._together is None:
             return SessionState({}, (), ())
         first = self._executors[0]
@@ -148,13 +148,13 @@ class Session:
             )
 
     def set_state(self, state: SessionState) -> None:
-        """Go on from a state that :meth:`state` gave for a program of the same form.
+        """Continue from a state returned by :meth:`state` for a program of the same form.
 
         Args:
             state: variables, slots of the optimizer and position in the data; parts may be left out.
 
         Raises:
-            ModelError: for unknown variables, or of another shape or type.
+            ModelError: for unknown variables, or variables of another shape or type.
         """
         if self._together is None:
             return
@@ -162,7 +162,7 @@ class Session:
             for replica, executor in enumerate(self._executors):
                 set_arrays(executor.weights(), state.variables)
                 for own_slots, slots in zip(executor.slots(), state.slots, strict=False):
-                    # an optimizer of the user's own may have made some in its first update, which is still to come
+                    # a user's optimizer may create slots only in its first update, which has not happened yet
                     own_slots.update({name: slot.copy() for name, slot in slots.items() if name not in own_slots})
                     set_arrays(own_slots, slots)
                 values = state.untrained[replica] if replica < len(state.untrained) else {}
@@ -172,12 +172,12 @@ class Session:
 
     @property
     def elements(self) -> int:
-        """The elements of the feed that all runs so far have taken, over all replicas."""
+        """Number of feed elements taken in all runs so far, over all replicas."""
         return self.executions * self.job.program.shape.micro_batches * self.job.system.replicas
 
     @property
     def stages(self) -> list[list[str]]:
-        """The names of each stage's variables."""
+        """Names of each stage's variables."""
         shape = self.job.program.shape
         return [list(self._executors[0].stages(ipu)[stage].parameters) for stage, ipu in enumerate(shape.mapping)]
 
@@ -185,10 +185,10 @@ class Session:
         """Set variables of all replicas, trained or not.
 
         Args:
-            values: arrays by the variables' names, of the shapes and types that they have.
+            values: arrays by variable name, of unchanged shapes and types.
 
         Raises:
-            ModelError: for unknown variables, or of another shape or type.
+            ModelError: for unknown variables, or variables of another shape or type.
         """
         if self._executors:
             free = self._executors[0].untrained.keys()
@@ -197,13 +197,13 @@ class Session:
             self.set_state(SessionState(trained, (), (others,) * len(self._executors)))
 
     def variables(self, names: Collection[str] | None = None) -> dict[str, Array]:
-        """Return copies of variables as they are now.
+        """Return copies of the current variables.
 
         Args:
-            names: of the variables; None for all.
+            names: names of the variables; None for all.
 
         Returns:
-            Arrays by name; of variables that no optimizer trains those of the first replica.
+            Arrays by name; untrained variables are those of the first replica.
         """
         if self._together is None:
             return {}
@@ -223,23 +223,23 @@ class Session:
     ) -> Timeline:
         """Run the pipeline.
 
+        Exceptions of hooks and functions are passed on.
+
         Args:
-            executions: how many, by default those of one step.
-            progress: called with how many time-steps are done, and of how many.
-            hooks: their ``before`` is called as each execution begins, their ``after`` at the end of the run.
-            sink: called with each element of the outfeed, a tuple of arrays, as soon as the host has it.
-            before: what hosts have done together since the last run; it is recorded at the beginning of this one.
-            jump: whether a run without arithmetic that repeats itself may be simulated in part.
+            executions: number of executions, by default the repeat count of a step.
+            progress: called with the number of finished time-steps and the total number.
+            hooks: ``before`` is called as each execution begins, ``after`` at the end of the run.
+            sink: called with each element of the outfeed, a tuple of arrays, on arrival at the host.
+            before: joint work of hosts since the last run, recorded at the beginning of this run.
+            jump: whether to simulate a repeating run without arithmetic only in part.
 
         Returns:
-            The Timeline of the run.
+            Timeline of the run.
 
         Raises:
-            MissingTensorError: where an operation starts without its tensor, as the machine does.
-            DeadlockError: where processes wait for what never happens.
-            UnsupportedProgramError: for replicas that have learnt by themselves.
-
-        What hooks and functions raise comes through.
+            MissingTensorError: if an operation starts without its tensor.
+            DeadlockError: if processes wait for events that never happen.
+            UnsupportedProgramError: for replicas that have learnt independently.
         """
         for executor in self._executors:
             executor.results.clear()
@@ -248,8 +248,8 @@ class Session:
         self.before, self.late = tuple(before), []
         job = self.job
         count = job.program.repeat_count if executions is None else executions
-        # One BLAS thread: the same bits on any number of cores, and no spinning over matrices of a few hundred rows.
-        # A training that diverges is a result: its losses say so, and NumPy need not.
+        # One BLAS thread: equal bits on any number of cores, and no spinning over matrices of a few hundred rows.
+        # Diverging training is a valid result, shown by its losses; NumPy's warnings are switched off.
         alone = one_blas_thread() if self.computes else nullcontext()
         with alone, np.errstate(all="ignore"):
             timeline = self._simulated(count, progress, jump=jump)
@@ -262,7 +262,7 @@ class Session:
         return timeline.about(replace(timeline.info, title=title_of(job.request.description)))
 
     def _simulated(self, count: int, progress: Progress | None, *, jump: bool) -> Timeline:
-        """Return the Timeline of so many executions, with the arithmetic where there is any."""
+        """Return the Timeline of ``count`` executions, with arithmetic if any."""
         job, together = self.job, self._on_time()
         between = {0: self.before} if self.before else job.between
         if self._together is None:
@@ -281,7 +281,10 @@ class Session:
         return summable(timeline, job.system, job.costs)
 
     def _on_time(self) -> Replicas | None:
-        """Return the arithmetic, which records how long hosts wait for each other, or the job's record of that."""
+        """Return the arithmetic with recorded waits, or the Job's recorded waits.
+
+        Hosts wait for each other before sums.
+        """
         together = self._together
         if together is None:
             return _late(self.job) if self.job.late else None
@@ -294,7 +297,7 @@ class Session:
         return replace(together, sum_over_hosts=sum_up)
 
     def _check_alike(self) -> None:
-        """Refuse replicas whose stages have let them learn other weights; raises UnsupportedProgramError."""
+        """Raise UnsupportedProgramError for replicas with different weights."""
         first = self._executors[0].weights()
         for replica, executor in enumerate(self._executors[1:], 1):
             for name, array in executor.weights().items():
@@ -310,7 +313,7 @@ class Session:
             hook.before(self, execution)
 
     def _hand_over(self) -> None:
-        """Hand the elements to the sink of which every replica's part has come."""
+        """Pass elements to the sink once all replicas' parts have arrived."""
         if self._sink is None:
             return
         complete = min(len(executor.results) for executor in self._executors)
@@ -321,9 +324,9 @@ class Session:
 
 
 def _late(job: Job) -> Replicas:
-    """Return replicas without arithmetic that wait for the other hosts as long as the Job says, execution by execution.
+    """Return replicas without arithmetic that wait for other hosts as recorded.
 
-    Each simulation begins with the first execution's wait: a run that is simulated in part takes several simulations.
+    Each simulation starts with the first execution's wait: a partly simulated run takes several simulations.
     """
     waits = iter(job.late)
 

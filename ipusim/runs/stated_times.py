@@ -1,4 +1,4 @@
-"""A Job with stated times of passes, copies and weight updates, such as those of a real run."""
+"""Job with stated times of passes, copies and weight updates, such as times of a real run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ def with_stated_times(
     passes: Mapping[Any, int] | None = None,
     updates: Mapping[int, int] | None = None,
 ) -> Job:
-    """Return a Job of one replica in point-to-point whose passes, copies and updates take stated cycles.
+    """Return a Job with stated cycles of passes, copies and updates.
+
+    The Job has one replica in point-to-point.
 
     Args:
-        job: all of its micro-batches laid out.
-        copies: cycles of a tensor on its way, by the stages that make and take it.
-        passes: cycles of each pass, by a tuple of its kind of span, stage and micro-batch; by default as the Job has.
-        updates: cycles of the weight update of each IPU; by default as the Job has.
+        job: Job with all micro-batches laid out.
+        copies: cycles of a tensor's copy, by sending and receiving stage.
+        passes: cycles of each pass, by kind of span, stage and micro-batch; by default unchanged.
+        updates: cycles of each IPU's weight update; by default unchanged.
     """
     sends = {(0, 0, *ends): Send(lead_cycles=cycles) for ends, cycles in copies.items()}
     costs = replace(job.costs, sends=sends, updates=job.costs.updates if updates is None else dict(updates))

@@ -1,4 +1,4 @@
-"""A run of time alone: where it repeats itself it is simulated in part, and its Timeline is that of the whole."""
+"""Simulate a run without arithmetic; a repeating run is simulated in part and extended to the whole Timeline."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ipusim.runs.marked import marked_run
 from ipusim.runs.problems import Problem, RequestError
 from ipusim.timeline.timeline import Timeline
 
-#: Numbers of executions that are tried before all of them are simulated, in those that have to repeat themselves.
+#: Numbers of executions to try, in search of a repetition, before simulating all executions.
 _TRIED_EXECUTIONS: Final = (SIMULATED_EXECUTIONS, 16, 64)
-#: What a Job costs, and the device that it runs on.
+#: Function that returns costs and device of a Job.
 Priced = Callable[[Job], tuple[Costs, System]]
 
 
@@ -45,20 +45,21 @@ def timeline_of(
     between: Mapping[int, Sequence[HostExchange]] | None = None,
     progress: Progress | None = None,
 ) -> Timeline:
-    """Return the Timeline of a Job without its arithmetic.
+    """Return the Timeline of a Job without arithmetic.
 
     Args:
-        job: what is run.
-        executions: of the pipeline; by default the program's repeat count.
-        jump: whether a run that repeats itself may be simulated in part; its Timeline then has blocks, and is the same
-            when they are written out.
-        priced: what costs and device of the Job, or of one like it with other counts, are.
-        replicas: what stands for the arithmetic; hosts that are late, where it is given.
-        between: what hosts do together before an execution, by its number.
-        progress: is told how far it is.
+        job: Job to run.
+        executions: executions of the pipeline; by default the program's repeat count.
+        jump: whether to simulate a repeating run only in part; its Timeline then has blocks, equal to the full
+            Timeline after expansion.
+        priced: function that returns costs and device of the Job, or of the Job with other counts.
+        replicas: replacement for the arithmetic, used for late hosts.
+        between: joint work of hosts before an execution, by number of the execution.
+        progress: called with the progress.
 
-    Raises DeadlockError as the machine does, RequestError for a run that does not repeat itself and is too large, or
-    that is too long for figures of 64 bits.
+    Raises:
+        DeadlockError: if no process of the machine can continue.
+        RequestError: for a large run without repetition, or a run too long for 64-bit figures.
     """
     count = job.program.repeat_count if executions is None else executions
     device, repeats = priced(job)[1], replicas is None and not between
@@ -70,7 +71,7 @@ def timeline_of(
     if steady_from(device) is not None:
         parts.append(lambda: run.in_part(repeats=repeats))
     if repeats and changes(device):
-        # Of several executions that are long enough to be simulated in part, those behind all changes are tried first.
+        # With several executions that are long enough to simulate in part, first try executions after all changes.
         behind = count > 1 and next(short_counts(job.schedule, job.program.shape), None) is not None
         parts.insert(len(parts) if behind else 0, lambda: _between_changes(run))
     for part in parts if jump else ():
@@ -93,15 +94,18 @@ def timeline_of(
 
 
 def _between_changes(run: _InPart) -> Timeline | None:
-    """Return the Timeline of a run that is simulated in part before, between and behind changes of its speed."""
-    with suppress(RequestError):  # of a count that was not requested; where all is simulated it is reported
+    """Return the Timeline of a run simulated in part around its changes.
+
+    None if no part can be left out.
+    """
+    with suppress(RequestError):  # about a count not requested by the user; the full simulation reports any problem
         return BetweenChanges(run.job, run.priced, run.executions, run.in_a_row).timeline()
     return None
 
 
 @dataclass(frozen=True)
 class _InPart:
-    """A run that is simulated in part; the attributes are the arguments of :func:`timeline_of`."""
+    """Run simulated in part; attributes are the arguments of :func:`timeline_of`."""
 
     job: Job
     executions: int
@@ -111,10 +115,9 @@ class _InPart:
     progress: Progress | None
 
     def in_part(self, *, repeats: bool) -> Timeline | None:
-        """Return the Timeline by the shortest run that repeats itself; None where none does.
+        """Return the Timeline from the shortest run with a repetition; None if no short run repeats.
 
-        Micro-batches and executions are taken as few as they can be, and more of those that do not repeat themselves;
-        with ``repeats`` executions may.
+        The number of micro-batches grows until they repeat, and with ``repeats`` also the number of executions.
         """
         whole, executions = self.job.program.shape.micro_batches, self.executions
         counts = short_counts(self.job.schedule, self.job.program.shape) if self.job.of is not None else iter(())
@@ -124,10 +127,10 @@ class _InPart:
         short: ShortRun | None = None
         tried = 0
         while (micro_batches, part_executions) != (whole, executions):
-            short = None  # the run before, which would take as much memory as the next one
+            short = None  # free the previous run's memory before the next run
             try:
                 short = self._short_run(micro_batches, part_executions)
-            except RequestError as error:  # of a count that was not requested
+            except RequestError as error:  # about a count not requested by the user
                 raise error if micro_batches == whole else RequestError(_never_repeats(error, whole, tried)) from None
             tried = micro_batches
             if not short.within:
@@ -144,11 +147,11 @@ class _InPart:
 
     @property
     def in_a_row(self) -> int:
-        """The executions after which the run may repeat itself."""
+        """Number of executions after which the run may repeat."""
         return executions_in_a_row(self.job.program, self.priced(self.job)[0], self.executions)
 
     def _count(self, micro_batches: int, short: ShortRun) -> int:
-        """Return the least number of micro-batches, from ``micro_batches`` up, that leaves whole periods out."""
+        """Return the least number of micro-batches from ``micro_batches`` up that leaves out whole periods."""
         shape, schedule = self.job.program.shape, self.job.schedule
         if not short.inner:
             return micro_batches
@@ -156,7 +159,7 @@ class _InPart:
         return nearest_count(micro_batches, shape.micro_batches, multiple)
 
     def _short_run(self, micro_batches: int, executions: int) -> ShortRun:
-        """Return the run of so many micro-batches and executions, and where it repeats itself."""
+        """Simulate a short run, and return it with its repeated blocks."""
         job = self.job
         one_run = self.executions == job.program.repeat_count
         short = _of(job, micro_batches, executions if one_run else job.program.repeat_count)
@@ -174,13 +177,13 @@ class _InPart:
             in_phases=job.schedule.in_phases,
             progress=self.progress,
         )
-        steady = steady_from(system)  # before that a state may recur, and not what follows it
+        steady = steady_from(system)  # states before that cycle may recur without a repetition of what follows
         marks = [mark for mark in marks if steady is not None and mark.cycle >= steady]
         across = self.in_a_row if executions < self.executions else 0
         return short_run(timeline, marks, short.plan, within=micro_batches < whole, across=across)
 
     def _whole(self, short: ShortRun) -> Timeline:
-        """Return the Timeline of the whole run, of which ``short`` is a part."""
+        """Return the whole run's Timeline, extended from ``short``."""
         info_of_part, count = short.timeline.info, self.job.program.shape.micro_batches
         info = replace(
             info_of_part,
@@ -194,7 +197,7 @@ class _InPart:
 
 
 def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
-    """Yield the problems of a part of a run that is too large, as those of the whole run."""
+    """Yield the problems of an oversized part, worded for the whole run."""
     for problem in error.problems:
         text = (
             "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, "
@@ -205,7 +208,7 @@ def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Prob
 
 
 def _of(job: Job, micro_batches: int, repeat_count: int) -> Job:
-    """Return the Job of other counts, ``job`` itself where they are its own."""
+    """Return the Job with other counts, or ``job`` itself for equal counts."""
     if (micro_batches, repeat_count) == (job.program.shape.micro_batches, job.program.repeat_count):
         return job.whole
     assert job.of is not None

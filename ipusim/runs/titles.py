@@ -1,4 +1,4 @@
-"""The title of a run in pictures: the first sentence of its description."""
+"""Title of a run in pictures: the first sentence of its description."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 import textwrap
 from typing import Final
 
-#: Characters: two lines of a picture's title.
+#: Maximum length of a title, in characters: two lines of a picture.
 _LONGEST: Final = 160
 
 
 def title_of(description: str) -> str:
-    """Return the first sentence of a description without its full stop; empty for none.
+    """Return the first sentence of a description without its full stop; empty for an empty description.
 
-    A sentence ends where the next word begins with another letter than a small one. Of one that is longer than two
-    lines of a title, the part before a colon is a title by itself; without any it is shortened at a word.
+    A sentence ends if the next word does not begin with a small letter. A sentence longer than two lines is cut at the
+    first colon; without a colon, at a word.
     """
     text = "".join(c if c.isprintable() else " " for c in description)
     sentence = re.split(r"(?<=[.!?])\s+(?![a-z(])", text.strip(), maxsplit=1)[0]

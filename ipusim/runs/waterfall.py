@@ -1,8 +1,8 @@
-"""The waterfall of a run's time: the run simulated without one after another of its parts, for time alone.
+"""Waterfall of a run's time: parts of the time are removed in turn, by simulations without arithmetic.
 
-A part that is left out costs 0 cycles, all others the same as in the run. The Plan, and so the dependencies, stays.
-The last run has balanced stages and nothing beside passes: the cycles of its busiest IPU are useful compute, and idle
-time is divided into gaps in main and fill and drain.
+A removed part costs 0 cycles, and all other costs stay the same. The Plan, and so the dependencies, stays. The last run
+has balanced stages and only passes: the cycles of its busiest IPU are useful compute, and its idle time is divided into
+gaps in main and fill and drain.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _Value = TypeVar("_Value")
 
 
 def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
-    """Return the parts of the time of ``timeline``, which is the whole run of ``job``.
+    """Return the parts of the time of ``timeline``, the whole run of ``job``.
 
-    The runs without some of the parts are simulated without arithmetic, periodic ones in part, and those whose part
-    costs nothing not at all. Raises what :func:`~ipusim.runs.time_alone.timeline_of` does.
+    Runs without some parts are simulated without arithmetic, repeating runs in part; removing a part of zero cost needs
+    no simulation. Raises the errors of :func:`~ipusim.runs.time_alone.timeline_of`.
     """
     executions, simulated = timeline.info.executions, timeline
     cycles = [throughput_of(timeline).run_cycles]
@@ -52,7 +52,7 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
             simulated = _without(job, executions, cuts, job.between if now[2] else None)
         cycles.append(throughput_of(simulated).run_cycles)
         before = now
-    # From the spans: of some schedules a Plan of fewer micro-batches has other passes in its ramps than in a period.
+    # Count spans: under some schedules, a Plan of fewer micro-batches has different passes in ramps and in a period.
     useful = int(cycles_by_kind(simulated)[:, PASSES].sum(axis=1).max())
     cycles += [cycles[-1] - gaps_in_main(simulated), useful, 0]
     parts = {part: more - less for part, (more, less) in zip(reversed(TimePart), pairwise(cycles), strict=True)}
@@ -60,7 +60,7 @@ def waterfall_of(job: Job, timeline: Timeline) -> Waterfall:
 
 
 def priced(job: Job, cuts: int) -> tuple[Costs, System]:
-    """Return costs and system of ``job`` without the first ``cuts`` parts in the order of the cuts."""
+    """Return costs and system of ``job`` without the first ``cuts`` parts."""
     costs, system = undisturbed(job) if cuts else (job.costs, job.system)
     for cut in _CUTS[1:cuts]:
         costs = cut(job, costs)
@@ -68,13 +68,12 @@ def priced(job: Job, cuts: int) -> tuple[Costs, System]:
 
 
 def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
-    """Return the cycles of passes with an equal part of all passes of a kind on every IPU.
+    """Return the cycles of passes, balanced over all IPUs for each kind.
 
-    IPUs that hold copies of the same stages count as one.
-
-    The stages of an IPU share its part equally. All is in whole cycles: what is left over of a kind goes to the IPUs
-    in their order, a cycle each, from where that of the kind before ended; and in an IPU to its first stages. Four
-    stages of 10, 10, 10 and 14 cycles on four IPUs have 11 each.
+    IPUs with copies of the same stages count as one. The stages of an IPU share its cycles equally. Cycles are whole
+    numbers: the remainder of a kind goes to the IPUs in turn, a cycle each, after the last IPU of the previous kind's
+    remainder; within an IPU, the remainder goes to the first stages. Four stages of 10, 10, 10 and 14 cycles on four
+    IPUs have 11 each.
     """
     shape = job.plan.shape
     groups = shape.alike
@@ -92,7 +91,7 @@ def balanced(job: Job, passes: Passes) -> dict[tuple[int, int], int]:
 
 
 def without_recomputation(job: Job, costs: Costs) -> Costs:
-    """Return costs in which no pass computes activations again, whether by itself or inside a backward pass."""
+    """Return costs without recomputation, neither in separate passes nor inside backward passes."""
     shape, system, passes = job.plan.shape, job.system, {}
     if not (shape.recompute or shape.recompute_inline):
         return costs
@@ -104,7 +103,7 @@ def without_recomputation(job: Job, costs: Costs) -> Costs:
 
 
 def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
-    """Return which part of a stage's passes of a kind computes activations again, where it is a part of them."""
+    """Return the recomputed shares of stages' passes, for passes that recompute."""
     once = without_recomputation(job, job.costs).passes
     return {
         (Pass(kind), stage): Fraction(cycles - once[kind, stage], cycles)
@@ -114,7 +113,7 @@ def recomputed_shares(job: Job) -> dict[tuple[Pass, int], Fraction]:
 
 
 def _without(job: Job, executions: int, cuts: int, between: Mapping[int, tuple[HostExchange, ...]] | None) -> Timeline:
-    """Return the run without the first ``cuts`` parts in the order of the cuts."""
+    """Simulate the run without the first ``cuts`` parts in the order of the cuts."""
     return timeline_of(job, executions, priced=lambda of: priced(of, cuts), between=between)
 
 
@@ -151,7 +150,7 @@ def _without_streams(_: Job, costs: Costs) -> Costs:
 
 
 def with_host(costs: Costs, takes: Callable[[int], int]) -> Costs:
-    """Return costs with the cycles of every host operation mapped by ``takes``."""
+    """Return costs with ``takes`` applied to the cycles of all host operations."""
 
     def alike(value: _Value, *names: str) -> _Value:
         return replace(value, **{name: takes(getattr(value, name)) for name in names})  # type: ignore[type-var]
@@ -180,11 +179,11 @@ def _without_copies(_: Job, costs: Costs) -> Costs:
         tuple(replace(copy, fixed=NOTHING_FIXED, links=()) for copy in copies) for copies in costs.copies.meetings
     )
     sends = {key: Send(send.bytes) for key, send in costs.sends.items()}
-    moves = dict.fromkeys(costs.moves, Send())  # those to Streaming Memory take no time already
+    moves = dict.fromkeys(costs.moves, Send())  # moves to Streaming Memory are already free
     return replace(costs, copies=replace(costs.copies, meetings=meetings), sends=sends, moves=moves)
 
 
-#: What leaves out the parts of the time, from the last to that of imbalance; disturbances are the system's.
+#: Functions that remove parts of the time, from the last part to imbalance; the system holds the disturbances.
 _CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
     lambda job, costs: costs,  # noqa: ARG005
     _without_updates,
@@ -194,5 +193,5 @@ _CUTS: Final[tuple[Callable[[Job, Costs], Costs], ...]] = (
     _without_copies,
     lambda job, costs: replace(costs, passes=balanced(job, costs.passes)),
 )
-#: With so many cuts what hosts do together between session runs is still there.
+#: Maximum number of cuts that keeps joint work of hosts between session runs.
 _WITH_HOST: Final = _CUTS.index(_without_host)

@@ -1,4 +1,4 @@
-"""Text in YAML 1.2 as plain data, with the position of every key, value and problem; and back to text."""
+"""Read YAML 1.2 as plain data, with the positions of keys, values and problems; and write YAML."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ruamel.yaml.representer import SafeRepresenter
 from ipusim.runs.places import Place, PlacedProblem
 from ipusim.runs.problems import KeyPath, dotted, show
 
-#: Line width of an edited scenario, so large that no line is broken.
+#: Line width of an edited scenario, large enough to keep all lines unbroken.
 _WIDTH: Final = 4096
 #: Deepest nesting; the schema needs five levels.
 MAX_DEPTH: Final = 16
@@ -29,12 +29,12 @@ _WORDS: Final = re.compile(r"[\w./][\w./ :()-]*[\w)]|\w")
 _TAG: Final = "tag:yaml.org,2002:"
 #: Tags that YAML 1.2's core schema gives to plain scalars.
 _TYPED: Final = (f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool")
-#: Tags of older YAML that plain text may match; in YAML 1.2 it is text.
+#: Tags of older YAML versions that plain text may match; YAML 1.2 reads such text as text.
 _TEXT: Final = tuple(_TAG + name for name in ("str", "timestamp", "merge", "value"))
 
 
 class Located:
-    """Reader of YAML as plain data, which records the positions of keys and values, and the problems."""
+    """Reader of YAML as plain data, with positions and problems."""
 
     def __init__(self, source: str, fixed: Place | None = None) -> None:
         """Record positions in the file ``source``; or for an override the position ``fixed`` for everything."""
@@ -50,7 +50,7 @@ class Located:
         """Return the data of ``text``, the value at ``path``; None for an empty or invalid text."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of anchors used twice: every anchor is a problem below
+                warnings.simplefilter("ignore")  # about anchors used twice; all anchors are problems below
                 node = self._yaml.compose(text)
             return None if node is None else self._value(node, path)
         except ReaderError as error:
@@ -73,7 +73,7 @@ class Located:
         self.problems.append(PlacedProblem(self._fixed or position or Place(self._source), dotted(path), text))
 
     def _value(self, node: Node, path: KeyPath) -> Any:
-        # The mark of an empty value is that of the next token; the position of its key is more helpful.
+        # The mark of an empty value is the next token's mark; the position of its key is more helpful.
         empty = isinstance(node, ScalarNode) and node.value == "" and node.style is None
         position = (self.keys.get(path) if empty else None) or self._at(node.start_mark)
         self.values[path] = position
@@ -126,14 +126,17 @@ class Located:
 
 
 class _Plainly(SafeRepresenter):
-    """Representer that leaves out quotes only where every YAML reader takes the value for text."""
+    """Representer that omits quotes only around unmistakable text.
+
+    Every YAML reader must take the value for text.
+    """
 
     def represent_str(self, data: str) -> Any:
-        """Return the node of a text; the library picks quotes for those that look like a number."""
+        """Return the node of a text; the library adds quotes to texts that look like numbers."""
         return self.represent_scalar(f"{_TAG}str", data, style=None if _WORDS.fullmatch(data) else '"')
 
     def ignore_aliases(self, _: Any) -> bool:
-        """Write repeated values out: an anchor is refused where it is read."""
+        """Write repeated values in full, as anchors cannot be read back."""
         return True
 
 
@@ -141,9 +144,11 @@ _Plainly.add_representer(str, _Plainly.represent_str)
 
 
 def dump(data: Mapping[str, Any]) -> str:
-    """Return plain data as YAML that :class:`Located` reads back as the same, in the order of its keys.
+    """Return plain data as YAML that :class:`Located` reads back unchanged.
 
-    Mappings and lists of plain values stand on one line, as people write them, where that is not too long.
+    Keys keep their order.
+
+    Short mappings and lists of plain values go on one line.
     """
     yaml = YAML(typ="safe", pure=True)
     yaml.Representer = _Plainly
@@ -154,7 +159,7 @@ def dump(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-#: A key, and one whose colon has no space behind it.
+#: Patterns of a key, and of a key without a space after its colon.
 _KEY: Final = re.compile(r"(?:- )?[\w.-]+")
 _GLUED: Final = re.compile(r"(?:- )?[\w.-]+:[^\s/]")
 #: Message for a text that begins with > or |, which begins a block of text in YAML.
@@ -162,7 +167,7 @@ _BLOCK: Final = (
     'expected a text in quotes where it begins with > or |, which YAML takes for a block of text: write ">= 0.9 M", '
     "or at least 0.9 M"
 )
-#: Messages for frequent mistakes, by a part of the YAML reader's own message.
+#: Messages for frequent mistakes, by a part of the YAML reader's message.
 _PLAINLY: Final = {
     "maximum depth": f"expected at most {MAX_DEPTH} levels of mappings and lists, got more",
     "found character '\\t'": "expected spaces, got a tab: YAML indents with spaces",
@@ -178,7 +183,10 @@ _PLAINLY: Final = {
 
 
 def _decimal_comma(node: MappingNode, index: int) -> str:
-    """Return the number whose decimal comma split off the key at ``index`` of a mapping in braces; empty for none."""
+    """Return the number split at its decimal comma by a mapping in braces.
+
+    ``index`` is the key after the comma; empty for another cause.
+    """
     if not node.flow_style or not index:
         return ""
     (_, before), (key, value) = node.value[index - 1 : index + 1]
@@ -235,7 +243,7 @@ def _syntax(error: MarkedYAMLError, text: str) -> str:
 
 
 def edited(text: str, changes: Mapping[KeyPath, tuple[Any, str]]) -> str:
-    """Return ``text`` with other values for options, each with a comment after it; all other comments stay.
+    """Return ``text`` with changed options and a comment after each; existing comments stay.
 
     A value of None deletes its key. Missing mappings on the path of an option are created.
     """

@@ -1,7 +1,6 @@
-"""The command line: one command per verb; parse, call, print, exit code.
+"""Command line of ipusim, with a module for related commands: parse options, call the library, print, exit code.
 
-Every import that costs time stands inside the command that needs it, so that
-``ipusim --help`` answers at once.
+Slow imports stand inside the commands, so that ``ipusim --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from typing import Final
 import typer
 from typer.main import get_command_name
 
-# Each module adds its commands to the application, which lists them in this order.
+# Each module registers its commands; ``ipusim --help`` lists commands in the order of these imports.
 from ipusim.app.cli import runs, comparisons, sweeps, suggestions, explanations  # isort: skip
 from ipusim.app.cli import pages, plans, fidelity, imports, pins  # isort: skip
 from ipusim.app.cli.app import app
 from ipusim.base.errors import IpusimError, OptionError, bounded
 from ipusim.base.streams import prepare_streams
 
-# The list of commands has the first clause of each docstring, so that it fits a terminal of 24 lines.
+# The list of commands shows the first clause of each docstring, to fit a terminal of 24 lines.
 for _command in app.registered_commands:
     assert _command.callback is not None
     _command.name = _command.name or get_command_name(_command.callback.__name__)
     _command.short_help = re.split("[,;:.]", _command.callback.__doc__ or "")[0]
 
-#: Removed commands, and options of commands, with the answer to whoever still calls them.
+#: Removed commands and options, with the error message for each.
 _REMOVED: Final = {
     "calibrate": "calibrate is now `ipusim validate --fit ROWS.csv`, with --fit for each file",
     "schedule --format": "--format is now `ipusim schedule --as grid|instructions|torch`, where torch was csv",
@@ -46,27 +45,27 @@ _REMOVED: Final = {
 
 
 def main() -> None:
-    """Run the command line; a mistake in the input is one message on standard error and exit code 2."""
+    """Run the command line; wrong input gives one message on standard error and exit code 2."""
     prepare_streams()
-    os.environ["MPLBACKEND"] = "agg"  # figures go to files, whatever the notebook or desktop around this has
-    # To look for plugins of pydantic among all that is installed took a tenth of a check, and none has a say in it.
+    os.environ["MPLBACKEND"] = "agg"  # draw to files, even with another backend set by a notebook or desktop
+    # Pydantic's search for plugins in all installed packages took a tenth of a check; ipusim uses no plugin.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # Runs compute on one thread of BLAS. The others, which it begins when NumPy is imported, would spin in vain.
+    # Runs compute on one BLAS thread; further threads, started by the import of NumPy, would only spin.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         words = [word.partition("=")[0] for word in sys.argv[1:]]
         for line, answer in _REMOVED.items():
             if words[:1] == line.split()[:1] and {*line.split()} <= {*words}:
                 raise IpusimError(answer)
-        # The command alone that a line begins with: to read the parameters of all takes 12 ms.
+        # Build only the command named on the line: reading the parameters of all commands takes 12 ms.
         application = copy(app)
         named = [command for command in app.registered_commands if command.name in words[:1]]
         application.registered_commands = named or app.registered_commands
         command = typer.main.get_command(application)
         for parameter in command.params:
-            if isinstance(parameter, typer.core.TyperOption):  # a line each that few look for
+            if isinstance(parameter, typer.core.TyperOption):  # hide two rarely used options from the help
                 parameter.hidden = parameter.hidden or parameter.name in ("install_completion", "show_completion")
-        # As `python -m ipusim` too, whose completion could have no other name.
+        # Set the name for `python -m ipusim` too: shell completion works only for this name.
         command(prog_name="ipusim")
     except IpusimError as error:
         typer.echo(error.worded(_flag) if isinstance(error, OptionError) else str(error), err=True)
@@ -81,6 +80,6 @@ def main() -> None:
 
 
 def _flag(option: str) -> str:
-    """Return what an option is called here, as in ``--from``, or an argument."""
+    """Return the command-line spelling of an option or argument, such as ``--from``."""
     named = {"start": "--from", "end": "--to", "scenario": "SCENARIO", "run": "RUN"}
     return named.get(option, f"--{option.replace('_', '-')}")

@@ -1,4 +1,4 @@
-"""Advice on a program that does not fit its memory, by options that were tried."""
+"""Advice for a program that exceeds memory, from options tried on the program."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[None]:
-    """Raise the block's ScenarioMemoryError with the advice of changes, where some free memory.
+    """Add advice on memory to a ScenarioMemoryError raised in the block.
 
-    ``moves_of`` returns the changes for a Job; by default they are tried unless that takes long.
+    Args:
+        moves_of: function that returns the changes for a Job; by default, changes are tried unless trying takes long.
     """
     from ipusim.app.explain.memory_moves import is_long, memory_moves
     from ipusim.app.explain.memory_words import advice
@@ -27,7 +28,7 @@ def advised(moves_of: Callable[[Job], Moves | None] | None = None) -> Iterator[N
         yield
     except ScenarioMemoryError as error:
         moves = None
-        with suppress(IpusimError):  # an error of a variant, not of the scenario
+        with suppress(IpusimError):  # the error of a tried variant says nothing about the scenario
             if moves_of is not None:
                 moves = moves_of(error.job)
             elif not is_long(error.job):

@@ -1,4 +1,4 @@
-"""The application of the command line, and the words that several commands take."""
+"""Typer application, and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Theme = Annotated[
     str, typer.Option("--theme", metavar="NAME", help="light, dark, or print, in greys  [default: light]")
 ]
 
-#: The endings of forms by the options that print them.
+#: File extension of each output form, by the option that prints the form.
 FORMS: Final = {"json": ".json", "csv": ".csv", "markdown": ".md"}
 _FORM_HELP: Final = {
     "json": "the results as JSON",
@@ -77,9 +77,10 @@ _FORM_HELP: Final = {
 
 
 def printing(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of all forms to a command, which takes the ending of the chosen one as ``form``.
+    """Add the options of all output forms to a command.
 
-    That is empty for people. Several of these options, and of --verbose and --quiet, raise OptionError.
+    The command gets the extension of the chosen form as ``form``, empty for text on the terminal. At most one of these
+    options, --verbose and --quiet may be set; otherwise the command raises OptionError.
     """
     signature = inspect.signature(command, eval_str=True)
 
@@ -109,12 +110,12 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def listed(names: str) -> list[str]:
-    """Return names that stand with commas between them."""
+    """Split names separated by commas."""
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def refuse_beside(context: typer.Context, what: str, *others: str) -> None:
-    """Refuse what a line has beside ``what``, such as ``--perfetto``, but for ``others``; raises OptionError."""
+    """Raise OptionError for options given in addition to ``what``, such as ``--perfetto``, and ``others``."""
     for parameter in context.command.params:
         name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
         source = context.get_parameter_source(parameter.name or "")

@@ -1,4 +1,4 @@
-"""The command that holds runs against each other: compare."""
+"""Command ``compare``: compare runs, schedules, selection orders and sync modes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def compare(
     overrides: Overrides = None,
     form: str = "",
 ) -> None:
-    """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; say which is best."""
+    """Compare scenarios and runs, or one scenario under several schedules, orders and sync modes; name the best."""
     from ipusim.api import RequestError
     from ipusim.api import schedules as core_schedules
     from ipusim.app.compare.compare import GRAPHCORES
@@ -138,7 +138,7 @@ def compare(
 
 
 def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
-    """Return the runs and requests of paths; raises ScenarioError with the problems of all scenarios."""
+    """Read runs and requests from paths; raises ScenarioError with the problems of all scenarios."""
     from ipusim.app.compare.compare import Compared
     from ipusim.app.run_folder.stored import read_run
     from ipusim.app.scenario.load import load_request
@@ -152,7 +152,7 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
 
 
 def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Sequence[str]) -> None:
-    """Raise the problems of scenarios with their places, as the files have them or else in one variant."""
+    """Raise the problems of scenarios with their places in the files; if the files are right, of one variant."""
     from ipusim.app.scenario.load import load_job
 
     scenarios = [path for path in runs if not path.is_dir()]
@@ -161,7 +161,7 @@ def _raise_placed(runs: Sequence[Path], overrides: Sequence[str], variant: Seque
 
 
 def _of_all(paths: Sequence[Path], read: Callable[[Path], _T]) -> list[_T]:
-    """Return the result of ``read`` for each path; raises the errors of several scenarios as one ScenarioError."""
+    """Apply ``read`` to each path; raises the errors of several scenarios as one ScenarioError."""
     from ipusim.app.scenario.problems import ScenarioError
 
     result: list[_T] = []

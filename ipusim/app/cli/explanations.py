@@ -1,4 +1,4 @@
-"""The command that says why a run takes as long as it does: explain."""
+"""Command ``explain``: explain the time of a run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def explain(
     theme: Theme = "light",
     form: str = "",
 ) -> None:
-    """Say why a run takes as long as it does: the parts of its time, the critical path, and what changes would give."""
+    """Explain the time of a run: its parts, the critical path, and the effect of possible changes."""
     from ipusim.app.explain.explanation import Explanation, explain
     from ipusim.app.explain.settings import sync_modes
     from ipusim.app.render.picture import Picture

@@ -1,4 +1,4 @@
-"""The command that holds the cost model against the world, or fits it to it: validate."""
+"""Command ``validate``: compare the cost model with measurements, or fit rates to measurements."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def validate(
     out: Out = None,
     form: str = "",
 ) -> None:
-    """Compare the simulator with measurements of products, whole trainings, links and the host, with each error."""
+    """Compare the simulator with measurements of products, whole trainings, links and the host; print each error."""
     if fit:
         refuse_beside(context, "--fit", "rates", "out", *FORMS)
         _fit(fit, rates, out, form)
@@ -102,7 +102,7 @@ def validate(
 
 
 def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Path | None, form: str) -> None:
-    """Compare the simulator with measurements."""
+    """Compare the simulator with measured products and throughputs."""
     from ipusim.app.fidelity.validation import Validation, validated
 
     reads = [path for path in (products, rows) if path is not None]
@@ -110,7 +110,7 @@ def _validate(products: Path | None, rows: Path | None, ipu: str | None, out: Pa
 
 
 def _schedules(out: Path | None, form: str) -> None:
-    """Compare the simulator with what is published of schedules."""
+    """Compare schedules with published values, rankings and formulas."""
     from ipusim.app.published.validation import ScheduleValidation, validated_schedules
 
     found = _show(validated_schedules, ScheduleValidation, (), out, form)
@@ -123,7 +123,7 @@ def _schedules(out: Path | None, form: str) -> None:
 def _show(
     compare: Callable[[], _Found], kind: type[_Found], reads: Sequence[Path], out: Path | None, form: str
 ) -> _Found:
-    """Print a comparison with the world, write its files into ``out`` if that is there, and return it."""
+    """Print a comparison, write its files into ``out`` if given, and return the comparison."""
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.study.result import place_of
 
@@ -141,7 +141,7 @@ def _show(
 
 
 def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, form: str) -> None:
-    """Fit rates to throughputs or stages that were measured, and say how sure they are."""
+    """Fit rates to measured throughputs or stages, and print their uncertainty."""
     from ipusim.app.fidelity.calibration import calibrate
     from ipusim.app.fidelity.calibration_report import CalibrationResult, rates_file
     from ipusim.app.fidelity.calibration_rows import read_measured

@@ -1,4 +1,4 @@
-"""Hardware figures and rates as tables, with the value and the source of each, and what a pipeline costs by them."""
+"""Tables of hardware figures and rates with values and sources, and tables of a pipeline's costs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_rate, format_seconds
 
 _HEADER: Final = ("figure", "value", "source")
-#: Addends of a formula that a table shows before it says how many more there are.
+#: Maximum number of addends shown of a formula.
 _MOST_ADDENDS: Final = 3
 
 
 def machine_tables(machine: Machine) -> Iterator[Table]:
-    """Yield every figure that a machine is simulated by: of its IPUs, links, host and memory, and all rates."""
+    """Yield all figures of a machine's simulation: IPUs, links, host, memory, and rates."""
     yield Table(machine.name, ("", ""), (("machine", machine.description), ("links", machine.source)))
     yield _figures(f"Figures of {machine.ipu.name}", machine.ipu)
     yield _figures("Figures of the host, for each IPU", machine.host)
@@ -28,7 +28,7 @@ def machine_tables(machine: Machine) -> Iterator[Table]:
 
 
 def rate_table(rates: Rates, only: Collection[str] | None = None) -> Table:
-    """Return name, value and meaning of all rates, or of those whose attributes are in ``only``."""
+    """Return name, value and meaning of rates; ``only`` selects by attribute."""
     rows = tuple(
         (rate.name, rate.show(getattr(rates, rate.attribute)), rate.meaning)
         for rate in hardware.RATES
@@ -40,7 +40,7 @@ def rate_table(rates: Rates, only: Collection[str] | None = None) -> Table:
 def figure_rows(
     spec: hardware.IpuSpec | hardware.HostSpec | hardware.StreamingMemory,
 ) -> dict[str, tuple[str, str, str]]:
-    """Return name, value and source of each figure, by its attribute."""
+    """Return name, value and source of each figure by attribute."""
     sources: Mapping[str, str] = spec.sources
     return {name: (name, _value(name, getattr(spec, name)), source) for name, source in sources.items()}
 
@@ -50,7 +50,7 @@ def _figures(title: str, spec: hardware.IpuSpec | hardware.HostSpec | hardware.S
 
 
 def _value(name: str, value: int | Fraction) -> str:
-    """Return a figure for people; the name of a quantity says its unit."""
+    """Return a figure as text; the name of a quantity determines its unit."""
     if name.endswith("_bytes_per_s") or name == "bytes_per_s":
         return format_rate(float(value))
     if name == "sram_bytes_per_tile":
@@ -65,7 +65,7 @@ def _range(plausible: str, evidence: str) -> str:
 
 
 def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> Iterator[Table]:
-    """Yield the terms of ``costs``, then the laws, rates and figures that they came from, each with its source."""
+    """Yield the terms of ``costs``, then their laws, rates and figures with sources."""
     priced = pricing.terms_of(costs, plan, program, system)
     before = ("", *(term.of for term in priced))
     rows = tuple(
@@ -88,7 +88,7 @@ def cost_tables(costs: Costs, plan: Plan, program: PipelineProgram, system: Syst
 
 
 def _of_other_devices(system: System) -> set[str]:
-    """Return the rates that no copy on ``system`` needs."""
+    """Return the rates that no copy on ``system`` uses."""
     exchange = "beyond_pair_exchange_ns" if system.count == 2 else "pair_exchange_ns"
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}

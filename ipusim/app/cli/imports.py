@@ -1,4 +1,4 @@
-"""The command that takes what other tools measured, and programs: import."""
+"""Command ``import``: turn other tools' measurements, or a program, into a scenario."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def import_(
     synthetic: Synthetic = False,
     tensorflow: TensorFlow = None,
 ) -> None:
-    """Make stages of what a profiler measured, as CSV and as a scenario; or run a program and write it as a scenario.
+    """Turn profiler measurements into stages, as CSV and as a scenario; or run a program and write it as a scenario.
 
-    The CSV has medians, and runs as it is. The scenario of a program takes the same time to the cycle.
+    The CSV holds medians and runs directly. The scenario of a program takes the same time to the cycle.
     """
     from ipusim.app.profiles.read import read_measured
     from ipusim.app.profiles.stages import stages_of
@@ -147,7 +147,7 @@ def import_(
 def _write_program(
     program: Path, arguments: Sequence[str], out: Path | None, which: int | None, options: ProgramOptions
 ) -> None:
-    """Run a program and write what it asks for as a scenario, or print it; say that it runs."""
+    """Run a program, and write or print its pipeline or loop as a scenario."""
     from ipusim.app.run_folder.output_file import IMPORTED, check_output, mark_of
     from ipusim.app.run_folder.versions import versions
     from ipusim.app.scenario.write import scenario_text
@@ -182,7 +182,7 @@ def _write_program(
 
 
 def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) -> Recorded:
-    """Return the pipeline or loop with the number ``which``; raises OptionError for none, or without one of several."""
+    """Return the pipeline or loop number ``which``; raises OptionError for a wrong number, or an ambiguous choice."""
     listed = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
     if which is None and len(programs) > 1:
         raise OptionError("pipeline", f"expected which of those that {program} runs: {listed}; got none")
@@ -192,7 +192,7 @@ def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) ->
 
 
 def _replay(measured: Stages, files: Sequence[Path], folder: Path, form: str) -> None:
-    """Hold a measured step against its simulation, write both as runs and print the difference."""
+    """Compare a measured step with its simulation, and write both as runs."""
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""Commands that show runs which lie on disk, or take something out of them: report, show."""
+"""Commands ``report`` and ``show``: show stored runs, or export parts of runs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def report(
         bool, typer.Option("--play", help="play the first execution of one RUN, or of two on one clock")
     ] = False,
 ) -> None:
-    """Write one HTML page of runs: traces to zoom into, memory, why IPUs wait, tables; it needs no network.
+    """Write one HTML page of runs: traces to zoom into, memory, causes of waiting, tables; works without network.
 
-    With --play it is an animation for a lecture: passes as they run, and what waits on each IPU meanwhile.
+    With --play the page is an animation for lectures: passes as they run, and the work that waits on each IPU.
     """
     from ipusim.app.page.page import write_page
 
@@ -61,7 +61,7 @@ def show(
     ] = False,
     browser: Annotated[bool, typer.Option(" /--no-browser", help="with --perfetto: only print the address")] = True,
 ) -> None:
-    """Show a run that lies on disk: its trace as a picture, whole or zoomed, or in Perfetto, or tables of it.
+    """Show a stored run: its trace as a picture, whole or zoomed, or in Perfetto, or tables of the run.
 
     Tables have names instead of numbers: spans between --from and --to, memory over time and use of IPUs.
     """
@@ -79,7 +79,7 @@ def show(
 
 
 def _open_in_perfetto(run: Path, browser: bool) -> None:
-    """Serve the trace of a run in a local Perfetto until a signal ends it; without Perfetto print the way there."""
+    """Serve a run's trace in a local Perfetto until a signal; without Perfetto, print instructions."""
     import signal
     import threading
     import webbrowser
@@ -96,7 +96,7 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
         )
         return
     done = threading.Event()
-    for signal_number in (signal.SIGINT, signal.SIGTERM):  # the usual ends of a command that goes on until it is told
+    for signal_number in (signal.SIGINT, signal.SIGTERM):  # the usual signals that end a server
         signal.signal(signal_number, lambda *_: done.set())
     with serve(trace, perfetto) as address:
         print_text(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
@@ -111,7 +111,7 @@ def _draw(
     part: tuple[int | None, int | None, str | None, int | None],
     chosen: tuple[str, str, str],
 ) -> None:
-    """Draw a part of a run's execution trace, from and to a cycle or a phase, with a chosen title, size and theme."""
+    """Draw a window of a run's execution trace: a cycle range or phase."""
     from ipusim.api import Timeline, runs
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.export import TABLES, TIMELINE, run_file
@@ -133,7 +133,7 @@ def _draw(
 
 
 def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> None:
-    """Write spans to a file, and memory over time and use of IPUs beside it."""
+    """Write spans to a file, and memory and use of IPUs to neighbouring files."""
     from ipusim.app.run_folder.export import TIMELINE, exported, run_file, table_names
     from ipusim.app.run_folder.folder import ResultsFolder
 

@@ -1,4 +1,4 @@
-"""The command that keeps scenarios as they are: test."""
+"""Command ``test``: check scenarios against their expectations and pins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def hold(
         Path | None, typer.Option(metavar="FILE.xml", help="write the results in JUnit's format too")
     ] = None,
 ) -> None:
-    """Hold scenarios against what they expect and their pins; say what is missed, and what differs first and why."""
+    """Test scenarios against their expectations and pins; print missed expectations, first differences and causes."""
     from ipusim.app.regression import suite
     from ipusim.app.regression.outcome import SuiteResult
     from ipusim.base.files import write_file
@@ -65,9 +65,9 @@ def hold(
     if not (pins or form) and (unpinned := suite.without_pin(paths or [Path()])):
         print_text(suite.words_on_pins(len(unpinned)))
     if wrong := [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]:
-        if pins:  # which has printed no lines of theirs
+        if pins:  # with --pin, mistakes were not printed above
             typer.echo("\n".join(wrong), err=True)
-        raise typer.Exit(2)  # before anything is written
+        raise typer.Exit(2)  # before any file is written
     if update or pins:
         _write(done, makes=pins, quiet=bool(form))
     if any(outcome.ended == "missed" for outcome in done):
@@ -75,7 +75,7 @@ def hold(
 
 
 def _print_end(result: SuiteResult, form: str) -> None:
-    """Print how many held, below the lines of each; in a form everything."""
+    """Print the number of scenarios that held, below their lines; in an output form, print everything."""
     if form:
         print_result(result, form)
     else:
@@ -83,7 +83,7 @@ def _print_end(result: SuiteResult, form: str) -> None:
 
 
 def _write(done: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:
-    """Write the new pins and print their paths; a run that is not as expected has none."""
+    """Write new pins and print their paths; a run that misses its expectations gets no pin."""
     from ipusim.app.regression.file import pin_path, write_pin
 
     for outcome in sorted(done, key=lambda outcome: outcome.new_pin is None):

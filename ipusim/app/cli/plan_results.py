@@ -1,4 +1,4 @@
-"""Results of checks, of schedules and of machines, for every face."""
+"""Results of the commands ``check``, ``schedule`` and ``devices``, for the terminal and files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MemoryResult(Result):
-    """The memory of a program and the changes that would free some of it.
+    """Memory of a program, with changes that free memory.
 
     Attributes:
-        job: the program.
-        moves: the changes, the best first; None where they were not tried, as that takes long.
-        requested: whether what holds each IPU's memory was asked for.
+        job: assembled program.
+        moves: changes, best first; None if trying changes takes too long.
+        requested: whether the user asked for each IPU's memory by holder.
     """
 
     job: Job
@@ -35,7 +35,7 @@ class MemoryResult(Result):
     requested: bool
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield each IPU's memory by holder where it was asked for, and the changes."""
+        """Yield each IPU's memory by holder, if requested, and possible changes."""
         from ipusim.app.explain.memory_words import move_words, moves_table
 
         if self.requested:
@@ -51,15 +51,15 @@ class MemoryResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class CheckResult(Result):
-    """A scenario that can run.
+    """Valid scenario.
 
     Attributes:
-        scenario: its file, as the command names it.
-        job: the program laid out.
-        memory: what holds its memory, and what would free some; None where nobody asked, and it fits.
-        compared: measured passes beside the priced ones.
-        costs: whether to say what everything costs.
-        judged, unknown: expectations that can be judged without a run, and those that take one.
+        scenario: path of the scenario file, as given.
+        job: assembled program.
+        memory: memory by holder and changes that free memory; None if not requested and the program fits.
+        compared: measured passes next to their priced cycles.
+        costs: whether to print the terms of all costs.
+        judged, unknown: expectations that can be judged without a run, and expectations that need a run.
     """
 
     scenario: str
@@ -71,7 +71,7 @@ class CheckResult(Result):
     unknown: Sequence[runs.Expectation]
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield what would run, whether it fits, what was asked for, notes and expectations."""
+        """Yield the program, its fit in memory, requested tables, notes and expectations."""
         from ipusim.app.fidelity.profile import profile_table, words
 
         job, program = self.job, self.job.program
@@ -88,12 +88,12 @@ class CheckResult(Result):
             yield profile_table(self.compared)
         if self.costs:
             yield from cost_tables(job.costs, job.plan, program, job.system)
-        yield from job.notes  # as run ends with them
+        yield from job.notes  # the command ``run`` prints notes at the end, too
         yield from map(str, self.judged)
         yield from (f"takes a run  {requirement.name}: {requirement.text}" for requirement in self.unknown)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the terms of all costs where they were asked for; else the peak of each IPU by holder."""
+        """Return the terms of all costs if requested; otherwise the peak of each IPU by holder."""
         if self.costs:
             job = self.job
             terms = pricing.terms_of(job.costs, job.plan, job.program, job.system)
@@ -109,7 +109,7 @@ class CheckResult(Result):
         ]
 
     def data(self) -> dict[str, Any]:
-        """Return what would run, whether it fits, the rows, notes and expectations."""
+        """Return the program, its fit in memory, the rows, notes and expectations."""
         job, program = self.job, self.job.program
         return {
             "name": job.name,
@@ -132,22 +132,22 @@ class CheckResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class ScheduleResult(Result):
-    """A schedule laid out.
+    """Planned schedule.
 
     Attributes:
-        plan: its passes.
-        form: the form of its text, as :func:`ipusim.app.cli.shape.as_text` takes it.
+        plan: plan with all passes.
+        form: form of the text, see :func:`ipusim.app.cli.shape.as_text`.
     """
 
     plan: Plan
     form: str
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield its text."""
+        """Yield the plan as text."""
         yield Preformatted(as_text(self.plan, self.form))
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each pass in its order; point-to-point has no time-steps."""
+        """Return a row for each pass in plan order; time-steps are None in point-to-point."""
         names = ("time_step", "ipu", "kind", "stage", "micro_batch")
         columns = (getattr(self.plan, name).tolist() for name in names)
         rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
@@ -161,7 +161,7 @@ class ScheduleResult(Result):
         ]
 
     def data(self) -> dict[str, Any]:
-        """Return the shape of the schedule and its passes."""
+        """Return the schedule's shape and passes."""
         shape = self.plan.shape
         return {
             "schedule": self.plan.schedule,
@@ -175,10 +175,10 @@ class ScheduleResult(Result):
 
 
 class SchedulesResult(Result):
-    """All schedules that there are."""
+    """Registered schedules."""
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield lines on each."""
+        """Yield lines on each schedule."""
         yield from listing()
 
     def rows(self) -> list[dict[str, Any]]:
@@ -196,18 +196,18 @@ class SchedulesResult(Result):
 
 @dataclass(frozen=True, eq=False)
 class DevicesResult(Result):
-    """The devices of a machine, or the figures that it is simulated by.
+    """Devices of a machine, or figures of its simulation.
 
     Attributes:
-        machine: whose.
-        figures: whether its figures are asked for.
+        machine: machine to describe.
+        figures: whether to return figures instead of devices.
     """
 
     machine: Machine
     figures: bool
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the list of devices as gc-info has it, or tables of figures."""
+        """Yield the list of devices in gc-info's format, or tables of figures."""
         if self.figures:
             yield from machine_tables(self.machine)
         else:

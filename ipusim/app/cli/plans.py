@@ -1,4 +1,4 @@
-"""Commands that look at what would run: check, schedule, devices."""
+"""Commands ``check``, ``schedule`` and ``devices``: show programs, schedules and machines without a run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check(
 
 
 def _memory_result(job: Job, *, requested: bool) -> MemoryResult | None:
-    """Return a program's memory by holder, with changes unless these take long; None for unknown memory."""
+    """Return a program's memory by holder, with changes unless trying takes long; None for unknown memory."""
     from ipusim.api import analysis
     from ipusim.app.cli.plan_results import MemoryResult
     from ipusim.app.explain.memory_moves import is_long, memory_moves
@@ -95,7 +95,7 @@ def _memory_result(job: Job, *, requested: bool) -> MemoryResult | None:
 
 
 def _print_memory(job: Job, *, requested: bool, form: str) -> Moves | None:
-    """Print what holds the memory of a program that is refused, unless in a form; return the changes, if tried."""
+    """Print the memory of a refused program by holder, unless in an output form; return tried changes, if any."""
     held = _memory_result(job, requested=requested)
     if held is None:
         return None

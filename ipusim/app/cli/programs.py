@@ -1,4 +1,4 @@
-"""Programs in Graphcore's API on the command line: the options and errors that commands on a Python file share."""
+"""Options and errors shared by commands that run programs in Graphcore's API."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no d
 
 
 def is_program(path: Path) -> bool:
-    """Tell whether a file is a program, by its name."""
+    """Return whether a file is a program, by its extension."""
     return path.suffix == ".py"
 
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """The options of a command that only programs have.
+    """Options of a command for programs only.
 
     Attributes:
-        steps: session runs of each pipeline or loop to keep; None for all.
-        synthetic: whether no data travel from and to the host.
-        hosts: simulated hosts that run the program; None for one without a number.
-        tensorflow: the major version that the program is told; None for that of the names that it uses.
+        steps: number of session runs to keep for each pipeline or loop; None for all.
+        synthetic: whether data transfers between host and IPUs are left out.
+        hosts: number of simulated hosts that run the program; None for a single host without a number.
+        tensorflow: major version of TensorFlow shown to the program; None to infer the version from used names.
     """
 
     steps: int | None = None
@@ -76,9 +76,9 @@ class ProgramOptions:
 def check_options(
     path: Path, arguments: Sequence[str] | None, overrides: Sequence[str] | None, options: ProgramOptions
 ) -> None:
-    """Refuse options of scenarios for a program, and the other way round.
+    """Refuse a scenario's options for a program, and a program's options for a scenario.
 
-    Raises OptionError, and Click's usage error for arguments behind a scenario.
+    Raises OptionError, and Click's usage error for arguments after a scenario.
     """
     if is_program(path):
         if overrides:
@@ -106,9 +106,9 @@ def check_options(
 
 @contextmanager
 def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
-    """Run a program in the block on simulated ``hosts``; with ``aside`` its output goes to standard error.
+    """Run the block's program on simulated ``hosts``; with ``aside``, its output goes to standard error.
 
-    Leaves with the program's own exit code where that ends the program.
+    Raises typer.Exit with the exit code of a program that exits.
     """
     from ipusim.ipu.programs.program_file import ProgramEnded
 
@@ -120,12 +120,12 @@ def running(*, aside: bool, hosts: int | None = None) -> Iterator[None]:
         except ProgramEnded as end:
             raise typer.Exit(end.code) from None
         finally:
-            sys.stdout.flush()  # what it has printed stays, also where an interrupt ends the process
+            sys.stdout.flush()  # keep the program's output, even if an interrupt ends the process
 
 
 @contextmanager
 def _numbered() -> Iterator[None]:
-    """Prefix lines that a host prints with its number."""
+    """Prefix each line printed by a host with the host's number."""
     from ipusim.api import machine
     from ipusim.base.streams import NumberedLines
 
@@ -151,10 +151,10 @@ def profiled(
     *,
     aside: bool,
 ) -> dict[Path, Run]:
-    """Run a program under a profile, and return its runs by their folders, of several hosts those of the first.
+    """Run a program under a profile, and return the first host's runs by folder.
 
-    With ``aside`` the program prints to standard error. Raises ProgramError and FileError as the program file does,
-    and leaves with the program's own exit code where that ends the program.
+    With ``aside`` the program prints to standard error. Raises the ProgramError and FileError of the program file, and
+    typer.Exit with the exit code of a program that exits.
     """
     from ipusim.ipu.programs.profiling import profile
     from ipusim.ipu.programs.program_file import ProgramFile
@@ -167,7 +167,7 @@ def profiled(
         ) as recorder,
     ):
         program.run(arguments, options.hosts, options.tensorflow)
-        if os.getpid() != process:  # the results are not those of a process that the program has forked
+        if os.getpid() != process:  # a process forked by the program reports no results
             raise typer.Exit
         if not recorder.recorder.programs:
             print(f"{path}: no pipeline or loop has run on IPUs, so there are no results", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A run for every face of the command line."""
+"""Result of the command ``run``, for the terminal and files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class RunResult(Result):
-    """A run.
+    """Result of a run.
 
     Attributes:
-        run: the Job with its Timeline and its summary.
-        verbose: whether every table behind the verdict is shown.
-        judged: expectations of the scenario with the figures of the run.
-        times: the comparison with times that are computed a second time; None without one.
+        run: Job with its Timeline and summary.
+        verbose: whether to print all tables behind the verdict.
+        judged: expectations of the scenario with the run's figures.
+        times: comparison against event-free times; None unless requested.
     """
 
     run: Run
@@ -34,7 +34,7 @@ class RunResult(Result):
     times: runs.TimesCheck | None = None
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the scenario's own words, the verdict, the tables behind it, notes and expectations."""
+        """Yield the scenario's description, verdict, tables, notes and expectations."""
         summary = self.run.summary
         yield from filter(None, [self.run.job.request.description])
         yield verdict_table(summary)
@@ -62,7 +62,7 @@ class RunResult(Result):
         yield f"Selection order {system.selection_order}: {system.order_reason}"
 
     def data(self) -> dict[str, Any]:
-        """Return the data of ``summary.json``."""
+        """Return the contents of ``summary.json``."""
         return self.run.summary.to_dict()
 
     def rows(self) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The command that lets time pass, of a scenario or of a program: run."""
+"""Command ``run``: run a scenario or a program."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def run(
             raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
         if check_times:
             raise OptionError("check_times", f"expected a scenario, which is run at once, got {scenario}")
-        results.check((execution or 0) + 1)  # how many there are shows when it has run
+        results.check((execution or 0) + 1)  # the number of executions is unknown before the run
         folder = out or Path("reports") / scenario.stem
         done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=bool(form))
     else:
@@ -94,14 +94,14 @@ def run(
 
 @dataclass
 class _Results:
-    """The files of runs, with the picture that options ask for.
+    """Files of runs, including the requested picture.
 
     Attributes:
-        names: of the files in each folder.
-        missing: what is said of pictures that could not be had.
-        judged: what the scenario expects of its run, and what that came to.
-        drawing: the process that makes its pictures and files of time, where one was begun.
-        times: the comparison with times that are computed a second time; None without one.
+        names: names of the files in each folder.
+        missing: messages on pictures that could not be drawn.
+        judged: expectations of the scenario, with the figures of the run.
+        drawing: process that draws pictures and writes files of a time-only run ahead; None if not started.
+        times: comparison against event-free times; None unless requested.
     """
 
     start: int | None
@@ -117,20 +117,20 @@ class _Results:
     times: road.TimesCheck | None = None
 
     def print_run(self, where: Path, result: Run, form: str, *, verbose: bool) -> None:
-        """Print the verdict on a run in a folder, what its scenario expects and its files, or a form of it alone."""
+        """Print the verdict on a run, expectations and file names, or an output form."""
         from ipusim.app.cli.run_result import RunResult
 
         found = RunResult(result, verbose, self.judged, self.times)
         print_result(found, form, f"{where}: {', '.join(self.names[where])}")
 
     def check(self, executions: int) -> None:
-        """Refuse a picture that no run of so many executions can show; raises OptionError."""
+        """Raise OptionError for a picture outside the given number of executions."""
         from ipusim.app.run_folder.report_options import check_picture
 
         check_picture(executions, self.start, self.end, self.phase, self.execution)
 
     def files(self, result: Run, folder: Path, comments: Sequence[str] = ()) -> dict[str, bytes]:
-        """Return the files of a run by name; ``comments`` are on its scenario."""
+        """Return the files of a run by name; ``comments`` go into its scenario."""
         from ipusim.app.run_folder.report import run_files
 
         shown = self.window(result.timeline)
@@ -139,13 +139,13 @@ class _Results:
         return files
 
     def window(self, timeline: Timeline) -> Window:
-        """Return what the picture of a run shows; of a run without such a part its execution, and note that."""
+        """Return the window of a run's picture; if no such part exists, a whole execution, with a note."""
         from ipusim.app.run_folder.report import picture_window
 
         try:
             return picture_window(timeline, self.start, self.end, self.phase, self.execution)
         except (OutputError, OptionError) as error:
-            # Only the run itself shows that there is no such part; its results are kept.
+            # The missing part is known only after the run; the results are kept.
             instead = min(self.execution or 0, timeline.info.executions - 1)
             text = error.worded(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
             self.missing.append(f"{text}; the picture shows execution {instead} instead")

@@ -1,4 +1,4 @@
-"""A Plan from the few words of the command line, with no scenario; and the list of all schedules."""
+"""Plan a schedule from command-line options, without a scenario; and list all schedules."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ipusim.api import Plan, Schedule, Sync, pipelines, rules, runs, schedules
 from ipusim.base.errors import CountError, OptionError, PlanError
 from ipusim.base.near_names import did_you_mean
 
-#: Operations above which a grid is no longer something to read.
+#: Maximum number of operations of a readable grid.
 _MOST_OPERATIONS: Final = 1_000_000
-#: Stages, and IPUs, of the largest grid: four times those of the largest machine.
+#: Maximum number of stages, and of IPUs, of a grid: four times the largest machine.
 _MOST_STAGES: Final = 1024
 _IPU: Final = re.compile(r"[0-9]{1,4}")
 
@@ -28,15 +28,19 @@ def plan_for(
     recompute: bool,
     sync: str | None = None,
 ) -> Plan:
-    """Lay out ``schedule`` for that many stages, or for a mapping such as ``0,1,0``; two stages by default.
+    """Plan ``schedule`` for a number of stages or for a mapping.
 
-    Concurrent stages share a position: ``0,1+2,3``. An Order that is written down in a file has stages, mapping and
-    count of its own. The sync mode is the schedule's own by default.
+    The default is two stages. A mapping looks like ``0,1,0``.
 
-    Raises ProgramError for a schedule, mapping or number of stages that do not
-    fit, CountError, with the nearest legal counts, for the count, and OptionError for
-    a mapping that is none and for more than a grid can show; for a schedule of one's own also FileError and ModelError
-    where a file holds none, and PlanError for an Order that breaks a rule.
+    Concurrent stages share a position: ``0,1+2,3``. An Order from a file defines stages, mapping and count itself. The
+    default sync mode is the schedule's.
+
+    Raises:
+        ProgramError: for a schedule, mapping or number of stages that does not fit.
+        CountError: for an illegal count, with the nearest legal counts.
+        OptionError: for an unreadable mapping, or an oversized grid.
+        FileError, ModelError: if a file holds no schedule.
+        PlanError: for an Order that breaks a rule.
     """
     chosen = schedules.schedule_of(schedule, Path())
     mode = _sync(sync)
@@ -72,9 +76,9 @@ def plan_for(
 
 
 def as_text(plan: Plan, form: str) -> str:
-    """Return a Plan as ``grid``, ``instructions`` (a line an IPU) or ``torch``, the CSV that torch reads.
+    """Return a Plan as ``grid``, ``instructions`` (a line per IPU) or ``torch`` (torch's CSV).
 
-    Raises OptionError for another form, and PlanError for passes that the form has not.
+    Raises OptionError for another form, and PlanError for passes that the form cannot express.
     """
     forms: dict[str, Callable[[], str]] = {
         "grid": lambda: pipelines.format_grid(plan),
@@ -87,9 +91,9 @@ def as_text(plan: Plan, form: str) -> str:
 
 
 def blocking_text(name: str) -> str:
-    """Return whether the ranks of a schedule's file hang if each send waits for its receive, as a sentence.
+    """Return a sentence: whether a schedule file's ranks hang with blocking sends.
 
-    Raises OptionError for a schedule that is no CSV file, PlanError that names each rank of a hang, and FileError.
+    Raises OptionError unless the schedule is a CSV file, PlanError with each rank of a hang, and FileError.
     """
     if not name.endswith(".csv"):
         raise OptionError("blocking", f"expected a schedule as FILE.csv, got {runs.show(name)}")
@@ -99,7 +103,7 @@ def blocking_text(name: str) -> str:
 
 
 def listing() -> Iterator[str]:
-    """Yield lines on each schedule: description, sync modes with the default first, and supported features."""
+    """Yield lines on each schedule: description, sync modes (default first), and features."""
     for entry in map(schedules.find, schedules.names()):
         yield f"{entry.name:16} {entry.summary}"
         yield f"{'':16} sync: {', '.join(entry.syncs)}"
@@ -127,7 +131,7 @@ def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
         expected = f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0"
         raise OptionError("mapping", f"{expected}, got {runs.show(text)}")
-    if len(words) > _MOST_STAGES:  # as for a number of stages
+    if len(words) > _MOST_STAGES:  # same limit as for --stages
         raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1
     if stages is not None:

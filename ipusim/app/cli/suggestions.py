@@ -1,4 +1,4 @@
-"""The command that searches for a better plan of a scenario, or for a better order of its passes: suggest."""
+"""Command ``suggest``: search for a better plan of a scenario, or for a better order of its passes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ipusim.app.suggest.searched import Searched
     from ipusim.app.suggest.suggestion import Suggestion
 
-#: The most seconds of the search for an order.
+#: Default seconds of the search for an order.
 _SYNTHESIS_S = 10.0
 
 
@@ -118,10 +118,10 @@ def suggest(
     overrides: Overrides = None,
     form: str = "",
 ) -> None:
-    """Find the best legal plan for a model: stages, schedule, count, replicas; write the scenario that has it.
+    """Find the best legal plan for a model: stages, schedule, count, replicas; write a scenario with this plan.
 
-    It ends when its plan is proven the best, or that none fits; else its time or Ctrl-C ends it with the best so far.
-    With --order it finds the best order of passes instead, and says how far that is from a bound that none can beat.
+    The search ends once its plan is proven the best, or no plan fits; else time or Ctrl-C ends it with the best so far.
+    With --order it finds the best order of passes instead, and prints the distance to a bound on all orders.
     """
     from ipusim.app.run_folder.output_file import SUGGESTED
     from ipusim.app.suggest.choices import Limits
@@ -166,7 +166,7 @@ def _write_plan(
     *,
     synthesize: bool,
 ) -> None:
-    """Search a plan, and write the scenario that has it; of a synthesis an order for its costs beside it."""
+    """Search for a plan and write its scenario; with ``synthesize``, also write an order for its costs."""
     from ipusim.app.run_folder.output_file import ORDER, SUGGESTED, check_output
     from ipusim.app.suggest.budget import Budget
     from ipusim.app.suggest.words import SuggestionResult
@@ -194,7 +194,7 @@ def _write_plan(
 
 
 def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
-    """Return the result of a search, and show its progress on standard error."""
+    """Search for a plan, and show the progress on standard error."""
     from ipusim.app.scenario.load import placed_request
     from ipusim.app.suggest.suggestion import suggest as find
     from ipusim.app.suggest.words import so_far
@@ -230,10 +230,10 @@ def _write_order(
     seconds: float,
     form: str,
 ) -> None:
-    """Search an order for a scenario's costs, and write it with a scenario that runs it.
+    """Search for an order for a scenario's costs, and write order and scenario.
 
-    The folder of results has the order in Python, for every count from one on, and as torch's CSV, a scenario that runs
-    it, and a picture of it beside the best named schedule.
+    The results folder holds the order in Python for all counts, the order as torch's CSV, a scenario that runs the
+    order, and a picture of the order next to the best named schedule.
     """
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
@@ -257,7 +257,7 @@ def _write_order(
 
 
 def _limits(text: str) -> dict[str, Any]:
-    """Return limits of memory for a search: bytes, or micro-batches; raises OptionError for text that is neither."""
+    """Parse memory limits of a search, in bytes or micro-batches; raises OptionError for other text."""
     from ipusim.base.units import parse_quantity
 
     number, _, unit = text.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""The command that runs a scenario with other values for some of its options, over and over: sweep."""
+"""Command ``sweep``: run a scenario at many values of its options."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ipusim.app.sweep.study_file import Study
     from ipusim.app.sweep.sweep import Sweep
 
-#: Seconds from one writing of the rows that are there to the next.
+#: Minimum seconds between writes of the rows finished so far.
 _EVERY_S: Final = 1.0
-#: The endings of files of rows.
+#: Extensions of row files.
 _ROWS: Final = (".csv", ".parquet")
 
 
@@ -151,7 +151,7 @@ def sweep(
 
 
 def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
-    """Return the options of the chart; raises OptionError beside options whose charts take none."""
+    """Return the options of the chart; raises OptionError beside --seeds and --slower, whose charts have no options."""
     from ipusim.app.render.picture import Picture
 
     picture = Picture(title, size, theme)
@@ -162,7 +162,7 @@ def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
 
 
 def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
-    """Raise the ScenarioError of the scenario itself, else that of the first point of the study."""
+    """Raise the ScenarioError of the scenario, or of the study's first point."""
     from ipusim.app.scenario.load import load_job
 
     load_job(study.scenario, overrides)
@@ -170,10 +170,10 @@ def _raise_placed(study: Study, overrides: Sequence[str]) -> None:
 
 
 class _Landing:
-    """Writes the rows that are there, now and then and when the sweep is interrupted."""
+    """Writer of the rows finished so far, at intervals and after an interrupt."""
 
     def __init__(self, results: ResultsFolder, names: Sequence[str]) -> None:
-        """Write files of rows, of such ``names``, into ``results``."""
+        """Write row files ``names`` into ``results``."""
         self.last: Sweep | None = None
         self._results, self._names = results, names
         self._written = time.monotonic()
@@ -186,7 +186,7 @@ class _Landing:
             self._write(self.last)
 
     def show(self, swept: Sweep) -> None:
-        """Write the table of a sweep after another point has ended, at most once in a while."""
+        """Write the table of a sweep after a finished point, at limited intervals."""
         if any(outcome.ran for _, outcome in swept.finished[-1:]) or self.last is not None:
             self.last = swept
             if time.monotonic() - self._written > _EVERY_S:

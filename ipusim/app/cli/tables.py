@@ -1,4 +1,4 @@
-"""What the command line says beyond a Timeline's own numbers: learning, memory, selection orders, routes."""
+"""Tables of the command line: options, learning, memory, selection orders, routes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ipusim.api import PipelineProgram, System, Timeline, analysis, pipelines
 from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes
 
-#: Routes that a table of copies lists before it says how many more there are.
+#: Maximum number of routes per table.
 _MOST_ROUTES: Final = 40
 
 
 def option_table(program: PipelineProgram, system: System) -> Table:
-    """Return the options that change how the pipeline runs; no rows for a plain one."""
+    """Return the options that change how the pipeline runs; no rows for default options."""
     return Table("Options", ("", ""), tuple(analysis.effects_of(program, system).items()))
 
 
 def learning_table(learning: analysis.Learning) -> Table:
-    """Return the mean loss of the first and the last step, what it compares with, and the evaluations."""
+    """Return first and last mean losses, a constant predictor's loss, and the evaluations."""
     rows = []
     if learning.losses:
         for step in sorted({learning.losses[0].step, learning.losses[-1].step}):
@@ -36,7 +36,7 @@ def learning_table(learning: analysis.Learning) -> Table:
 
 
 def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
-    """Return the peak of each IPU, and the cycle of the peak where a Timeline is known."""
+    """Return the peak of each IPU, with its cycle if a Timeline is given."""
     header = ["IPU", "peak", "pass", *([] if timeline is None else ["cycle"])]
     rows = []
     for peak in fit.peaks:
@@ -56,7 +56,7 @@ def memory_table(fit: analysis.Fit, timeline: Timeline | None = None) -> Table:
 
 
 def holder_table(fit: analysis.Fit) -> Table:
-    """Return each IPU's memory at its peak by holder; holders that no IPU has are left out."""
+    """Return each IPU's memory at its peak by holder, without empty holders."""
     holders = [holder for holder in pipelines.Holder if any(dict(peak.holders)[holder] for peak in fit.peaks)]
     rows = tuple(
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
@@ -65,7 +65,7 @@ def holder_table(fit: analysis.Fit) -> Table:
 
 
 def holder_words(fit: analysis.Fit) -> str:
-    """Return an explanation of the less obvious columns of :func:`holder_table`."""
+    """Explain the less obvious columns of :func:`holder_table`."""
     said = {
         pipelines.Holder.FIFOS: "FIFOs: activations that wait for their backward passes",
         pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",
@@ -76,7 +76,7 @@ def holder_words(fit: analysis.Fit) -> str:
 
 
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
-    """Return the selection orders, the routes of all copies in each, and the time of the merged copy."""
+    """Return selection orders with the routes of copies and the merged copy's time."""
     rows = tuple(
         (
             f"{report.order}{' (used)' if report.used else ''}",
@@ -100,7 +100,7 @@ def order_table(reports: Sequence[analysis.OrderReport]) -> Table:
 
 
 def route_table(reports: Sequence[analysis.OrderReport]) -> Table:
-    """Return the way of every tensor that crosses IPUs, under each selection order."""
+    """Return the route of each tensor that crosses IPUs, under each selection order."""
     rows = [
         (
             f"{routes[0].source}→{routes[0].target}",

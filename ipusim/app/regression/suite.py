@@ -197,7 +197,7 @@ def _printable(text: str) -> str:
 def check_junit(path: Path) -> None:
     """Refuse a path for JUnit results before the work; raises OptionError and OutputError.
 
-    Existing files may be overwritten only if empty or written by ipusim in this format.
+    Existing files may be overwritten only if empty, or in this format and from ipusim.
     """
     if path.suffix.lower() != ".xml":
         raise OptionError("junit", f"expected a file named .xml, got {path}")

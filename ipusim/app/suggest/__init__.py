@@ -1,1 +1,1 @@
-"""The best legal plan for a model on a system, found by branch and bound and proven by simulation."""
+"""Search for the best legal plan of a model on a system by branch and bound, and simulate the result."""

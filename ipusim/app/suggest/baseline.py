@@ -1,4 +1,4 @@
-"""The plan that a scenario has already, which a suggestion is held against."""
+"""Given plan of a scenario, the reference of a suggestion."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from ipusim.api import Job, Machine, Request, RequestError, assemble, hardware, 
 from ipusim.app.study.trial import is_limited, time_alone
 from ipusim.base.errors import OptionError
 
-#: What activations do that are not moved.
+#: Placement of activations left on their IPU.
 STAY: Final = "stay"
 
 
 @dataclass(frozen=True, eq=False)
 class Baseline:
-    """A scenario's own plan.
+    """Given plan of a scenario.
 
     Attributes:
-        request: what was asked for.
-        job: its plan, whether it fits or not; None where it is refused.
-        refusal: why, a line for each reason.
-        ipus: of its device.
-        replicas: of its model.
-        mapping: the IPU of each stage; empty where nothing says.
-        training: whether there are backward passes.
+        request: request of the scenario.
+        job: assembled plan, even if memory is exceeded; None for a refused plan.
+        refusal: reasons of a refusal, a line for each.
+        ipus: device size in IPUs.
+        replicas: number of model replicas.
+        mapping: IPU of each stage; empty if the scenario does not say.
+        training: whether backward passes exist.
     """
 
     request: Request
@@ -37,61 +37,64 @@ class Baseline:
 
     @property
     def selected(self) -> bool:
-        """Whether the scenario names its device."""
+        """Whether the scenario selects a specific device."""
         return self.request.options.system.select_ipus is not None
 
     @property
     def machine(self) -> Machine:
-        """The machine that it runs on."""
+        """Machine of the scenario."""
         return hardware.MACHINES[self.request.options.system.name]
 
     @property
     def limited(self) -> bool:
-        """Whether memory is limited: plans must fit then, also where the scenario has misfits reported only."""
+        """Whether plans must fit in memory, even if the scenario only reports misfits."""
         return is_limited(self.request)
 
     @property
     def concurrent(self) -> bool:
-        """Whether stages run at the same time; they stay as they are."""
+        """Whether stages run concurrently; the search leaves concurrent stages unchanged."""
         return _concurrent(self.request.options.pipeline)
 
     @property
     def hosts(self) -> int:
-        """The hosts that train together, each with such a device; they stay as they are."""
+        """Number of hosts that train together, with a device each; the search leaves the number unchanged."""
         return self.request.options.system.host.count
 
     @property
     def serialization(self) -> int:
-        """Micro-batches that each stage runs in a row."""
+        """Number of consecutive micro-batches that each stage runs."""
         return self.request.options.pipeline.batch_serialization_iterations
 
     @property
     def activations(self) -> str:
-        """The place that it moves activations to, or ``stay``."""
+        """Memory that activations move to, or ``stay``."""
         moved = self.request.options.pipeline.offload_activations
         return moved.to if isinstance(moved, runs.MovedActivationsSpec) else STAY
 
     @property
     def micro_batch_size(self) -> int:
-        """Samples in a micro-batch."""
+        """Number of samples in a micro-batch."""
         return self.request.options.pipeline.micro_batch_size
 
     @property
     def global_batch(self) -> int:
-        """Samples behind one weight update."""
+        """Number of samples in a weight update."""
         count = self.request.options.pipeline.gradient_accumulation_count
         return self.micro_batch_size * count * self.serialization * self.replicas * self.hosts
 
 
 def _concurrent(pipeline: runs.PipelineSpec) -> bool:
-    """Whether any stage is asked for as several, or on several IPUs."""
+    """Return whether any position holds several stages, or any stage spans several IPUs."""
     stages = (stage for stage in pipeline.stages or () if isinstance(stage, tuple))
     several = any(isinstance(part, runs.TimedStageSpec) for stage in stages for part in stage)
     return several or any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
 
 
 def _with_listed_stages(request: Request) -> Request:
-    """Return a request that lists the stages which its file of times holds, so that each can lie elsewhere."""
+    """Return a request with the stages of its file of times listed.
+
+    Listed stages can get other placements.
+    """
     if not isinstance(request.options.pipeline.stages, str):
         return request
     findings = runs.Findings(request.is_set)
@@ -101,11 +104,13 @@ def _with_listed_stages(request: Request) -> Request:
 
 
 def baseline_of(request: Request) -> Baseline:
-    """Return the plan that ``request`` has, legal or not.
+    """Return the given plan of ``request``, legal or not.
 
-    Raises OptionError for stages that are Python functions, which stay as they are, and for disturbances, which
-    bounds know nothing of. Stages that run at the same time stay as they are, too: raises RequestError where those are
-    refused, RequestMemoryError where they do not fit.
+    Raises:
+        OptionError: for stages that are Python functions, which the search cannot change, and for disturbances, which
+            the bounds do not model.
+        RequestError: for refused concurrent stages, as the search leaves them unchanged.
+        RequestMemoryError: for concurrent stages that exceed memory.
     """
     request = _with_listed_stages(request)
     options = request.options

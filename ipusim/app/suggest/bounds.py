@@ -1,9 +1,8 @@
-"""Lower bounds on the time of cuts, whole or begun: what branch and bound goes by.
+"""Lower bounds on the time of partial or complete cuts, for branch and bound.
 
-A begun cut says where its first stages are. Of the others it is known that each takes at least as long as the best
-cut of the rest makes the longest of them, and all of them together as long as the shortest cut of the rest: two
-dynamic programmes over the units, from the last stage back, exact for what they bound. Where many cuts are left,
-prices bound all maxima together.
+A partial cut fixes the first stages. Two exact dynamic programming tables over the units, from the last stage back,
+bound the remaining stages: the minimum of the longest stage, and the minimum sum. For many remaining cuts, Lagrange
+multipliers (prices) bound all maxima together.
 """
 
 from __future__ import annotations
@@ -21,35 +20,38 @@ from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy
 from ipusim.app.suggest.units import KINDS, Table, Units, sums
 
-#: Cycles by which a sum of fractions may be off.
+#: Tolerance of sums of fractions, in cycles.
 _SLACK: Final = 1e-6
-#: Share of the whole from which on a kind of time-step is worth a closer look.
+#: Minimum share of the total for a kind of time-step to get tighter bounds.
 _MATTERS: Final = 0.05
-#: The cut that has not begun.
+#: Empty partial cut.
 _ROOT: Final = np.zeros((1, 1), dtype=np.int64)
-#: Cycles that stand for what cannot be.
+#: Cycles of an impossible cut.
 _NEVER: Final = float(1 << 62)
-#: Steps in which prices are raised, and the size of all rows beyond which that would take too long.
+#: Number of steps that raise prices, and maximum size of all rows for prices in reasonable time.
 _STEPS: Final = 600
 _LARGE: Final = 4_000_000
-#: Share of a price's bound by which sums of fractions may be off.
+#: Relative tolerance of sums of fractions in bounds by prices.
 _ROUNDED: Final = 1e-9
 
 
 class Bounds:
-    """Bounds on the cycles of an execution of any cut of ``units`` under one choice."""
+    """Lower bounds on the cycles of all cuts of ``units`` under one choice."""
 
     def __init__(self, units: Units, layout: Layout, possible: npt.NDArray[np.bool_] | None = None) -> None:
-        """Take the units of a model and the layout of a choice.
+        """Prepare the bounds.
 
-        ``possible`` are the stages, between any two units, that fit their IPU's memory; None for all.
+        Args:
+            units: units of the model.
+            layout: layout of the choice.
+            possible: mask of the stages, between any two units, that fit in their IPU's memory; None for all.
         """
         self._units, self._layout, self._terms = units, layout, layout.terms
         self._stages = layout.plan.shape.stages
         self._sent = units.sent_forward.astype(np.float64), units.sent_backward.astype(np.float64)
         shape = layout.plan.shape
         self._filling = max(shape.micro_batches - units.prefetch_depth, 0) * units.host.fill_of(layout.system.replicas)
-        # Cycles of every cut beside the terms: nothing begins before the host has put down the first element.
+        # Cycles of all cuts besides the terms: work begins only after the host has filled the first element.
         self._at_once = 0 if shape.overlapped_io else units.host.fill_of(1)
         self._possible = self._apart(shape.mapping)
         if possible is not None:
@@ -70,23 +72,23 @@ class Bounds:
 
     @property
     def least(self) -> int:
-        """The least cycles of any cut."""
+        """Least cycles of any cut."""
         priced = 0 if self._prices is None else self._from_prices(_ROOT)[0]
         return int(max(self.of(_ROOT)[0], priced))
 
     @property
     def cheapest(self) -> tuple[tuple[int, ...], ...]:
-        """The cuts that cost least by the last prices."""
+        """Cheapest cuts under the last prices."""
         return () if self._prices is None else self._prices.cuts
 
     def later_by(self, cycles: int) -> Bounds:
-        """Return these bounds with ``cycles`` more, whatever the cut."""
+        """Return these bounds plus ``cycles``."""
         later = copy(self)
         later._at_once += cycles
         return later
 
     def priced(self, enough: int | None, spend: Callable[[], None]) -> Bounds:
-        """Return these bounds with prices, which are raised until no cut below ``enough`` is left."""
+        """Return these bounds with prices, raised until no cut below ``enough`` is left."""
         if sum(term.rows.size for term in self._terms.passes) > _LARGE:
             return self
         priced = copy(self)
@@ -97,7 +99,7 @@ class Bounds:
 
     @property
     def _least_maxima(self) -> Numbers:
-        """The least cycles of each term, once, under any cut."""
+        """Least cycles of each term, counted once, under any cut."""
         maxima = self._maxima(_ROOT, self.values(_ROOT), range(len(self._terms.passes)))
         return np.array([float(maximum[0]) for maximum in maxima])
 
@@ -114,18 +116,18 @@ class Bounds:
         return Maxima(tables, rows[:, :, kinds], times, self._least_maxima, self._possible)
 
     def _from_prices(self, cuts: Table) -> Table:
-        """Return the least cycles of each of ``cuts`` by the prices."""
+        """Return lower bounds on the cycles of ``cuts`` from the prices."""
         assert self._prices is not None
         cycles = self._prices.of(cuts) * (1 - _ROUNDED) + self._base + self._at_once
         return np.floor(np.minimum(cycles, _NEVER)).astype(np.int64)
 
     def _stream_cycles(self) -> tuple[Numbers, float]:
-        """Return the least cycles in which a stage's state comes and goes, as a table, and that of all together."""
+        """Return the least cycles for streaming state, per stage and for all stages."""
         system, offload, profiles = self._layout.system, self._layout.offload, self._units.profiles
         stored = [offload.stored_state_bytes(profile) + offload.stored_weight_bytes(profile) for profile in profiles]
         if system.streaming is None or not self._layout.plan.shape.training or system.free:
             return np.zeros(1), 0.0
-        # A sum of parts may be a byte longer for each than the part of a sum.
+        # Rounding: sums of parts may exceed the part of a sum by a byte each.
         moved = np.maximum(2 * sums(stored) - 2 * sums([1] * len(stored)), 0)
         machines = {system.streaming_memory_of(ipu) for ipu in range(system.count)}
         together = float(system.clock_hz * system.replicas / (system.streaming.bytes_per_s * len(machines)))
@@ -133,7 +135,10 @@ class Bounds:
         return np.floor(moved * cycles_per_byte), float(moved[0, -1]) * together
 
     def _apart(self, mapping: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-        """Return which stages may be between which units: what shares weights with the first unit is on its IPU."""
+        """Return a mask of possible stages between units.
+
+        Units that share weights with the first unit must be on its IPU.
+        """
         size = len(self._units) + 1
         possible = np.broadcast_to(np.triu(np.ones((size, size)), 1) > 0, (len(mapping), size, size)).copy()
         for first, second in self._units.shared:
@@ -143,15 +148,17 @@ class Bounds:
         return possible
 
     def _programmes(self, loads: Numbers) -> tuple[Numbers, Numbers]:
-        """Return, for each stage and unit, the least longest stage from there on, and the least sum of all of them.
+        """Return the least longest and the least sum of remaining stages.
 
-        ``loads`` are how often each column counts.
+        Both are tables over stages and units.
+
+        ``loads`` are the coefficients of the columns.
         """
         takes = self._takes(loads)
         return least_longest(takes), least_sum(takes)
 
     def _takes(self, loads: Numbers) -> Numbers:
-        """Return the cycles of each stage between any two units, where each column counts as often as ``loads`` say."""
+        """Return the cycles of each stage between any two units, weighted by ``loads``."""
         counts = loads.reshape(COLUMNS, self._stages)
         takes = np.tensordot(counts[: len(KINDS)].T, self._passes, 1)
         if counts[UPDATE].any():
@@ -159,9 +166,9 @@ class Bounds:
         return np.where(self._possible, takes, np.inf)
 
     def within(self, below: int) -> Bounds:
-        """Return bounds of the cuts below ``below`` alone, which are higher: none of their stages takes too long.
+        """Return tighter bounds, valid only for cuts below ``below``.
 
-        Where all else takes the least it can, what is left is a stage's most in each kind of time-step.
+        With minimum cycles for all other work, the remainder limits a stage in each kind of time-step.
         """
         terms, least = self._terms.passes, self._least_maxima
         copies = float(self._copies(self.values(_ROOT))[0])
@@ -179,9 +186,9 @@ class Bounds:
         return narrowed
 
     def lower(self, cuts: Table, below: int) -> tuple[Table, Table]:
-        """Return those of ``cuts`` with a bound below ``below``, and their bounds.
+        """Return the cuts with a bound below ``below``, and their bounds.
 
-        What matters most is looked at first, where all else takes the least that it can: most cuts end there.
+        The heaviest terms are checked first, with minimum cycles for all other work: most cuts are dropped there.
         """
         if self._prices is not None:
             cuts = cuts[self._from_prices(cuts) < below]
@@ -194,9 +201,9 @@ class Bounds:
         return cuts[low], bounds[low]
 
     def values(self, cuts: Table) -> Numbers:
-        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages); 0 for passes that are to come.
+        """Return the columns of the stages of ``cuts``, shape (cuts, COLUMNS * stages); 0 for passes of later stages.
 
-        What stages that are to come send is the least that any sends.
+        Later stages send the minimum over all units.
         """
         values = np.zeros((len(cuts), COLUMNS, self._stages))
         for stage in range(cuts.shape[1] - 1):
@@ -214,7 +221,7 @@ class Bounds:
         return values.reshape(len(cuts), COLUMNS * self._stages)
 
     def _maxima(self, cuts: Table, values: Numbers, numbers: Iterable[int]) -> Iterator[Numbers]:
-        """Yield the least cycles of the terms at these places, once, for each of ``cuts`` with its ``values``."""
+        """Yield the least cycles of the selected terms for ``cuts`` with their ``values``."""
         done, at = cuts.shape[1] - 1, cuts[:, -1]
         for number in numbers:
             term, (longest, whole) = self._terms.passes[number], self._rests[number]
@@ -226,12 +233,12 @@ class Bounds:
                 maximum = np.maximum(maximum, (loads + self._still(number, done)).max(axis=1))
                 together -= 1e-12 * np.minimum(maximum, _NEVER)
                 maximum = np.maximum(np.maximum(maximum, longest[done, at]), np.floor(together))
-            if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # of the weight updates
+            if term is self._terms.passes[-1] and self._layout.plan.sync.meets:  # the weight updates
                 maximum = np.maximum(maximum, np.floor(self._streams[1]))
             yield maximum
 
     def _still(self, number: int, done: int) -> Numbers:
-        """Return the least cycles that the stages to come add on each IPU to the term at this place."""
+        """Return the least cycles that later stages add to each IPU in a term."""
         if (key := (number, done)) not in self._to_come:
             term = self._terms.passes[number]
             takes = self._takes(term.loads.sum(axis=0)).reshape(self._stages, -1).min(axis=1)
@@ -243,13 +250,13 @@ class Bounds:
         return self._to_come[key]
 
     def of(self, cuts: Table) -> npt.NDArray[np.int64]:
-        """Return the least cycles of every way to end each of ``cuts``; a whole cut has stages + 1 numbers."""
+        """Return lower bounds on the cycles of all completions of ``cuts``; a complete cut has stages + 1 numbers."""
         done, at, values = cuts.shape[1] - 1, cuts[:, -1], self.values(cuts)
         total = np.zeros(len(cuts))
         terms = self._terms.passes
         for term, maximum in zip(terms, self._maxima(cuts, values, range(len(terms))), strict=True):
             total += term.times * maximum
-        if done < self._stages:  # every maximum is at least the mean, and the means are sums over stages
+        if done < self._stages:  # each maximum is at least the mean, and means are sums over stages
             means = values @ self._share + self._shared[done, at]
             total = np.maximum(total, np.floor(means - 1e-12 * np.minimum(total, _NEVER)))
         total += self._at_once
@@ -258,12 +265,12 @@ class Bounds:
         return np.maximum(np.floor(total + _SLACK).astype(np.int64), self._filling)
 
     def _copies(self, values: Numbers) -> Numbers:
-        """Return the cycles of all merged copies, on the device where they are fastest."""
+        """Return the cycles of all merged copies on the fastest device."""
         cycles = [[_copied(merged, values) for merged in copies] for copies in self._terms.copies]
         return np.asarray(np.min([np.sum(device, axis=0) + np.zeros(len(values)) for device in cycles], axis=0))
 
 
 def _copied(merged: Copy, values: Numbers) -> Numbers:
-    """Return the cycles of a merged copy, all its times together."""
+    """Return the cycles of a merged copy, multiplied by its count."""
     busiest = (values @ merged.links.T).max(axis=1)
     return np.asarray(merged.times * (merged.fixed + np.ceil(busiest - _SLACK)))

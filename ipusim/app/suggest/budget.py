@@ -1,4 +1,4 @@
-"""How long a search may go on: until a moment of the clock, for so many cuts, or until a person stops it."""
+"""Time and work budget of a search, with interruption by users."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final
 
 from ipusim.base.errors import IpusimError, OptionError
 
-#: Of the time of a whole suggestion, the part that is left for what comes after the search, and its most in seconds.
+#: Share of a suggestion's time reserved for work after the search, and its maximum in seconds.
 _AFTERWARDS: Final = 0.1
 _MOST_AFTERWARDS_S: Final = 5.0
 
 
 class SearchEndedError(IpusimError):
-    """A search whose budget is spent; the text says which."""
+    """Search with a spent budget; the message names the limit."""
 
 
 class Budget:
-    """The time budget of a search; its inner loops spend it.
+    """Time and work budget of a search, spent by the inner loops.
 
     Attributes:
-        ended: what ended the search; empty while it may go on.
+        ended: limit that ended the search; empty while the search may continue.
     """
 
     def __init__(
@@ -30,9 +30,15 @@ class Budget:
         work: int | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Allow so many ``seconds`` from now on, so much ``work`` in bounded cuts, and until it is ``interrupted``.
+        """Start a budget.
 
-        None or infinite ``seconds`` are any number; raises OptionError for those that are not above 0.
+        Args:
+            seconds: seconds from now; None or infinite for no limit.
+            work: maximum number of bounded cuts; None for no limit.
+            interrupted: function that tells whether a user interrupted the search.
+
+        Raises:
+            OptionError: for seconds not above 0.
         """
         if seconds is not None and not seconds > 0:
             raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
@@ -46,17 +52,17 @@ class Budget:
         self.ended = ""
 
     def part(self, share: float) -> Budget:
-        """Return a budget of its own for a first search: a ``share`` of the time that is left, and as much work."""
+        """Return a separate budget: a ``share`` of the remaining time, and the same work."""
         seconds = None if self._until is None else max(share * (self._until - time.monotonic()), 1e-3)
         return Budget(seconds, self._most, self._interrupted)
 
     @property
     def seconds(self) -> float:
-        """Seconds since the search began."""
+        """Seconds since the start of the search."""
         return time.monotonic() - self._began
 
     def spend(self, work: int = 0) -> None:
-        """Spend ``work``; raises SearchEndedError where nothing is left of the budget."""
+        """Spend ``work``; raises SearchEndedError once a limit is reached."""
         self._work += work
         if self._interrupted():
             self.ended = "an interrupt"
@@ -68,12 +74,12 @@ class Budget:
             raise SearchEndedError(self.ended)
 
     def begin_afterwards(self) -> None:
-        """Give the runners-up half of the time that is left, and any number of cuts."""
+        """Allow the runners-up half of the remaining time, and any number of cuts."""
         self._most = None
         if self._until is not None:
             self._search_until = (time.monotonic() + self._until) / 2
 
     @property
     def over(self) -> bool:
-        """Whether no time is left, not even for what comes after the search."""
+        """Whether the whole budget is spent, including time reserved for later work."""
         return self._interrupted() or (self._until is not None and time.monotonic() > self._until)

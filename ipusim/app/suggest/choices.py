@@ -1,4 +1,4 @@
-"""The space that is searched: every way to lay a model out but for where it is cut, a Choice each."""
+"""Search space of a suggestion: all layouts of a model, a Choice each, without the cuts."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.near_names import did_you_mean
 
-#: How stages lie on IPUs, by name: see :func:`mapping_of`.
+#: Names of placements of stages on IPUs, see :func:`mapping_of`.
 PLACEMENTS: Final = ("straight", "returning", "around", "there_and_back")
-#: Stages on each IPU under around, unless asked otherwise.
+#: Default number of stages on each IPU for the placement around.
 _AROUND: Final = 2
 _YES_NO: Final = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a search; None stands for no limit.
+    """Limits of a search; None stands for no limit.
 
     Attributes:
-        global_batch: samples behind a weight update; None: those of the given plan.
-        ipus: sizes of the device; None: powers of two up to that of the given plan.
-        replicas, stages, micro_batch_sizes: numbers of each; of micro_batch_sizes None is the given plan's.
-        schedules: names; None: Graphcore's, ``single``, and that of the given plan.
-        sync: sync modes; None: that of the given plan, or each schedule's own beside a plan that is refused.
-        placements: names of PLACEMENTS; the given plan's mapping is searched without a name.
-        recompute, offload, sharding: yes, no, or both: activations computed again, the optimizer's state (and
-            under batch serialization activations) in Streaming Memory, that state spread over replicas.
-        activations: stay, streaming_memory or partner: whether activations are moved out and back, and where to; None:
-            as in the given plan.
+        global_batch: samples in a weight update; None for the given plan's.
+        ipus: sizes of the device; None for powers of two up to the given plan's.
+        replicas, stages, micro_batch_sizes: allowed numbers; None in micro_batch_sizes for the given plan's size.
+        schedules: names; None for Graphcore's schedules, ``single``, and the given plan's.
+        sync: sync modes; None for the given plan's, or each schedule's default if the given plan is refused.
+        placements: names of PLACEMENTS; None also searches the given plan's mapping.
+        recompute, offload, sharding: yes, no, or both: recomputation of activations; optimizer state (and under batch
+            serialization activations) in Streaming Memory; sharding of that state over replicas.
+        activations: stay, streaming_memory or partner: destinations of moved activations; None for the given plan's.
         orders: selection orders.
     """
 
@@ -55,7 +54,7 @@ class Limits:
     orders: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers below 1 and foreign names; raises OptionError."""
+        """Raise OptionError for numbers below 1 and unknown names."""
         known: dict[str, Sequence[str]] = {
             "sync": [mode.value for mode in Sync],
             "placements": PLACEMENTS,
@@ -78,11 +77,11 @@ class Limits:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The options by which the search is limited."""
+        """Names of the limits that are set."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
     def leave(self, baseline: Baseline) -> bool:
-        """Whether they leave the given plan; where they name placements it is not looked whether its own is one."""
+        """Return whether the limits allow the given plan; False with any placements, which are not compared."""
         if baseline.job is None or self.placements is not None:
             return False
         job, options = baseline.job, baseline.request.options
@@ -105,7 +104,7 @@ class Limits:
         return all(given[name] & {*(limit if isinstance(limit, tuple) else (limit,))} for name, limit in limits.items())
 
     def sizes_of(self, baseline: Baseline) -> tuple[int, ...]:
-        """Return the sizes of micro-batches to search; raises OptionError for those that stages say no cost of."""
+        """Return the micro-batch sizes to search; raises OptionError for sizes with unknown stage costs."""
         own = baseline.micro_batch_size
         sizes = self.micro_batch_sizes or (own,)
         if baseline.request.has_timed_stages and any(size != own for size in sizes):
@@ -116,21 +115,21 @@ class Limits:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to lay the model out, but for its cuts.
+    """Layout of the model without its cuts.
 
     Attributes:
-        ipus: of the device.
-        mapping: the IPU of each stage.
-        placement: how it came about, in a word.
-        replicas: of the model on the device.
-        schedule, sync: by their names; an empty sync is the schedule's own.
-        micro_batch_size, count: of each replica.
-        recompute: the mode; empty where activations are kept.
-        offload: whether the optimizer's state lies in Streaming Memory.
-        sharding: whether replicas share its storage.
-        activations: whether activations lie there too, under batch serialization.
-        moved: where activations are moved to and back from otherwise, or ``stay``.
-        order: the selection order; which is best depends on where the model is cut.
+        ipus: device size in IPUs.
+        mapping: IPU of each stage.
+        placement: name of the placement behind the mapping.
+        replicas: replicas per device.
+        schedule, sync: names of schedule and sync mode; an empty sync is the schedule's default.
+        micro_batch_size, count: size and number of micro-batches of each replica.
+        recompute: recomputation mode; empty for stashed activations.
+        offload: whether the optimizer's state is in Streaming Memory.
+        sharding: whether replicas shard that state.
+        activations: whether Streaming Memory holds activations, under batch serialization.
+        moved: destination of moved activations otherwise, or ``stay``.
+        order: selection order; the best order depends on the cuts.
     """
 
     ipus: int
@@ -150,27 +149,27 @@ class Choice:
 
     @property
     def stages(self) -> int:
-        """The number of stages."""
+        """Number of stages."""
         return len(self.mapping)
 
     @property
     def used(self) -> int:
-        """The number of IPUs of a replica that hold a stage."""
+        """Number of a replica's IPUs that hold a stage."""
         return len(set(self.mapping))
 
     @property
     def passes(self) -> int:
-        """The passes of an execution, recomputations left out."""
+        """Number of passes in an execution, without recomputation."""
         return 2 * self.stages * self.count
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The kind of a plan, in which plans differ for a person: without cuts and offloading."""
+        """Key of plans shown to users as one kind, differing in cuts or offloading."""
         return self.mapping, self.replicas, self.schedule, self.sync, self.micro_batch_size, self.recompute
 
     @property
     def plainness(self) -> tuple[int, ...]:
-        """The rank among plans that take as long: fewer stages and fewer options are preferred."""
+        """Rank among equally fast plans: fewer stages and fewer options are preferred."""
         options = (
             self.recompute,
             self.offload,
@@ -182,7 +181,7 @@ class Choice:
         return self.stages, *(int(bool(option)) for option in options)
 
     def changes(self, baseline: Baseline, units: Units, cuts: Sequence[int]) -> dict[str, Any]:
-        """Return the options by their dotted names; ``cuts`` are the first unit of each stage, 0 first."""
+        """Return the choice as options by dotted name; ``cuts`` are the first units of stages, beginning with 0."""
         serialized = baseline.serialization > 1
         changes: dict[str, Any] = {
             "system.auto_select_ipus": None if baseline.selected else self.ipus,
@@ -210,23 +209,26 @@ class Choice:
         return changes
 
     def _moves(self, baseline: Baseline, units: Units) -> dict[str, Any] | None:
-        """Return the activations that are moved: as in the given plan, if it moves some there."""
+        """Return the moved activations: the given plan's settings, if the destination is the same."""
         given = baseline.request.options.pipeline.offload_activations
         if self.moved == STAY:
             return None
         if self.moved != baseline.activations or not isinstance(given, runs.MovedActivationsSpec):
             return {"to": self.moved}
-        named = () if units.movable else ("stages",)  # other stages have other names
+        named = () if units.movable else ("stages",)  # new cuts change the names of stages
         own = {name: getattr(given, name) for name in ("to", *named, "keep", "buffers")}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items() if value}
 
 
 def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[int, ...]:
-    """Return the IPU of each stage on ``ipus`` IPUs, of ``stages`` that stay as they are where a number is given.
+    """Return the IPU of each stage for a placement on ``ipus`` IPUs.
 
-    ``straight``: a stage on each, or several in a row. ``returning``: one more, the last, beside the first.
-    ``around``: each IPU comes twice, as 0, 1, 0, 1, or as often as there are stages for it. ``there_and_back``:
-    0, 1, 1, 0.
+    Args:
+        placement: ``straight``: a stage on each IPU, or several in a row. ``returning``: an additional last stage on
+            the first IPU. ``around``: IPUs in turn, twice, as in 0, 1, 0, 1, or as often as the stages allow.
+            ``there_and_back``: 0, 1, 1, 0.
+        ipus: number of IPUs.
+        stages: number of unchangeable stages; None for movable cuts.
     """
     way = tuple(range(ipus))
     match placement:
@@ -243,9 +245,9 @@ def mapping_of(placement: str, ipus: int, stages: int | None = None) -> tuple[in
 
 
 def choices(baseline: Baseline, limits: Limits, units: Units, *, whatever: bool = False) -> Iterator[Choice]:
-    """Yield every choice within ``limits`` whose micro-batches make up the global batch; some may be refused.
+    """Yield all choices within ``limits`` whose micro-batches make up the global batch; rules may refuse some.
 
-    ``whatever`` the global batch, each has one micro-batch.
+    With ``whatever``, the global batch is ignored and choices have one micro-batch.
     """
     schedules = _schedules(baseline, limits)
     batch = limits.global_batch or baseline.global_batch
@@ -280,7 +282,7 @@ def _syncs(baseline: Baseline, limits: Limits, schedule: Schedule) -> Sequence[s
 
 
 def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[int, str, tuple[int, ...]]]:
-    """Yield each size of the device with each mapping of stages onto a replica of it."""
+    """Yield device size, placement and mapping for all placements of a replica's stages."""
     for ipus in sizes_of(baseline, limits):
         seen: set[tuple[int, ...]] = set()
         for used, placement in product(range(1, ipus + 1), limits.placements or ("given", *PLACEMENTS)):
@@ -304,9 +306,9 @@ def _placed(baseline: Baseline, limits: Limits, units: Units) -> Iterator[tuple[
 
 
 def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
-    """Return the sizes of the device to search.
+    """Return the device sizes to search.
 
-    Raises OptionError for one that the machine has not.
+    Raises OptionError for a size that the machine does not offer.
     """
     if baseline.selected:
         return (baseline.ipus,)
@@ -321,12 +323,15 @@ def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
 
 
 def orders_of(baseline: Baseline, limits: Limits, choice: Choice) -> tuple[str, ...]:
-    """Return the selection orders that a choice is tried under."""
+    """Return the selection orders to try for a choice."""
     return limits.orders or (("AUTO",) if baseline.machine.free or choice.ipus == 1 else ("AUTO", *hardware.ORDERS))
 
 
 def possible(choice: Choice, units: Units) -> bool:
-    """Tell whether some cut can have all units that share weights on one IPU, before anything is laid out."""
+    """Return whether some cut can place units with shared weights on one IPU.
+
+    The check needs no layout.
+    """
     stages, size, mapping = choice.stages, len(units), choice.mapping
     return all(
         any(
@@ -339,7 +344,7 @@ def possible(choice: Choice, units: Units) -> bool:
 
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
-    """Return the schedules by their names; the given one first, which stays where another is no faster."""
+    """Return the schedules by name, beginning with the given schedule, which wins ties."""
     own = baseline.request.options.pipeline.schedule
     candidates = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
     result: dict[str, Schedule] = {}
@@ -356,7 +361,7 @@ def _recomputations(baseline: Baseline, limits: Limits, schedule: Schedule) -> t
 
 
 def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool | None]]:
-    """Return the choices of offloading: optimizer state, whether sharded over replicas, activations."""
+    """Return the offloading choices: optimizer state, sharding over replicas, activations."""
     offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
     stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
     states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
@@ -364,7 +369,7 @@ def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool |
 
 
 def _moves_of(baseline: Baseline, limits: Limits) -> tuple[str, ...]:
-    """Return where activations are moved to, for the plans to search."""
+    """Return the destinations of moved activations to search."""
     if not baseline.training or baseline.serialization > 1:
         return (STAY,)
     there = baseline.machine.streaming is not None or baseline.machine.free

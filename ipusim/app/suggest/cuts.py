@@ -1,6 +1,7 @@
-"""All cuts of a model whose bound is low enough, found stage by stage: what cannot be is dropped as it begins.
+"""Enumerate all model cuts below a bound, stage by stage, and find a good cut by local search.
 
-And a good one at once: from even stages on, the best of many small moves, as long as one is better.
+A partial cut is dropped as soon as its bound or its memory rules it out. The local search starts from even stages and
+takes the best of many small moves until no move improves the cut.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.memory import MemoryBound
 from ipusim.app.suggest.units import Table, Units
 
-#: Begun cuts that are looked at together.
+#: Maximum number of partial cuts in a batch.
 _TOGETHER: Final = 4096
-#: What units that share weights on two IPUs count as too many bytes.
+#: Excess bytes charged to a cut that separates units with shared weights.
 _APART: Final = 1 << 50
-#: How close the least time of a choice is found, as a power of two of its share, and how far away it is sought.
+#: Precision of the least time of a choice, as a power of two of its share, and maximum doublings of the bracket.
 _CLOSE: Final = 9
 _DOUBLINGS: Final = 6
-#: How far a single stage's first unit is moved, and those of several stages together.
+#: Shifts of a single stage's first unit, and shifts of the first units of several stages together.
 _ALONE: Final = (-3, -2, -1, 1, 2, 3)
 _MOVED_TOGETHER: Final = (-2, -1, 1, 2)
-#: Moves of two stages that are looked at, about.
+#: Approximate number of moves of two stages.
 _MOVES: Final = 2000
 
 
 @dataclass(frozen=True, eq=False)
 class BoundedCuts:
-    """Cuts with a bound from ``above`` to below ``below``.
+    """Cuts with a bound below a limit.
 
     Attributes:
-        cuts: the first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
-        bounds: cycles of each.
-        left: the least bound of those that were dropped as there were too many; None where none was.
-        looked_at: begun and whole cuts that were bounded.
+        cuts: first unit of each stage, then the number of units; shape (cuts, stages + 1), by rising bounds.
+        bounds: bound of each cut, in cycles.
+        left: least bound of the cuts dropped for their number; None if no cut was dropped.
+        looked_at: number of bounded cuts, partial and complete.
     """
 
     cuts: Table
@@ -51,12 +52,12 @@ class BoundedCuts:
 
 @dataclass(frozen=True, eq=False)
 class Cutter:
-    """Cuts a model for one choice.
+    """Cutter of a model under one choice.
 
     Attributes:
-        units: what is cut.
-        bounds: on the time of each cut.
-        memory: a lower bound on what each stage holds.
+        units: units of the model.
+        bounds: lower bounds on the time of each cut.
+        memory: lower bounds on the memory of each stage.
     """
 
     units: Units
@@ -65,12 +66,12 @@ class Cutter:
 
     @property
     def count(self) -> int:
-        """The number of cuts."""
+        """Number of possible cuts."""
         return comb(len(self.units) - 1, len(self.memory.mapping) - 1) if self.units.movable else 1
 
     @cached_property
     def least(self) -> int:
-        """The least that any cut can take, closer than :attr:`Bounds.least`: no cut is below it."""
+        """Lower bound on the time of all cuts, tighter than :attr:`Bounds.least`."""
         low = self.bounds.least
         high = 2 * low
         while self.bounds.within(high).least >= high and high < low << _DOUBLINGS:
@@ -84,7 +85,15 @@ class Cutter:
         return low
 
     def good(self, spare: int, spend: Callable[[int], None]) -> tuple[int, ...] | None:
-        """Return a good cut that may fit with ``spare`` bytes left on each IPU, found at once; None where none is."""
+        """Return a good cut found by local search.
+
+        Args:
+            spare: bytes to leave free on each IPU.
+            spend: called with the number of cuts looked at.
+
+        Returns:
+            First unit of each stage, then the number of units; None if the search finds no cut within memory.
+        """
         units, memory = self.units, self.memory
         work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
         starts = np.unique(np.array([_even(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
@@ -101,7 +110,10 @@ class Cutter:
         return None if over else cut
 
     def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
-        """Return the cuts that may fit with a bound below ``below``; of more than ``most`` begun, the best."""
+        """Return the cuts with a bound below ``below`` that may fit in memory.
+
+        Each stage keeps only the best ``most`` partial cuts.
+        """
         stages, size = len(self.memory.mapping), len(self.units)
         begun, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
         bounds = np.zeros(1, dtype=np.int64)
@@ -128,7 +140,7 @@ class Cutter:
         return BoundedCuts(begun[order], bounds[order], left, looked_at)
 
     def _longer(self, begun: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
-        """Return ``begun`` cuts with one more stage each, of any end, as far as they are worth a look."""
+        """Extend partial cuts by a stage within bound and memory; count the candidates."""
         row, end = np.nonzero(begun[:, -1:] < ends[None, :])
         cuts = np.concatenate([begun[row], ends[end][:, None]], axis=1)
         looked_at = len(cuts)
@@ -137,7 +149,10 @@ class Cutter:
         return *within.lower(cuts, below), looked_at
 
     def _together(self, cuts: Table) -> Table:
-        """Return a mask of the cuts that can still have units that share weights on one IPU."""
+        """Return a mask of cuts that can join units with shared weights.
+
+        Units with shared weights must be on one IPU.
+        """
         done = cuts.shape[1] - 1
         mapping = np.array(self.memory.mapping)
         good = np.ones(len(cuts), dtype=bool)
@@ -152,13 +167,13 @@ class Cutter:
 
 
 def _parts(begun: Table) -> Iterator[Table]:
-    """Yield begun cuts, as many at once as memory should hold; one empty part where there are none."""
+    """Yield partial cuts in batches of limited size; a single empty batch for no cuts."""
     for start in range(0, max(len(begun), 1), _TOGETHER):
         yield begun[start : start + _TOGETHER]
 
 
 def _even(work: Table, stages: int) -> tuple[int, ...]:
-    """Return the cut into ``stages`` whose ends are nearest to even shares of ``work``, which is of each unit."""
+    """Return the cut into ``stages`` closest to even shares of ``work``, given per unit."""
     ends, size = np.concatenate([[0], np.cumsum(work)]), len(work)
     cut = [0]
     for stage in range(1, stages):
@@ -173,7 +188,10 @@ def _descended(
     cycles: Callable[[Table], Table],
     spend: Callable[[int], None],
 ) -> tuple[tuple[int, ...], int]:
-    """Return the cut that moves from ``start`` lead to, and its excess: that is what they make less first."""
+    """Return the cut reached from ``start`` by steepest descent, and its excess bytes.
+
+    Moves reduce the excess first, then the cycles.
+    """
     cut = np.array([start])
     over, takes = int(excess(cut)[0]), int(cycles(cut)[0])
     while True:
@@ -195,7 +213,7 @@ def _descended(
 
 
 def _moves(cut: Table) -> Table:
-    """Return the cuts that are a move away from ``cut``, in a fixed order."""
+    """Return the cuts one move away from ``cut``, in a fixed order."""
     inner = len(cut) - 2
     moves: list[Table] = []
     for stage, by in product(range(1, inner + 1), _ALONE):

@@ -1,4 +1,4 @@
-"""A choice laid out, before the model is cut: its device, its Plan, and what that says about any cut."""
+"""Layout of a choice before the cuts: device, Plan, and bounds for any cut."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ipusim.base.errors import IpusimError
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where and in which order a choice runs.
+    """Device and order of a choice.
 
     Attributes:
-        system: the device.
-        plan: the order of the passes.
-        offload: what lies in Streaming Memory.
-        terms: what any cut takes at least.
-        live: the tensors that are live at once on each IPU.
+        system: device.
+        plan: order of the passes.
+        offload: tensors in Streaming Memory.
+        terms: lower bounds on the time of any cut.
+        live: simultaneously live tensors on each IPU.
     """
 
     system: System
@@ -39,24 +39,24 @@ class Layout:
 
 
 class Layouts:
-    """Lays choices out, each thing that several have in common once."""
+    """Cache of layouts, with parts shared between choices."""
 
     def __init__(self, baseline: Baseline) -> None:
-        """Lay out variants of ``baseline``."""
+        """Prepare layouts for ``baseline`` variants."""
         self._baseline = baseline
         self._drawn: dict[tuple[object, ...], Layout | str] = {}
         self._terms: dict[tuple[object, ...], Terms] = {}
         self._asked: tuple[tuple[Choice, Units] | None, Request] = None, baseline.request
 
     def of(self, choice: Choice, units: Units) -> Layout | str:
-        """Return the choice laid out; or why it is refused, in the words of the rule."""
-        # With remote buffers a device is another one.
+        """Return the layout of a choice, or the refusing rule's message."""
+        # Remote buffers change the device.
         where = choice.ipus, choice.mapping, choice.offload, choice.moved
         key = (*where, choice.schedule, choice.sync, choice.micro_batch_size, choice.recompute)
         if isinstance(drawn := self._drawn.get(key), str):
             return drawn
         asked = replace(choice, order="AUTO"), units
-        if asked != self._asked[0]:  # the orders of one choice come one after the other
+        if asked != self._asked[0]:  # the search asks for a choice's orders one after the other
             changes = asked[0].changes(self._baseline, units, range(choice.stages))
             self._asked = asked, time_alone(self._baseline.request, changes)
         auto = self._asked[1]
@@ -79,18 +79,18 @@ class Layouts:
         return replace(drawn, system=system, offload=offload, terms=terms)
 
     def one_by_one(self, choice: Choice) -> bool:
-        """Whether micro-batches go through one after the other, which a schedule's offsets say for any count."""
+        """Return whether micro-batches run strictly one after the other; valid for all counts of the schedule."""
         return shared()(_one_by_one, *self._shape(choice))
 
     def multiple(self, choice: Choice) -> int | None:
-        """Return of what a count is a multiple under the choice's schedule; None where it refuses the mapping."""
+        """Return the divisor of all counts under the choice's schedule; None if the schedule refuses the mapping."""
         schedule, shape = self._shape(choice)
         with suppress(IpusimError):
             return schedule.multiple(shape)
         return None
 
     def _shape(self, choice: Choice) -> tuple[Schedule, pipelines.PlanShape]:
-        """Return the schedule, and the least shape that a choice could have."""
+        """Return the schedule, and the smallest possible shape of a choice."""
         schedule = schedules.schedule_of(choice.schedule, self._baseline.request.folder)
         return schedule, pipelines.PlanShape(
             mapping=choice.mapping,
@@ -103,7 +103,7 @@ class Layouts:
         )
 
     def _draw(self, choice: Choice, request: Request) -> Layout | str:
-        """Return the layout that choices share which differ in selection order and offloaded tensors alone."""
+        """Return the layout shared by choices that differ in order and offloading."""
         schedule = schedules.schedule_of(choice.schedule, request.folder)
         if schedule.mirrored:
             return f"The schedule '{schedule.name}' has two copies of each stage, which suggest cannot weigh up."
@@ -125,16 +125,16 @@ def _one_by_one(schedule: Schedule, shape: pipelines.PlanShape) -> bool:
     return False
 
 
-#: Bytes of gradient accumulators, of what replicas put together for a weight update, and of weights.
+#: Bytes of gradient accumulators, of tensors gathered by replicas for a weight update, and of weights.
 _Bytes = tuple[int, ...]
-#: Some of the IPUs of a replica, with bytes on each.
+#: Bytes on some of a replica's IPUs.
 _Buffers = tuple[tuple[int, int], ...]
 
 
 def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> int:
-    """Return the least cycles in which replicas sum up gradients, put parts together, and the host updates weights.
+    """Return the least cycles of gradient sums, gathers and host updates.
 
-    Some IPU holds at least its share of all bytes; that IPU alone is priced, wherever it is best.
+    Some IPU holds at least its share of all bytes; the bound prices only that IPU, at the best position.
     """
     ipus = layout.plan.ipus
     share = tuple(-(-size // len(ipus)) for size in _bytes_of(layout, profiles))
@@ -142,7 +142,10 @@ def least_together(layout: Layout, profiles: Sequence[models.StageProfile]) -> i
 
 
 def together_under(layout: Layout, profiles: Sequence[models.StageProfile], cuts: Sequence[int]) -> int:
-    """Return the cycles of :func:`least_together` for one cut: its first units, and the number of units."""
+    """Return the cycles of :func:`least_together` for one cut.
+
+    ``cuts`` holds the first units, and the number of units.
+    """
     bytes_of = {ipu: _bytes_of(layout, ()) for ipu in layout.plan.ipus}
     for ipu, start, end in zip(layout.plan.shape.mapping, cuts, cuts[1:], strict=False):
         bytes_of[ipu] = tuple(map(add, bytes_of[ipu], _bytes_of(layout, profiles[start:end])))
@@ -158,7 +161,7 @@ def _bytes_of(layout: Layout, profiles: Sequence[models.StageProfile]) -> _Bytes
 
 
 def _together(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence[models.StageProfile]) -> int:
-    """Return the cycles in which replicas and the host do what they do for a weight update of IPUs that hold this."""
+    """Return the cycles of gradient sums, gathers and host updates from each IPU's bytes."""
     system, offload, cycles = layout.system, layout.offload, 0
     accumulators, gathered, weights = zip(*bytes_of.values(), strict=True)
     if offload.variables_on_host:
@@ -174,7 +177,7 @@ def _buffers(ipus: Iterable[int], sizes: Iterable[int]) -> _Buffers:
     return tuple((ipu, size) for ipu, size in zip(ipus, sizes, strict=True) if size)
 
 
-@lru_cache(maxsize=1024)  # cuts differ in few stages, and often in none of these bytes
+@lru_cache(maxsize=1024)  # cuts differ in few stages, and often have equal bytes
 def _sum_cycles(system: System, buffers: _Buffers, itemsize: int) -> int:
     return pricing.all_reduce_cycles(system, dict(buffers), itemsize).cost.total_cycles if buffers else 0
 

@@ -1,4 +1,4 @@
-"""The tensors that are live on an IPU at once, as sums of what its stages hold: before their bytes are known."""
+"""Count the tensors live at once on an IPU, as multiples of its stages' tensors, before their bytes are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ipusim.api import Plan, pipelines
 
-#: What a stage needs while a pass runs, by attribute of StageFootprint.
+#: Pass that needs a part of a stage's memory, by attribute of StageFootprint.
 _RUNNING: Final = {
     "forward": pipelines.Pass.FORWARD,
     "backward": pipelines.Pass.BACKWARD,
@@ -18,14 +18,14 @@ _RUNNING: Final = {
     "input_half": pipelines.Pass.INPUT_GRADIENT,
     "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
 }
-#: What a stage holds, by attribute of StageFootprint.
+#: Parts of a stage's memory, named by StageFootprint attribute.
 PARTS: Final = ("saved", "recomputed", "rest", *_RUNNING)
-#: Of each IPU, its stages and the distinct moments: how often each part of each stage is live, a row each.
+#: Stages of each IPU, and for each distinct moment a row of counts: how often each part of each stage is live.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
 
 def live_tensors(plan: Plan) -> LiveTensors:
-    """Return the live tensors of each IPU under ``plan``, as multiples of what each stage holds."""
+    """Return each IPU's live tensors under ``plan`` as counts of stages' parts."""
     shape, live = plan.shape, {}
     for ipu in plan.ipus:
         rows = np.flatnonzero(plan.ipu == ipu)

@@ -1,7 +1,7 @@
-"""A lower bound on what the stages of a cut hold, by the same holders as :mod:`ipusim.pipeline.footprint`.
+"""Lower bound on the memory of a cut's stages, with the holders of :mod:`ipusim.pipeline.footprint`.
 
-Bytes that depend on what several layers keep together are bounded from below, so that a cut that is said not to fit
-does not; one that is said to fit may not, which its own footprint tells.
+Bytes shared by several layers are bounded from below: a cut above the limit never fits. A cut below the limit may still
+exceed memory; the cut's footprint decides.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from ipusim.app.suggest.prices import Maxima, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
 from ipusim.app.suggest.units import Table, Units, maxima
 
-#: Steps in which prices of bytes are raised.
+#: Number of steps that raise prices of bytes.
 _STEPS: Final = 200
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryBound:
-    """Bytes of each stage, by its first unit and the one behind it: tables of shape (stages, units + 1, units + 1).
+    """Bytes of each stage by first unit and unit after the last.
+
+    Tables have shape (stages, units + 1, units + 1).
 
     Attributes:
-        resident: held all the time.
-        parts: of each stage what is live while passes run, shape (PARTS, units + 1, units + 1).
-        live: how often each part of each stage is live at once.
-        temporary: what its products take for themselves.
-        update: what its weight update loads, which lies where products do first.
-        mapping: the IPU of each stage.
-        sram_bytes: of an IPU; None where nothing limits it.
+        resident: permanently held bytes.
+        parts: bytes of each stage that are live during passes, shape (PARTS, units + 1, units + 1).
+        live: counts of simultaneously live parts of each stage.
+        temporary: working memory of the stage's products.
+        update: bytes loaded by the weight update, which first reuse the products' memory.
+        mapping: IPU of each stage.
+        sram_bytes: memory of an IPU; None for no limit.
     """
 
     resident: Table
@@ -49,22 +51,28 @@ class MemoryBound:
 
     @cached_property
     def _rests(self) -> tuple[Numbers, Numbers]:
-        """By stage and unit, the least that the largest stage from there on holds, and that all hold together."""
+        """Least bytes of the largest remaining stage, and of all remaining stages.
+
+        Both are tables over stages and units.
+        """
         whole = (self.resident + self.temporary).astype(np.float64)
         return least_longest(whole), least_sum(self.resident.astype(np.float64))
 
     @property
     def least_bytes(self) -> int:
-        """The least bytes of the fullest IPU under any cut."""
+        """Least bytes of the fullest IPU under any cut."""
         longest, together = self._rests
         return int(max(longest[0, 0], together[0, 0] // len(self.live)))
 
     def bytes(self, cuts: Table) -> Table:
-        """Return the bytes of the fullest IPU of each of ``cuts``, shape (cuts, stages + 1): the stages so far."""
+        """Return the fullest IPU's bytes for ``cuts``, shape (cuts, stages + 1).
+
+        Partial cuts count the stages so far.
+        """
         return np.asarray(self.of_ipus(cuts).max(axis=0))
 
     def of_ipus(self, cuts: Table) -> Table:
-        """Return the bytes of each IPU, shape (IPUs, cuts), by the stages so far."""
+        """Return the bytes of each IPU for partial cuts, shape (IPUs, cuts)."""
         count = cuts.shape[1] - 1
         ipus = sorted(set(self.mapping[:count]))
         ipu_bytes = np.zeros((len(ipus), len(cuts)), dtype=np.int64)
@@ -84,7 +92,7 @@ class MemoryBound:
         return ipu_bytes
 
     def fits(self, cuts: Table) -> npt.NDArray[np.bool_]:
-        """Return a mask of the ``cuts`` that may fit."""
+        """Return a mask of the ``cuts`` that may fit in memory."""
         if self.sram_bytes is None:
             return np.ones(len(cuts), dtype=bool)
         done, at = cuts.shape[1] - 1, cuts[:, -1]
@@ -97,7 +105,7 @@ class MemoryBound:
 
     @cached_property
     def alone(self) -> Table:
-        """Bytes of each stage, between any two units, on an IPU where no other stage is."""
+        """Bytes of each stage, between any two units, on an IPU without other stages."""
         alone = np.zeros_like(self.resident)
         for stages, moments in self.live.values():
             for number, stage in enumerate(stages):
@@ -108,29 +116,31 @@ class MemoryBound:
         return alone
 
     def possible_stages(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the stages, between any two units, that fit their IPU if no other stage is there."""
+        """Return a mask of stages that fit on an IPU without other stages."""
         if self.sram_bytes is None:
             return np.ones(self.resident.shape, dtype=bool)
         return np.asarray(self.alone <= self.sram_bytes)
 
     def of_units(self) -> Table:
-        """Return the least bytes of an IPU that holds a unit, wherever the model is cut: of each unit."""
+        """Return each unit's least bytes on its IPU, under any cut."""
         size = self.alone.shape[-1]
         none = np.iinfo(np.int64).max
         least = np.where(np.arange(size)[:, None] < np.arange(size), self.alone.min(axis=0), none)
-        of_first = np.minimum.accumulate(least, axis=0)  # the least of stages with that first unit or an earlier one
+        of_first = np.minimum.accumulate(least, axis=0)  # minimum over stages with an equal or earlier first unit
         of_both = np.minimum.accumulate(of_first[:, ::-1], axis=1)[:, ::-1]
         return np.asarray(of_both.diagonal(1))
 
     def fullest_bytes(self, possible: npt.NDArray[np.bool_], spend: Callable[[], None]) -> int:
-        """Return the least bytes of the fullest IPU under any cut of ``possible`` stages, by prices.
+        """Return a lower bound by prices on the bytes of the fullest IPU.
 
-        It is sought until it is more than an IPU has, or a cut is found that may fit.
+        The bound holds for all cuts of ``possible`` stages.
+
+        Prices are raised until the bound exceeds an IPU's memory, or a cut that may fit is found.
         """
         rows = []
         for stages, moments in self.live.values():
             for moment in moments.reshape(len(moments), len(stages), len(PARTS)):
-                for largest in stages:  # an IPU's products take at least what those of one of its stages do
+                for largest in stages:  # an IPU's products need at least the memory of each stage's products
                     row = np.zeros((len(PARTS) + 2, len(self.mapping)))
                     row[: len(PARTS), list(stages)] = moment.T
                     row[len(PARTS), list(stages)] = 1
@@ -146,10 +156,14 @@ class MemoryBound:
 def memory_bound(
     units: Units, layout: Layout, sram_bytes: int | None, code_bytes: int | None, checkpoints: bool
 ) -> MemoryBound:
-    """Return the memory bound of stages of ``units`` under a layout, with ``sram_bytes`` on each IPU.
+    """Return the memory bound of stages of ``units`` under a layout.
 
-    ``code_bytes`` are those that are stated; None counts what is estimated of any program. ``checkpoints``:
-    activations are computed again from some that are kept, of which nothing is said.
+    Args:
+        units: units of the model.
+        layout: layout of the stages.
+        sram_bytes: memory of an IPU; None for no limit.
+        code_bytes: stated bytes of code; None for a lower estimate over all programs.
+        checkpoints: whether recomputation starts from stashed checkpoints, whose bytes are not bounded.
     """
     shape, offload, profiles = layout.plan.shape, layout.offload, units.profiles
     stash = np.zeros_like(units.stash) if checkpoints else units.stash
@@ -168,7 +182,7 @@ def memory_bound(
 
 
 def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequence[Table]) -> None:
-    """Add the buffers of FIFOs and copies to what each stage holds; ``stashes`` are the stages' of a micro-batch."""
+    """Add the buffers of FIFOs and copies to ``resident``; ``stashes`` are bytes of a micro-batch in each stage."""
     plan, shape = layout.plan, layout.plan.shape
     forward, backward = units.sent_forward, units.sent_backward
     merged = plan.copy_rule is pipelines.CopyRule.MERGED or not plan.sync.meets
@@ -187,7 +201,7 @@ def _add_buffers(resident: Table, units: Units, layout: Layout, stashes: Sequenc
 
 
 def _parts(units: Units, layout: Layout, stash: Table, *, recomputes: bool) -> Table:
-    """Return PARTS of stages between any two units, of those that compute activations again or keep them."""
+    """Return PARTS of stages between any two units, with or without recomputation."""
     shape = layout.plan.shape
     working, weights = maxima(units.column("working_bytes")), maxima(units.column("weight_gradient_bytes"))
     parts = dict.fromkeys(PARTS, np.zeros_like(stash))

@@ -1,8 +1,9 @@
-"""Lower bounds by prices: a sum of maxima is at least any weighted sum of what the maxima are taken over.
+"""Lower bounds by Lagrange multipliers: a sum of maxima is at least any convex combination of the maxima's rows.
 
-Under fixed weights, the prices, a cut costs the sum of its stages, and the cheapest cut is found exactly. Prices are
-raised where that cut is largest, step by step; the best bound is kept. Steps use sums and products alone, and costs
-are rounded down to whole numbers, so that each machine goes the same way.
+Under fixed multipliers, named prices here, the cost of a cut is a sum over its stages, and dynamic programming finds
+the cheapest cut exactly. A subgradient method raises the prices of that cut's largest rows step by step and keeps the
+best bound. Steps use only sums and products, and costs are rounded down to whole numbers, so that results are equal on
+all computers.
 """
 
 from __future__ import annotations
@@ -17,23 +18,24 @@ import numpy.typing as npt
 from ipusim.app.suggest.programmes import Numbers, least_sum
 from ipusim.app.suggest.units import Table
 
-#: The first step of the weights, and after how many steps they become smaller.
+#: First step size of the weights, and number of steps before step sizes shrink.
 _STEP: Final = 0.3
 _SLOWER: Final = 50
-#: The cheapest cuts of the last steps that are returned.
+#: Number of returned cuts: the cheapest of the last steps.
 _LAST: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Maxima:
-    """A sum of maxima, each over rows that are linear in numbers of the stages.
+    """Sum of maxima over rows linear in the stages' numbers.
 
     Attributes:
-        tables: of each kind of number, its value of a stage between any two units; one for all stages, or for each.
-        rows: how often each number counts, shape (maxima, rows, kinds, stages).
-        times: how often each maximum counts.
-        least: what each maximum is at least, whatever the cut.
-        possible: which stages may be between which units.
+        tables: value of a stage between any two units, for each kind of number; a table shared by all stages or one
+            table per stage.
+        rows: coefficients of the numbers, shape (maxima, rows, kinds, stages).
+        times: coefficient of each maximum in the sum.
+        least: lower bound on each maximum under any cut.
+        possible: mask of legal stages between any two units.
     """
 
     tables: tuple[Numbers, ...]
@@ -43,7 +45,11 @@ class Maxima:
     possible: npt.NDArray[np.bool_]
 
     def takes(self, weights: Numbers) -> Numbers:
-        """Return the cost of each stage under weights of shape (maxima, rows + 1), the last for the least."""
+        """Return the cost of each stage under given weights.
+
+        Args:
+            weights: weights of shape (maxima, rows + 1); the last column weighs ``least``.
+        """
         stages, size = self.possible.shape[:2]
         count = self.rows.shape[0] * self.rows.shape[1]
         prices = (weights[:, :-1] * self.times[:, None]).reshape(count) @ self.rows.reshape(count, -1)
@@ -54,11 +60,11 @@ class Maxima:
         return np.where(self.possible, np.floor(cycles), np.inf)
 
     def fixed(self, weights: Numbers) -> float:
-        """Return the cost that all cuts share under these weights, beside their stages."""
+        """Return the cost under these weights that does not depend on the cut."""
         return float(np.floor((weights[:, -1] * self.times * self.least).sum()))
 
     def of(self, cut: Sequence[int]) -> Numbers:
-        """Return the rows of one cut, shape (maxima, rows + 1)."""
+        """Return the row values of a cut, shape (maxima, rows + 1)."""
         stages, starts, ends = np.arange(len(cut) - 1), np.array(cut[:-1]), np.array(cut[1:])
         shape = self.possible.shape
         values = np.array([np.broadcast_to(table, shape)[stages, starts, ends] for table in self.tables])
@@ -69,14 +75,14 @@ class Maxima:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """The costs of stages under the best prices found.
+    """Costs of stages under the best prices.
 
     Attributes:
-        bound: what every cut costs at least.
-        takes: each stage, between any two units.
-        rests: all stages from each on, at least.
-        fixed: every cut beside its stages.
-        cuts: the cheapest under the last prices.
+        bound: lower bound on the cost of all cuts.
+        takes: cost of each stage between any two units.
+        rests: least cost of all stages from a stage and a unit on.
+        fixed: cost that does not depend on the cut.
+        cuts: cheapest cuts under the last prices.
     """
 
     bound: float
@@ -86,7 +92,7 @@ class Prices:
     cuts: tuple[tuple[int, ...], ...]
 
     def of(self, cuts: Table) -> Numbers:
-        """Return the least that each of ``cuts`` costs, whole or begun."""
+        """Return lower bounds on the costs of partial or complete ``cuts``."""
         done = cuts.shape[1] - 1
         least = self.fixed + self.rests[done, cuts[:, -1]]
         for stage in range(done):
@@ -95,7 +101,14 @@ class Prices:
 
 
 def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None]) -> Prices:
-    """Return the best prices of so many ``steps``, fewer where the bound is ``enough`` or no cut is possible."""
+    """Return the best prices found in ``steps`` subgradient steps.
+
+    Args:
+        maxima: sum of maxima to bound.
+        steps: maximum number of steps; the method also stops if no cut is possible.
+        enough: bound at which to stop.
+        spend: called before each step.
+    """
     used = np.concatenate([maxima.rows.any(axis=(2, 3)), maxima.least[:, None] > 0], axis=1)
     weights = used / np.maximum(used.sum(axis=1, keepdims=True), 1)
     best: Prices | None = None
@@ -121,7 +134,7 @@ def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None])
 
 
 def _cheapest(takes: Numbers, rests: Numbers) -> tuple[int, ...]:
-    """Return the cut that costs least, of several the one with the earliest cuts."""
+    """Return the cheapest cut; ties go to the earliest cuts."""
     cut = [0]
     for stage in range(len(takes)):
         behind = takes[stage, cut[-1]] + rests[stage + 1]

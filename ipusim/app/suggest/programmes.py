@@ -1,4 +1,4 @@
-"""Two exact dynamic programmes over cuts, from the last stage back: the least longest stage, and the least sum."""
+"""Exact dynamic programming over cuts, from the last stage back: minimum longest stage, and minimum sum."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ Numbers = npt.NDArray[np.float64]
 
 
 def least_longest(takes: Numbers) -> Numbers:
-    """Return, for each stage and unit, the least cycles of the longest stage from there on under any cut.
+    """Return the least cycles of the longest remaining stage, by stage and unit.
 
-    ``takes`` are what each stage takes from any unit to before any other, shape (stages, units + 1, units + 1); the
-    result has shape (stages + 1, units + 1), infinite where no cut is left.
+    Args:
+        takes: cycles of each stage from a first unit to before another unit, shape (stages, units + 1, units + 1).
+
+    Returns:
+        Cycles, shape (stages + 1, units + 1); infinite if no cut is possible.
     """
     return _from_behind(takes, np.maximum)
 
 
 def least_sum(takes: Numbers) -> Numbers:
-    """Return the least sum over the stages, as :func:`least_longest` returns that of the longest."""
+    """Return the least sum over the remaining stages, in the format of :func:`least_longest`."""
     return _from_behind(takes, np.add)
 
 
 def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
-    """Tell whether some cut has ``possible`` stages alone."""
+    """Return whether some cut consists of ``possible`` stages only."""
     return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
 
 
 def _from_behind(takes: Numbers, joined: np.ufunc) -> Numbers:
-    """Return the least of what each stage, of one unit at least, and those behind it take, ``joined``."""
+    """Return the least ``joined`` cycles from each stage on, without empty stages."""
     least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
     least[-1, -1] = 0
     proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)

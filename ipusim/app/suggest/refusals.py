@@ -1,4 +1,4 @@
-"""Why there is no plan: limits that leave none, each by its name; none that fits; or none found in the time."""
+"""Explain why a search has no plan: contradictory limits, proof that no plan fits, or too little time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ from ipusim.app.suggest.units import Units
 from ipusim.base.errors import OptionError
 from ipusim.base.units import counted, format_bytes, format_seconds
 
-#: Limits of numbers that may leave no plan, and what of a choice they are about; the first that is at fault is named.
+#: Numeric limits that may exclude all plans, and the limited number of a choice; messages name the first culprit.
 _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
     "stages": lambda choice: choice.stages,
     "replicas": lambda choice: choice.replicas,
     "ipus": lambda choice: choice.ipus,
     "micro_batch_sizes": lambda choice: choice.micro_batch_size,
 }
-#: Layers that are too large which a sentence names.
+#: Maximum number of oversized layers per message.
 _NAMED: Final = 3
 _WORDS: Final = ("placements", "recompute", "offload", "sharding", "activations")
 
 
 def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
-    """Raise OptionError for the limit that leaves no plan, and RequestError where a rule refuses all of them."""
+    """Raise an error if the limits or a rule exclude all plans.
+
+    Raises:
+        OptionError: if a limit excludes all plans.
+        RequestError: if a rule refuses all plans.
+    """
     searched = search.searched
     units = search.units(limits.sizes_of(baseline)[0])
     if not searched.choices:
@@ -46,7 +51,10 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
 
 
 def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
-    """Raise OptionError for the first limit without which there are plans, whatever the global batch if need be."""
+    """Raise OptionError for the first limit whose removal would allow plans.
+
+    If need be, the global batch is ignored.
+    """
     for whatever in (False, True):
         for name in (*_NUMBERS, *_WORDS):
             values = getattr(limits, name)
@@ -65,7 +73,7 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
 
 
 def why_none(baseline: Baseline, searched: Searched) -> str:
-    """Return why a search came to no plan: none fits, which is proven, or none was found in the time."""
+    """Explain a search without plan: proof of misfits, or the end of its budget."""
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
@@ -93,9 +101,11 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
 
 
 def _advice(baseline: Baseline, *, alone: bool) -> str:
-    """Return how the given plan would fit by an option that is not searched, or what else would take less memory.
+    """Return advice: an option outside the search, or ways to use less memory.
 
-    ``alone``: whether a layer is too large by itself, which more IPUs do not change.
+    Args:
+        baseline: given plan.
+        alone: whether a single layer is too large for an IPU, so that more IPUs do not help.
     """
     moves = () if baseline.job is None or is_long(baseline.job) else memory_moves(baseline.job).moves
     if moves and analysis.usable((move := moves[0]).fits):
@@ -107,7 +117,7 @@ def _advice(baseline: Baseline, *, alone: bool) -> str:
 
 
 def _too_large(baseline: Baseline, searched: Searched) -> str:
-    """Return a sentence on each layer, or given stage, that is too large for an IPU wherever the model is cut."""
+    """Return a sentence on layers, or given stages, too large for an IPU."""
     units, least = searched.units, searched.least_of_units
     if baseline.job is None or units is None:
         return ""
@@ -129,7 +139,7 @@ def _too_large(baseline: Baseline, searched: Searched) -> str:
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:
-    """Return the nearest global batches that some choice takes, below and above."""
+    """Return the nearest global batches below and above ``batch`` that some choice divides."""
     steps = {step for choice in choices(baseline, limits, units, whatever=True) if (step := search.step_of(choice))}
     below = max((batch // step * step for step in steps), default=0)
     above = min((-(-(batch + 1) // step) * step for step in steps), default=0)

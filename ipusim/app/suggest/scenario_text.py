@@ -1,4 +1,4 @@
-"""The scenario of a suggested plan: the given file with the plan's keys, and behind each why it changed."""
+"""Write a suggested plan as a scenario: the given file with changed keys, and a comment with the reason of each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from ipusim.api import KeyPath, runs
 from ipusim.app.scenario.source import Source
 from ipusim.app.suggest.suggestion import Suggestion
 
-#: Options that are taken out where another takes their place, by that.
+#: Removed options, and the options that replace them.
 _REPLACES: Final = {"pipeline.splits": "stages", "pipeline.device_mapping": "virtual_stages"}
 
 
 def suggested_text(suggestion: Suggestion, source: Source) -> str:
-    """Return the text of the suggested scenario: the one of ``source``, with its overrides of the command line too."""
+    """Return the scenario of a suggestion.
+
+    The result is the text of ``source`` with the keys of the plan and overrides of ``--set``.
+    """
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, position in source.values.items():
         if path and str(position).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
@@ -22,7 +25,7 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
     for name, changed in suggestion.changes.items():
         path = tuple(name.split("."))
         before = _at(source.data, path)
-        # What is taken out is said all the same, where a value says what its absence does.
+        # A removed option is written with its effective value if the file had a value.
         in_effect = changed is None and before is not None
         value = reduce(getattr, map(str, path), suggestion.job.request.options) if in_effect else changed
         if value != before and not (before is None and _default(suggestion, name, value)):
@@ -30,20 +33,20 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
             instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
             was = instead if before is None else f"was {_shown(before)}: "
             changes[path] = (value, "" if value is None else was + why(suggestion, name))
-    # Expectations of the given plan are none of this one.
+        # Expectations of the given plan do not hold for the suggested plan.
     changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
     return runs.edited(source.text, changes)
 
 
 def _default(suggestion: Suggestion, name: str, value: Any) -> bool:
-    """Whether a value says nothing that its absence does not."""
+    """Return whether a value equals the effect of leaving the option out."""
     if name == "pipeline.device_mapping":
         return bool(value == list(range(len(value))))
     return (name, value) == ("pipeline.micro_batch_size", suggestion.baseline.micro_batch_size)
 
 
 def _at(data: Any, path: KeyPath) -> Any:
-    """Return the value at ``path``; None where there is none."""
+    """Return the value at ``path``; None if the path does not exist."""
     for key in path:
         try:
             data = data[key]
@@ -53,7 +56,7 @@ def _at(data: Any, path: KeyPath) -> Any:
 
 
 def why(suggestion: Suggestion, name: str) -> str:
-    """Return why an option of the suggested plan is as it is."""
+    """Return the reason for an option of the suggested plan."""
     job = suggestion.job
     shape, system = job.program.shape, job.system
     ipus, stages = len(set(shape.mapping)), shape.positions

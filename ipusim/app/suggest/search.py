@@ -1,9 +1,9 @@
-"""Best first: what may be fastest is looked at first, and nothing is left that could be faster than the best found.
+"""Best-first branch and bound over choices and cuts.
 
-A choice is worth its lower bound; once it is laid out a better one, and then its cuts come, those with the lowest
-bounds first, in portions. A cut is assembled and simulated when no bound is lower than its own. The search ends when
-no bound is lower than the best simulated time, which proves that plan the best; or at a limit, and then the lowest
-bound that is left says how much faster any other plan could be.
+The priority of a choice is its lower bound. A choice is laid out for a tighter bound; then its cuts follow in portions,
+lowest bounds first. A cut is assembled and simulated once no other bound is lower. The search ends when no bound is
+lower than the best simulated time, which proves the plan best. A search that ends at a limit reports the lowest
+remaining bound, which limits the possible gain of any other plan.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from ipusim.app.suggest.searched import TOGETHER, Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.units import Units, units_of
 
-#: By how much more than its least the first portion of a choice's cuts may take; each next one half as much again.
+#: Relative width of the first portion of a choice's cuts above its least time, and growth factor of the width.
 _FIRST: Final = Fraction(1, 200)
 _GROWS: Final = Fraction(3, 2)
-#: Cuts begun at once beyond which the worst are dropped.
+#: Maximum number of simultaneous partial cuts; the worst are dropped.
 _MOST: Final = 400_000
-#: Passes of a plan that takes no time to speak of to simulate.
+#: Number of passes of a plan that takes negligible time to simulate.
 _PASSES: Final = 10_000
-#: Times its least beyond which a choice's cuts are looked at all at once.
+#: Width, in multiples of the least time, beyond which all remaining cuts form one portion.
 _FAR: Final = 64
-#: Cuts of a choice beyond which prices and a good cut are worth their time, and how often another good one is tried.
+#: Number of cuts of a choice that justifies prices and a good cut, and number of attempts at a good cut.
 _MANY: Final = 20_000
 _GOOD_CUTS: Final = 3
-#: Of what lies between a choice's least and the best time known, the first portion is so large a part.
+#: Divisor of the gap between a choice's least time and the best known time, for the width of the first portion.
 _PORTIONS: Final = 3
-#: Bounds that are looked at for each runner-up.
+#: Maximum number of bounds to look at for each runner-up.
 _LOOKED: Final = 100
-#: Cuts begun at once for these, and cycles that none takes.
+#: Maximum number of simultaneous partial cuts for a runner-up, and cycles above all plans.
 _FEW: Final = 300
 _NEVER: Final = 1 << 61
 
 
-#: The first unit of each stage of an IPU, and the one behind it.
+#: First unit, and unit after the last, of each stage of an IPU.
 Stages = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class _Open:
-    """A choice laid out, whose cuts come portion by portion; IPUs known to be ``full`` need not be tried again."""
+    """Laid out choice awaiting further portions of cuts; ``full`` records IPUs that exceeded memory."""
 
     choice: Choice
     layouts: Mapping[str, Layout]
@@ -74,7 +74,10 @@ class _Open:
     tried: set[tuple[str, tuple[int, ...]]] = field(default_factory=set)
 
     def on_ipus(self, cuts: Sequence[int]) -> Iterator[tuple[int, Stages]]:
-        """Yield each IPU with the first and the last unit of each of its stages: all that its memory depends on."""
+        """Yield the memory-relevant part of a cut: each IPU with the units of its stages.
+
+        A stage is given by its first unit and the unit after its last.
+        """
         for ipu in dict.fromkeys(self.choice.mapping):
             own = [stage for stage, ipu_of_stage in enumerate(self.choice.mapping) if ipu_of_stage == ipu]
             yield ipu, tuple((cuts[stage], cuts[stage + 1]) for stage in own)
@@ -82,7 +85,7 @@ class _Open:
 
 @dataclass(frozen=True, eq=False)
 class _Leaf:
-    """A whole cut, under a selection order where that is settled."""
+    """Complete cut, with a selection order if already chosen."""
 
     opened: _Open
     cuts: tuple[int, ...]
@@ -90,15 +93,15 @@ class _Leaf:
 
 
 class Search:
-    """A search for the plan of least time."""
+    """Search for the fastest plan."""
 
     def __init__(
         self, baseline: Baseline, limits: Limits, *, most: int, budget: Budget, known: int | None = None
     ) -> None:
-        """Search within ``limits``, with at most ``most`` simulations, as long as ``budget`` lasts."""
+        """Prepare a search within ``limits``, with at most ``most`` simulations, limited by ``budget``."""
         self._baseline, self._limits = baseline, limits
         self._most, self._budget = most, budget
-        #: The units at a micro-batch size.
+        #: Function that returns the units at a micro-batch size.
         self.units: Callable[[int], Units] = cache(partial(units_of, baseline.request))
         self._layouts = Layouts(baseline)
         self._heap: list[tuple[int, tuple[object, ...], int, Choice | _Open | _Leaf]] = []
@@ -107,9 +110,9 @@ class Search:
         self.searched = Searched(known)
 
     def run(self, progress: Callable[[Searched], None] = lambda _: None) -> Searched:
-        """Search, and return what was found; raises OptionError for limits that leave nothing.
+        """Run the search and return its results; raises OptionError if limits exclude all plans.
 
-        ``progress`` is called again and again with what was found so far.
+        ``progress`` is called repeatedly with the results so far.
         """
         searched, self._progress = self.searched, progress
         first = searched.units = self.units(self._limits.sizes_of(self._baseline)[0])
@@ -143,7 +146,7 @@ class Search:
                 self._try(item)
 
     def _end(self) -> None:
-        """Note the bound of what was not simulated, and sort the plans."""
+        """Record the bound of unsimulated plans, and sort the plans."""
         searched = self.searched
         if searched.left is not None and self._heap:
             searched.left = min(searched.left, self._heap[0][0])
@@ -157,9 +160,11 @@ class Search:
         self._sort()
 
     def runners_up(self, count: int) -> None:
-        """Simulate a good plan of each of the ``count`` next kinds, by their bounds: no more is said of them.
+        """Simulate a good plan of each of the next ``count`` kinds by bound.
 
-        Kinds with far more passes than the best plan has, which take long to simulate, are left out.
+        These plans are not proven best of their kinds.
+
+        Kinds with many more passes than the best plan are skipped, as their simulation takes long.
         """
         most = _PASSES + 2 * max((plan.choice.passes for plan in self.searched.plans), default=0)
         seen = {plan.choice.kind for plan in self.searched.plans}
@@ -185,7 +190,7 @@ class Search:
         self._sort()
 
     def _sort(self) -> None:
-        """Sort the plans: the fastest first, of equals the plainest, then what holds least."""
+        """Sort the plans by time, then by plainness, then by memory."""
 
         def rank(plan: Plan) -> tuple[object, ...]:
             memory = plan.trial.accepted_job.memory
@@ -194,7 +199,7 @@ class Search:
         self.searched.plans.sort(key=rank)
 
     def step_of(self, choice: Choice) -> int | None:
-        """Return the number of samples of which a choice's global batch is a multiple; None where it is refused."""
+        """Return the divisor of a choice's global batches, in samples; None for a refused choice."""
         multiple = self._layouts.multiple(choice)
         baseline = self._baseline
         units = self.units(choice.micro_batch_size)
@@ -203,7 +208,7 @@ class Search:
         return choice.micro_batch_size * choice.replicas * baseline.hosts * baseline.serialization * multiple
 
     def _spend(self, work: int = 0) -> None:
-        """Spend some of what the search may take; raises SearchEndedError where nothing is left."""
+        """Spend ``work`` of the budget; raises SearchEndedError at a limit."""
         if self.searched.simulated >= self._most:
             raise SearchEndedError(f"the limit of {self._most} simulations")
         self._progress(self.searched)
@@ -215,7 +220,7 @@ class Search:
         self._number += 1
 
     def _at_least(self, choice: Choice) -> int:
-        """Return a bound that needs no layout: all passes, evenly over all IPUs."""
+        """Return a bound without layout: all passes, spread evenly over all IPUs."""
         units = self.units(choice.micro_batch_size)
         work = int(units.passes[0, 0, -1] + (units.passes[1, 0, -1] if units.training else 0))
         return choice.count * self._baseline.serialization * work // choice.used
@@ -257,19 +262,19 @@ class Search:
         self._push(cutter.bounds.least, _Open(choice, layouts, cutter, possible))
 
     def _is_a_guess(self, layout: Layout) -> bool:
-        """Whether stages that do not say what they hold come together on an IPU, and no placement is asked for."""
+        """Return whether stages of unknown memory share an IPU without requested placements."""
         given = self._baseline.job
         if given is None or given.memory.known or self._limits.placements is not None:
             return False
         return puts_together(given.program.shape, layout.plan.shape)
 
     def _cut(self, item: _Open) -> None:
-        """Push the next portion of cuts, and the choice again for those behind it."""
+        """Push the next portion of cuts, and the choice again for the remaining cuts."""
         if item.together is None:
             self._look_closer(item)
             return
         best, least = self.searched.best, item.cutter.least
-        # Where nothing fits so far, what takes longest must be looked at as well before that is said of all.
+        # If no plan fits so far, even the slowest cuts must be checked before concluding that no plan fits.
         below = least + int(least * item.width) + 1 if item.width < _FAR else _NEVER
         if best is not None:
             below = min(below, best)
@@ -278,7 +283,7 @@ class Search:
         for row, bound in zip(cuts.cuts.tolist(), cuts.bounds.tolist(), strict=True):
             if bound >= item.above:
                 self._push(bound, _Leaf(item, tuple(row)))
-        if not self.searched.plans and len(cuts.cuts):  # a time that is known early saves much of what comes later
+        if not self.searched.plans and len(cuts.cuts):  # an early simulated time saves later work
             self._try(_Leaf(item, tuple(cuts.cuts[0].tolist()), next(iter(item.layouts))))
             best = self.searched.best
         if cuts.left is not None:
@@ -287,7 +292,7 @@ class Search:
             self._push(below, replace(item, above=below, width=item.width * _GROWS))
 
     def _look_closer(self, item: _Open) -> None:
-        """Push a choice again with the bound that is worth some time, unless it fits under no cut; try a good cut."""
+        """Push a choice again with a tighter bound, unless no cut fits in memory; try a good cut."""
         cutter, searched, many = item.cutter, self.searched, item.cutter.count > _MANY
         if many and item.cutter.memory.sram_bytes is not None:
             needs = item.cutter.memory.fullest_bytes(item.possible, self._spend)
@@ -306,7 +311,7 @@ class Search:
             self._try_good(closer)
 
     def _try_good(self, item: _Open) -> None:
-        """Try a good cut, under the order that is best for it; another one where it does not fit after all."""
+        """Try a good cut under its best selection order; try another if the cut exceeds memory."""
         spare = 0
         for _ in range(_GOOD_CUTS):
             cuts = item.cutter.good(spare, self._spend)
@@ -318,7 +323,10 @@ class Search:
                 return
 
     def _bound_under(self, order: str, item: _Open, cuts: tuple[int, ...]) -> int:
-        """Return the bound of a whole cut under a selection order, with what its replicas really do together."""
+        """Return the bound of a complete cut under a selection order.
+
+        The bound includes the cut's gradient sums.
+        """
         layout = item.layouts[order]
         if order not in item.alone:
             item.alone[order] = Bounds(item.cutter.units, layout)
@@ -326,9 +334,10 @@ class Search:
         return int(item.alone[order].later_by(together).of(np.array([cuts]))[0])
 
     def _try(self, leaf: _Leaf) -> int:
-        """Assemble and simulate a cut; push it again where its order is not settled.
+        """Assemble and simulate a cut; a cut without selection order is pushed again for each order.
 
-        Return how many bytes its fullest IPU has too many.
+        Returns:
+            Excess bytes of the fullest IPU.
         """
         item, searched = leaf.opened, self.searched
         if not item.full.isdisjoint(item.on_ipus(leaf.cuts)):

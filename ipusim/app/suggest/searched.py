@@ -1,4 +1,4 @@
-"""The result of a search: its plans, the choices that it looked at, and those that are open."""
+"""Result of a search: simulated plans, choices looked at, and open choices."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ipusim.app.suggest.units import Units
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A plan that was simulated.
+    """Simulated plan.
 
     Attributes:
-        choice: how the model is laid out.
-        cuts: the first unit of each stage.
-        units: what was cut.
-        trial: what came of it.
+        choice: layout of the model.
+        cuts: first unit of each stage.
+        units: units of the model.
+        trial: result of the simulation.
     """
 
     choice: Choice
@@ -29,37 +29,37 @@ class Plan:
 
     @property
     def cycles(self) -> int:
-        """Cycles of an execution with its weight update."""
+        """Cycles of an execution, weight update included."""
         assert self.trial.cycles is not None
         return self.trial.cycles
 
 
-#: Why a choice is not searched that needs more memory on an IPU, of stages that do not say what they hold.
+#: Reason to skip choices with more stages on an IPU, if the memory of the stages is unknown.
 TOGETHER: Final = "it puts stages together on an IPU, and what they hold is not known"
 
 
 @dataclass(eq=False)
 class Searched:
-    """How a search went.
+    """Progress and result of a search.
 
     Attributes:
-        known: cycles of the given plan, where it is legal and within the limits: nothing slower is looked at.
-        plans: those that were simulated, the fastest first; all of them fit.
-        choices: ways to lay the model out but for its cuts.
-        refused: how many of them a rule refuses, by its words.
-        reasons: by schedule, why its ways were refused, and how many for each reason.
-        laid_out: schedules of which a way was not.
-        bounded: cuts, begun or whole, that were bounded.
-        assembled, simulated: plans that were.
-        misfits: plans that did not fit the memory after all.
-        too_large: choices that fit the memory under no cut.
-        least_bytes: the least that the fullest IPU of any plan needs.
-        units: what the model is cut between; None before the search.
-        least_of_units: the least of an IPU that holds a unit, under any plan: of each layer, or given stage, by name.
-        bound: while the search goes on, the lowest bound of what was not looked at.
-        left: the lowest bound of what was not looked at; None where that is everything.
-        open: choices of which cuts are left that may be faster than the best plan.
-        stopped: what ended the search before that; empty where it is proven.
+        known: cycles of the given plan, if legal and within the limits; slower plans are skipped.
+        plans: simulated plans that fit, fastest first.
+        choices: number of layouts, cuts aside.
+        refused: number of layouts refused, by the refusing rule's message.
+        reasons: number of refused layouts by schedule and reason.
+        laid_out: schedules with at least one accepted layout.
+        bounded: number of bounded cuts, partial or complete.
+        assembled, simulated: numbers of assembled and of simulated plans.
+        misfits: number of assembled plans that exceeded memory.
+        too_large: number of choices that exceed memory under any cut.
+        least_bytes: least bytes on the fullest IPU over all plans.
+        units: units of the model; None before the search.
+        least_of_units: least bytes of an IPU with a given unit over all plans, by name of the layer or given stage.
+        bound: lowest bound of the plans not yet looked at, during the search.
+        left: lowest bound of the plans not looked at; None after a complete search.
+        open: number of choices with remaining cuts that may be faster than the best plan.
+        stopped: limit that ended the search early; empty for a proven result.
     """
 
     known: int | None = None
@@ -82,18 +82,18 @@ class Searched:
 
     @property
     def without(self) -> dict[str, str]:
-        """The schedules of which every way was refused, with the most frequent reason."""
+        """Schedules without an accepted layout, with their most frequent reason."""
         refused = {name: reasons for name, reasons in self.reasons.items() if name not in self.laid_out}
         return {name: reasons.most_common(1)[0][0] for name, reasons in refused.items()}
 
     @property
     def simulated(self) -> int:
-        """Plans that were simulated."""
+        """Number of simulated plans."""
         return len(self.plans)
 
     @property
     def shown(self) -> tuple[Plan, ...]:
-        """The best plan of each kind, the fastest first."""
+        """Best plan of each kind, fastest first."""
         best: dict[tuple[object, ...], Plan] = {}
         for plan in self.plans:
             best.setdefault(plan.choice.kind, plan)
@@ -101,15 +101,15 @@ class Searched:
 
     @property
     def best(self) -> int | None:
-        """The best simulated time, in cycles; None where nothing fits so far."""
+        """Cycles of the best simulated plan; None if no plan fits so far."""
         known = [] if self.known is None else [self.known]
         return min([*known, *(plan.cycles for plan in self.plans)], default=None)
 
     def gap(self, bound: int | None) -> float:
-        """Return by which share a plan of ``bound`` cycles is faster than the best; 0 where none is."""
+        """Return the share by which ``bound`` is below the best time; 0 if above."""
         return 0.0 if bound is None or not self.best else max(1 - bound / self.best, 0.0)
 
     def leave(self, bound: int, stopped: str) -> None:
-        """Leave cuts of ``bound`` and above unseen, as ``stopped`` ended the search of them."""
+        """Record that cuts with bounds of at least ``bound`` were skipped because of ``stopped``."""
         self.left = bound if self.left is None else min(self.left, bound)
         self.stopped = stopped

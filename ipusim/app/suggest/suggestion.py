@@ -1,4 +1,4 @@
-"""A suggestion: the best plan that was found, what it was found among, and what it is held against."""
+"""Suggest a plan: search, compare with the given plan, and report proof or remaining gap."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ipusim.app.suggest.searched import Plan, Searched
 from ipusim.base.cache import sharing
 from ipusim.base.errors import CountError, IpusimError, OptionError, OutOfMemoryError
 
-#: Plans beside the best that are simulated and shown.
+#: Default number of runners-up that are simulated and shown.
 RUNNERS_UP: Final = 4
-#: Simulations of a search, unless asked otherwise.
+#: Default number of simulations of a search.
 SIMULATIONS: Final = 200
-#: Seconds of a whole suggestion, unless asked otherwise.
+#: Default number of seconds of a whole suggestion.
 SECONDS: Final = 60.0
 
 
 class Outcome(Enum):
-    """The outcome of a search."""
+    """Outcome of a search."""
 
     PLAN = "plan"
     NONE_FITS = "none fits"
@@ -40,22 +40,22 @@ class Outcome(Enum):
 
 
 class NothingFitsError(OutOfMemoryError):
-    """A model of which no plan fits the machine's memory, which is proven."""
+    """Proof that no plan of a model fits in the machine's memory."""
 
 
 class NothingFoundError(IpusimError):
-    """A search that was ended before it found a plan that fits; there may be one."""
+    """Search that ended before finding a plan that fits; a plan may exist."""
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """How fast a plan would be with ever more micro-batches, and what keeps it from being perfect.
+    """Throughput limit of a plan for many micro-batches, with its losses.
 
     Attributes:
-        full: its time per weight update at any count, host between session runs included.
-        busiest, mean: cycles of passes of a micro-batch on the busiest IPU, and on all of them evenly.
-        samples: of a micro-batch, on all replicas of all hosts.
-        multiple: the counts that its schedule takes.
+        full: time per weight update at any count, including the host between session runs.
+        busiest, mean: cycles of a micro-batch's passes on the busiest IPU, and on average over the IPUs.
+        samples: samples of a micro-batch, over all replicas of all hosts.
+        multiple: number that divides all counts accepted by the schedule.
     """
 
     full: Full
@@ -65,7 +65,7 @@ class Ceiling:
     multiple: int
 
     def share(self, count: int) -> float:
-        """Return the part of the ceiling that a count reaches."""
+        """Return the share of the ceiling reached at a count."""
         return float(self.full.share(count))
 
     def count_for(self, share: Fraction) -> int:
@@ -74,7 +74,7 @@ class Ceiling:
 
     @property
     def parts(self) -> dict[str, float]:
-        """The parts of a micro-batch's time: even work, imbalance, and copies with their syncs and the host."""
+        """Parts of a micro-batch's time: even work, imbalance, and copies, syncs and host."""
         slope = self.full.slope or Fraction(1)
         return {
             "work, evenly on all IPUs": float(self.mean / slope),
@@ -85,16 +85,17 @@ class Ceiling:
 
 @dataclass(frozen=True, eq=False)
 class Suggestion:
-    """The suggested plan with its reasons, or why there is none.
+    """Suggested plan with reasons, or an explanation why no plan was found.
 
     Attributes:
-        baseline: the scenario's own plan.
-        own: what came of it; its cycles are there also where it does not fit.
-        searched: how the search went.
-        limits: what the search was limited to.
-        moved: options that the search began with, by their dotted names, as the given plan fits with them alone.
-        moved_baseline: the given plan with these; None without them, and where the limits leave it out.
-        beside: another search, for plans without these options, or with them.
+        baseline: given plan of the scenario.
+        own: trial of the given plan; has cycles even if the plan exceeds memory.
+        searched: progress and result of the search.
+        limits: limits of the search.
+        moved: options changed before the search, by dotted name, as the given plan fits only with these changes.
+        moved_baseline: trial of the given plan with the changed options; None if no options changed, or if the limits
+            exclude the given plan.
+        beside: second search, without the changed options or with them.
     """
 
     baseline: Baseline
@@ -107,24 +108,24 @@ class Suggestion:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether there is a plan, or proof that none fits, or neither."""
+        """Outcome: a plan, proof that no plan fits, or neither."""
         if self.searched.best is not None or self.baseline.concurrent:
             return Outcome.PLAN
         return Outcome.NONE_FITS if self.left is None else Outcome.NONE_FOUND
 
     @property
     def why_none(self) -> str:
-        """Why there is no plan; empty where there is one."""
+        """Reason why no plan was found; empty if a plan was found."""
         return "" if self.outcome is Outcome.PLAN else why_none(self.baseline, self.searched)
 
     def raise_if_none(self) -> None:
-        """Raise NothingFitsError where no plan fits, and NothingFoundError where none was found."""
+        """Raise NothingFitsError if no plan fits, and NothingFoundError if no plan was found."""
         if self.outcome is not Outcome.PLAN:
             raise (NothingFitsError if self.outcome is Outcome.NONE_FITS else NothingFoundError)(self.why_none)
 
     @property
     def plan(self) -> Plan | None:
-        """The suggested plan; None where nothing is faster than the given one."""
+        """Suggested plan; None if no plan is faster than the given plan."""
         plans = self.searched.plans
         if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
             return None
@@ -133,73 +134,78 @@ class Suggestion:
 
     @property
     def trial(self) -> Trial:
-        """The trial of the suggested plan, or of the given one where that is best."""
+        """Trial of the suggested plan, or of the given plan if best."""
         return self.plan.trial if self.plan is not None else self.moved_baseline or self.own
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The options of the suggested plan, by their dotted names; none where the given plan is best."""
+        """Options of the suggested plan by dotted name; empty if the given plan is best."""
         plan = self.plan
         return {**self.moved, **({} if plan is None else plan.choice.changes(self.baseline, plan.units, plan.cuts))}
 
     @property
     def job(self) -> Job:
-        """The suggested plan laid out.
+        """Assembled job of the suggested plan.
 
-        Raises NothingFitsError where none fits, and NothingFoundError where none was found.
+        Raises:
+            NothingFitsError: if no plan fits.
+            NothingFoundError: if no plan was found.
         """
         self.raise_if_none()
         return self.trial.accepted_job
 
     @property
     def request(self) -> Request:
-        """The request of the suggested plan, arithmetic and all; raises as ``job`` does where there is none."""
+        """Request of the suggested plan, arithmetic included; raises the errors of ``job``."""
         self.raise_if_none()
         return changed(self.baseline.request, self.changes)
 
     @cached_property
     def verdict(self) -> analysis.Verdict:
-        """The verdict on a run of the suggested plan, as ``ipusim run`` gives it; raises as ``job`` does."""
+        """Verdict of ``ipusim run`` on the suggested plan; raises the errors of ``job``."""
         job, timeline = self.job, self.trial.timeline
         return analysis.verdict_of(timeline, job.costs, job.plan.shape, runs.run_on_one_ipu(job, timeline))
 
     @cached_property
     def ceiling(self) -> Ceiling | str:
-        """The ceiling of the suggested plan, and why it is unknown where its schedule refuses counts, else empty."""
+        """Ceiling of the suggested plan; a refusal of its counts, or an empty text, if the ceiling is unknown."""
         return ceiling_of(self.job)
 
     @cached_property
     def own_ceiling(self) -> Ceiling | str:
-        """The ceiling of the given plan."""
+        """Ceiling of the given plan, in the format of ``ceiling``."""
         return "" if self.own.job is None else ceiling_of(self.own.job)
 
     @property
     def left(self) -> int | None:
-        """The lowest bound of what was not looked at; None where that is everything."""
+        """Lowest bound of the plans not looked at; None after a complete search."""
         searches = (self.searched, *([] if self.beside is None else [self.beside]))
         return min((one.left for one in searches if one.left is not None), default=None)
 
     @property
     def stopped(self) -> str:
-        """The limit that ended the search early; empty where all was searched."""
+        """Limit that ended the search early; empty after a complete search."""
         return self.searched.stopped or ("" if self.beside is None else self.beside.stopped)
 
     @property
     def gap(self) -> float:
-        """By which share any plan that was not looked at could be faster; 0 where this one is proven the best."""
+        """Share by which skipped plans could be faster at most; 0 if the plan is proven best."""
         return self.searched.gap(self.left)
 
 
 def same_plan(one: Job | None, other: Job | None) -> bool:
-    """Tell whether both are laid out, as the same plan at the same costs."""
+    """Return whether both jobs exist and have equal plans and costs."""
     return one is not None and other is not None and one.plan == other.plan and one.costs == other.costs
 
 
 @sharing
 def ceiling_of(job: Job) -> Ceiling | str:
-    """Return the ceiling of a plan, from the same plan at a few small counts; or why it has none.
+    """Return the ceiling of a plan, extrapolated from a few small micro-batch counts.
 
-    Counts that its schedule refuses are left out.
+    Counts refused by the schedule are left out.
+
+    Returns:
+        Ceiling; the schedule's refusal, or an empty text if the pipeline never fills, in place of an unknown ceiling.
     """
     request, shape = job.request, job.program.shape
 
@@ -219,7 +225,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     busy = dict.fromkeys(job.plan.ipus, 0)
     for ipu, kind, stage in zip(job.plan.ipu.tolist(), job.plan.kind.tolist(), job.plan.stage.tolist(), strict=True):
         busy[ipu] += job.costs.passes[kind, stage]
-    count = job.plan.shape.count // shape.serialization  # of a long run only some micro-batches are laid out
+    count = job.plan.shape.count // shape.serialization  # a plan of a long run holds only some micro-batches
     samples = job.program.micro_batch_size * job.system.learners * shape.serialization
     busiest, mean = max(busy.values()) // count, Fraction(sum(busy.values()), len(busy) * count)
     return Ceiling(full, busiest, mean, samples, job.schedule.count_step(shape))
@@ -235,15 +241,26 @@ def suggest(
     budget: Budget | None = None,
     progress: Callable[[Baseline, Searched], None] = lambda _baseline, _searched: None,
 ) -> Suggestion:
-    """Return the best legal plan for what ``request`` asks for, within ``limits``; or that none fits or was found.
+    """Search for the best legal plan of ``request`` within ``limits``.
 
-    The search takes at most so many ``simulations``, and lasts as long as its ``budget``; without one until it is
-    proven. What it says under a limit of time depends on the machine; in which order it looks, and what it prefers of
-    plans that are alike, does not, nor does what it says of a search that ends by itself. So many ``runners_up`` are
-    simulated behind the best.
-    Stages that run at the same time stay as they are, and nothing else is searched.
-    Raises OptionError for limits that leave no plan, for any where there is no search,
-    and for stages that are Python functions, and RequestError for what is wrong with the request whatever its plan.
+    Results depend on the computer's speed only under a time limit: the order of the search and ties between equal
+    plans are deterministic, and so is a search that ends by itself. Concurrent stages stay unchanged, without a search.
+
+    Args:
+        request: request with the given plan.
+        limits: limits of the search; None for no limits.
+        simulations: maximum number of simulations of a search.
+        runners_up: number of simulated runners-up.
+        budget: time and work of the search; None for a search until proof.
+        progress: called with the given plan and the state of the search.
+
+    Returns:
+        Suggestion: a plan, proof that no plan fits, or neither.
+
+    Raises:
+        OptionError: for limits that exclude all plans, for any limits with concurrent stages, and for stages that are
+            Python functions.
+        RequestError: for a request that is wrong under any plan.
     """
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
@@ -256,7 +273,7 @@ def suggest(
     searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]
     if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
         searches.insert(0, with_room)
-    # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
+    # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
         finished: list[Search] = []
         for begun in searches:
@@ -276,13 +293,13 @@ def suggest(
 
 @dataclass(frozen=True, eq=False)
 class _Begun:
-    """A search to be made.
+    """Search to be run.
 
     Attributes:
-        moved: options that differ from the given ones.
-        baseline: the given plan with them.
-        known: what came of it; None where it does not fit, or the limits leave it out.
-        budget: what the search may take.
+        moved: options that differ from the given request.
+        baseline: given plan with the changed options.
+        known: trial of that plan; None if memory is exceeded, or if the limits exclude the plan.
+        budget: budget of the search.
     """
 
     moved: Mapping[str, Any]
@@ -293,7 +310,10 @@ class _Begun:
     def run(
         self, limits: Limits, most: int, progress: Callable[[Baseline, Searched], None], fastest: int | None
     ) -> Search:
-        """Search for what takes less than the given plan, and than the ``fastest`` of an earlier search; return it."""
+        """Search for plans faster than the given plan and ``fastest`` cycles.
+
+        ``fastest`` is the result of an earlier search.
+        """
         own = None if self.known is None else self.known.cycles
         known = min((cycles for cycles in (own, fastest) if cycles is not None), default=None)
         search = Search(self.baseline, limits, most=most, budget=self.budget, known=known)
@@ -302,9 +322,9 @@ class _Begun:
 
 
 def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budget: Budget) -> _Begun | None:
-    """Return a search from the given plan, which does not fit, as it fits where products take half as much memory.
+    """Return a search from the given plan with products in half the memory.
 
-    None where that is no way out.
+    None if the given plan already fits, or still exceeds memory with products in half the memory.
     """
     if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
         return None

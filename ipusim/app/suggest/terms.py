@@ -1,10 +1,10 @@
-"""The least time of any cut of a model under a Plan, as sums of maxima over its stages.
+"""Lower bound on the time of all cuts of a model under a Plan, as a sum of maxima over stages.
 
-In lock-step a time-step lasts as long as its busiest IPU, and then comes its copy: a term for each kind of time-step,
-with a row for each IPU. In point-to-point an IPU begins when the first micro-batch has come to it, runs its passes,
-and the last gradient has yet to go back: one term, whose rows are these ways through the pipeline.
+In lock-step, a time-step lasts as long as its busiest IPU, followed by a merged copy: a term for each kind of
+time-step, with a row for each IPU. In point-to-point, an IPU begins once the first micro-batch arrives, runs its
+passes, and the last gradient still has to travel back: a single term, with these paths through the pipeline as rows.
 
-A stage is described by the numbers of :data:`COLUMNS`, and a row says how often each number of each stage counts.
+:data:`COLUMNS` numbers describe a stage; a row holds a coefficient for each number of each stage.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from ipusim.app.suggest.programmes import Numbers
 from ipusim.app.suggest.units import KINDS
 
 Column = npt.NDArray[np.int64]
-#: Cycles of a stage's passes of each kind; what it sends forward and back, in lock-step in bytes, else in cycles; its
-#: weight update; and an element of the infeed and of the outfeed.
+#: Number of columns per stage: cycles of passes by kind; sends forward and back, in bytes (lock-step) or cycles
+#: (point-to-point); weight update; infeed element; outfeed element.
 COLUMNS: Final = len(KINDS) + 5
 SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
 SENT: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
-#: In which of KINDS each pass is counted, by its number.
+#: Index in KINDS by pass number.
 _KIND_OF: Final = np.array(
     [KINDS.index(pipelines.Pass.FORWARD if kind is pipelines.Pass.RECOMPUTE else kind) for kind in pipelines.Pass]
 )
-#: Bytes of a tensor by which the rate of its way is told.
+#: Bytes of a tensor for measuring the rate of its path.
 _LARGE: Final = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """The largest of some sums, so many times.
+    """Maximum of several sums, multiplied by a count.
 
     Attributes:
-        times: how often.
-        rows: a sum each: how often each column of each stage counts, shape (rows, COLUMNS * stages).
-        loads: rows in each of which a stage's passes stand once at most.
+        times: count of the term.
+        rows: coefficients of each column of each stage, a row per sum, shape (rows, COLUMNS * stages).
+        loads: rows that hold the passes of each stage at most once.
     """
 
     times: int
@@ -52,18 +52,18 @@ class Term:
 
     @cached_property
     def busy(self) -> int:
-        """The number of rows in which some pass stands, at least 1."""
+        """Number of rows with any pass, at least 1."""
         return max(int(self.loads.any(axis=1).sum()), 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Copy:
-    """A merged copy, so many times.
+    """Merged copy, multiplied by a count.
 
     Attributes:
-        times: how often.
-        fixed: cycles whatever it carries.
-        links: cycles of each link direction for each byte that stages send, shape (links, COLUMNS * stages).
+        times: count of the copy.
+        fixed: cycles regardless of the bytes.
+        links: cycles of each link direction per byte sent by a stage, shape (links, COLUMNS * stages).
     """
 
     times: int
@@ -73,13 +73,15 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """The least time of any cut under one Plan on one of several devices, which differ in their selection order.
+    """Least time of any cut under one Plan, on the best of several devices.
+
+    Devices differ in their selection order.
 
     Attributes:
-        passes: times of passes and weight updates.
-        copies: the merged copies on each device.
-        sends: of what stages send in point-to-point, on the fastest of them, the cycles at once and those of a byte,
-            shape (2, SENT, stages), 0 for what stays on its IPU; None in lock-step.
+        passes: terms of passes and weight updates.
+        copies: merged copies on each device.
+        sends: fixed cycles and cycles per byte of each stage's sends in point-to-point, on the fastest device, shape
+            (2, SENT, stages), 0 for sends within an IPU; None in lock-step.
     """
 
     passes: tuple[Term, ...]
@@ -88,26 +90,31 @@ class Terms:
 
 
 def on_any(devices: Sequence[Terms]) -> Terms:
-    """Return the terms of whichever of ``devices`` is fastest; all are of one Plan."""
+    """Return the terms of the fastest of ``devices``, all under one Plan."""
     sends = [device.sends for device in devices if device.sends is not None]
     copies = tuple(copies for device in devices for copies in device.copies)
     return Terms(devices[0].passes, copies, np.minimum.reduce(sends) if sends else None)
 
 
 def pass_terms(plan: Plan, *, inline: bool) -> tuple[Term, ...]:
-    """Return the terms of passes and weight updates; ``inline``: backward passes run forward passes again."""
+    """Return the terms of passes and weight updates.
+
+    Args:
+        plan: plan of the pipeline.
+        inline: whether backward passes run forward passes again.
+    """
     return tuple(_time_steps(plan, inline)) if plan.sync.meets else (_ways(plan, inline),)
 
 
 def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
-    """Return the terms of a Plan's ``passes`` on a device, of those replicas that wait for each other."""
+    """Return the terms of a Plan on a device, completing its ``passes``."""
     if not plan.sync.meets:
         return Terms(passes, sends=_sends(plan, device))
     return Terms(passes, (tuple(_copies(plan, device)),))
 
 
 def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column | slice = slice(None)) -> Numbers:
-    """Return how often each column of each stage counts in each of some ``groups`` of the ``chosen`` passes."""
+    """Return coefficients of all columns and stages, for ``groups`` of the ``chosen`` passes."""
     kind, stage, stages = plan.kind[chosen], plan.stage[chosen], plan.shape.stages
     size = COLUMNS * stages
     columns = group * size + _KIND_OF[kind] * stages + stage
@@ -118,7 +125,7 @@ def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column
 
 
 def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
-    """Yield a term for each kind of time-step, then that of the weight updates."""
+    """Yield a term per kind of time-step, and a term for the weight updates."""
     shape = plan.shape
     counts = _counts(plan, inline, plan.time_step, plan.emitted + 1)
     by_column = counts.reshape(-1, COLUMNS, shape.stages)
@@ -136,7 +143,7 @@ def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
 
 
 def _distinct(counts: Numbers) -> tuple[Numbers, Column]:
-    """Return the distinct rows of small whole numbers, and how often each comes; sorted bytes are the fastest way."""
+    """Return the distinct rows of small whole numbers, with their frequencies; sorting bytes is fastest."""
     rows = np.ascontiguousarray(counts.astype(np.uint8))
     packed = rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
     _, first, times = np.unique(packed, return_index=True, return_counts=True)
@@ -151,7 +158,7 @@ def _updates(plan: Plan) -> Term:
 
 
 def _ways(plan: Plan, inline: bool) -> Term:
-    """Return the ways through a pipeline in point-to-point."""
+    """Return the term of all paths through a pipeline in point-to-point."""
     shape, ipus = plan.shape, plan.ipus
     loads = _counts(plan, inline, np.searchsorted(ipus, plan.ipu), len(ipus))
     update = _updates(plan).rows if shape.training else np.zeros_like(loads)
@@ -173,18 +180,18 @@ def _ways(plan: Plan, inline: bool) -> Term:
 
 
 def _program(plan: Plan, size: int = 1) -> PipelineProgram:
-    """Return a program whose every tensor has ``size`` bytes."""
+    """Return a program with tensors of ``size`` bytes."""
     profile = models.StageProfile("one", 1, output_bytes=size, gradient_bytes=size if plan.shape.training else 0)
     return PipelineProgram((profile,) * plan.shape.stages, plan.shape)
 
 
 def _copies(plan: Plan, system: System) -> Iterator[Copy]:
-    """Yield the merged copies, of all replicas together; one that does not meet costs nothing."""
+    """Yield the merged copies of all replicas together; copies without a meeting cost nothing."""
     program, shape = _program(plan), plan.shape
     costs = pricing.copy_costs(plan, program, system)
     times = Counter(costs.copy_of)
 
-    @cache  # which many copies have in common
+    @cache  # many copies share an edge
     def carried(edge: pipelines.Edge) -> tuple[tuple[hardware.LinkDirection, float], ...]:
         loads = system.merged_copy(pricing.traffic(program, (edge,), system)).links
         rates = [0 if system.free else system.clock_hz / load.direction.bytes_per_s(system.rates) for load in loads]
@@ -201,7 +208,7 @@ def _copies(plan: Plan, system: System) -> Iterator[Copy]:
 
 
 def _sender(plan: Plan, edge: pipelines.Edge) -> tuple[int, int]:
-    """Return the column and the stage of what an edge hands on."""
+    """Return the column and the stage of the tensor that an edge carries."""
     positions, step = plan.shape.positions, edge.source_step
     return (SENT_FORWARD, step) if step < positions else (SENT_BACKWARD, 2 * positions - 1 - step)
 

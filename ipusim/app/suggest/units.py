@@ -1,7 +1,7 @@
-"""The units that a model is cut between, and the cost and memory of any row of them, in tables.
+"""Tables of the cost and memory of all ranges of units; a model is cut between units.
 
-A unit is a layer, or a whole stage where the request says what its stages cost. What a stage costs is the sum over
-its layers, but for the first stage, whose backward pass ends at its first layer with weights.
+A unit is a layer, or a whole stage if the request gives the costs of stages. The cost of a stage is the sum over its
+layers, except for the first stage: its backward pass ends at the first layer with weights.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ipusim.base.errors import OptionError
 
 Table = npt.NDArray[np.int64]
 
-#: The passes that are priced by themselves: a recomputation costs what its forward pass does.
+#: Passes with separate costs; a recomputation costs as much as its forward pass.
 KINDS: Final = tuple(kind for kind in pipelines.Pass if kind is not pipelines.Pass.RECOMPUTE)
-#: Every unit a stage of its own, on one IPU, once: what is asked for to learn what they cost.
+#: Changes for learning the units' costs: each unit as a stage, all on one IPU, run once.
 _ALONE: Final[dict[str, Any]] = {
     "system.auto_select_ipus": 1,
     "system.select_ipus": None,
@@ -53,19 +53,21 @@ _ALONE: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """The units of a model, and tables with a row for the first unit of a stage and a column for the one behind it.
+    """Units of a model, with cost tables for all stages.
+
+    Tables are indexed by a stage's first unit and by the unit after its last.
 
     Attributes:
-        names: of the layers, or of the stages where they stay as they are.
-        movable: whether a stage may begin at any of them; else each is a stage.
-        profiles: of each as a stage of its own.
+        names: names of the layers, or of unchangeable stages.
+        movable: whether a stage may begin at any unit; otherwise each unit is a stage.
+        profiles: profile of each unit as a separate stage.
         passes: cycles of each of KINDS, shape (kinds, units + 1, units + 1).
         updates: cycles of the weight update.
-        stash: bytes that are kept of a micro-batch, at least.
-        shared: pairs of units that use the same weights, which lie on one IPU.
-        training: whether there are backward passes.
-        host: what an element of each queue costs; nothing to send where not every micro-batch has one.
-        prefetch_depth: elements that the host puts down ahead.
+        stash: lower bound on stashed bytes of a micro-batch.
+        shared: pairs of units that share weights and must be on one IPU.
+        training: whether backward passes exist.
+        host: cost of an element of each queue; a free outfeed unless every micro-batch sends an element.
+        prefetch_depth: number of elements that the host prefetches.
     """
 
     names: tuple[str, ...]
@@ -80,16 +82,16 @@ class Units:
     prefetch_depth: int
 
     def __len__(self) -> int:
-        """The number of units."""
+        """Return the number of units."""
         return len(self.names)
 
     def sum_of(self, figure: Callable[[models.StageProfile], int]) -> Table:
-        """Return the table of a figure of every profile, summed over a stage."""
+        """Return the table of a profile's figure, summed over a stage."""
         return sums([figure(profile) for profile in self.profiles])
 
     @cached_property
     def sent_forward(self) -> Table:
-        """Bytes that a stage sends forward, by the unit behind it."""
+        """Bytes that a stage sends forward, by the unit after its last."""
         return np.concatenate([[0], self.column("output_bytes")])
 
     @cached_property
@@ -98,18 +100,18 @@ class Units:
         return np.concatenate([self.column("gradient_bytes"), [0]])
 
     def column(self, attribute: str) -> Table:
-        """Return an attribute of every profile, in bytes."""
+        """Return an attribute of all profiles, in bytes."""
         return np.array([getattr(profile, attribute) for profile in self.profiles], dtype=np.int64)
 
 
 def sums(values: Sequence[int] | Table) -> Table:
-    """Return the sum of ``values`` from each to before each; 0 where there are none."""
+    """Return the sums of all ranges of ``values``, by start and end; 0 for empty ranges."""
     ends = np.concatenate([[0], np.cumsum(np.asarray(values, dtype=np.int64))])
     return np.asarray(np.triu(ends[None, :] - ends[:, None]))
 
 
 def maxima(values: Sequence[int] | Table) -> Table:
-    """Return the largest of ``values`` from each to before each; 0 where there are none."""
+    """Return the maxima of all ranges of ``values``, by start and end; 0 for empty ranges."""
     values = np.asarray(values, dtype=np.int64)
     result = np.zeros((len(values) + 1, len(values) + 1), dtype=np.int64)
     for start in range(len(values)):
@@ -118,7 +120,10 @@ def maxima(values: Sequence[int] | Table) -> Table:
 
 
 def movable(options: runs.Options) -> bool:
-    """Whether the model's layers may be cut anew: not where stages have cycles, options or branches of their own."""
+    """Return whether the layers may be cut anew.
+
+    Stages with given cycles, options or branches stay unchanged.
+    """
     pipeline = options.pipeline
     own = pipeline.forward_propagation_stages_poplar_options, pipeline.backward_propagation_stages_poplar_options
     listed = all(
@@ -137,7 +142,9 @@ def movable(options: runs.Options) -> bool:
 def units_of(request: Request, micro_batch_size: int) -> Units:
     """Return the units of ``request`` at a micro-batch size.
 
-    Raises RequestError for what is wrong with it, and OptionError for a model of more layers than can be stages.
+    Raises:
+        RequestError: for an invalid request.
+        OptionError: for a model with more layers than the maximum number of stages.
     """
     options = request.options
     findings = runs.Findings(request.is_set)
@@ -189,9 +196,10 @@ def _passing(
     names: Sequence[str],
     profiles: Sequence[models.StageProfile],
 ) -> Table:
-    """Return the bytes that each unit and the next keep both, of what passes between them; the last has no next.
+    """Return the bytes passed from each unit to the next that both stash; for the last unit, its activation bytes.
 
-    Two units in one stage tell. Where one keeps nothing it may hand on what it gets, and all that passes counts.
+    The stash of a stage with both units gives the bytes. If either unit stashes nothing, a unit may hand on its input,
+    and all passed bytes count.
     """
     alone = [profile.stash_bytes for profile in profiles]
     passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
@@ -208,10 +216,10 @@ def _passing(
 def _stash(
     profiles: Sequence[models.StageProfile], passing: Table, trained: int, layers: Sequence[runs.RequestedLayer]
 ) -> Table:
-    """Return the least bytes that stages save of a micro-batch.
+    """Return lower bounds on the bytes that stages stash of a micro-batch.
 
-    Units that follow each other may keep one array, which is ``passing`` between them and counts once; with skip
-    connections others too, and nothing is said.
+    Neighbouring units may share an array of ``passing`` bytes, counted once. Skip connections may also share arrays
+    between distant units; the bound is then 0.
     """
     stashed = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
     if any(isinstance(layer.spec, runs.BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
@@ -227,7 +235,7 @@ def _stash(
 
 
 def _shared(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
-    """Return the pairs of layers of which the second uses weights of the first."""
+    """Return pairs of layers whose second layer uses weights of the first."""
     places = {layer.spec.name: number for number, layer in enumerate(layers)}
     pairs = []
     for number, layer in enumerate(layers):

@@ -1,4 +1,4 @@
-"""A suggestion in words and tables: the verdict, the plans, and what was searched."""
+"""Describe a suggestion in words and tables: verdict, plans, and extent of the search."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.app.synthesize.verdict import verdict as order_verdict
 from ipusim.base.units import counted, enumerated, format_figure, format_seconds
 
-#: The share of the ceiling that a person asks for.
+#: Share of the ceiling for which the report states the needed count.
 _SHARE: Final = Fraction(9, 10)
 
 
 @dataclass(frozen=True, eq=False)
 class SuggestionResult(Result):
-    """A suggestion for every face.
+    """Suggestion as a result for the terminal and files.
 
     Attributes:
-        suggestion: the plan, or why there is none.
-        synthesis: an order for the plan's costs; None unless one was searched.
+        suggestion: plan, or reason why no plan was found.
+        synthesis: order searched for the plan's costs; None without that search.
     """
 
     suggestion: Suggestion
@@ -40,7 +40,7 @@ class SuggestionResult(Result):
     names = ("suggestion.json", "suggestion.csv")
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the verdict, the cuts of the plan, the table of plans, and what was searched."""
+        """Yield the verdict, the cuts, the table of plans, and the search's extent."""
         yield from verdict(self.suggestion)
         if self.suggestion.why_none:
             return
@@ -56,7 +56,7 @@ class SuggestionResult(Result):
         return [] if self.suggestion.why_none else plan_rows(self.suggestion)
 
     def data(self) -> dict[str, Any]:
-        """Return the outcome, the changes that make the plan, how far another may be ahead, and all plans."""
+        """Return the outcome, the plan's changes, the remaining gap, and all plans."""
         found, searched = self.suggestion, self.suggestion.searched
         return {
             "name": found.baseline.request.name,
@@ -76,7 +76,7 @@ class SuggestionResult(Result):
 
 
 def verdict(suggestion: Suggestion) -> Iterator[str]:
-    """Yield the lines that come first: the plan, its time, what it gains, and what bounds it; or why there is none."""
+    """Yield the first lines: the plan, its time, gain and limits; or the reason why no plan was found."""
     if suggestion.why_none:
         yield suggestion.why_none
         return
@@ -91,7 +91,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     yield f"{what} takes {_time(trial)}: {_rate(trial)}."
     others = [other for other in _others(suggestion) if other.period * trial.samples == trial.period * other.samples]
     as_fast = dict.fromkeys(_schedule(other.accepted_job) for other in others)
-    as_fast.pop(_schedule(job), None)  # with other options, which the table has
+    as_fast.pop(_schedule(job), None)  # the table shows plans with equal schedules but other options
     if as_fast:
         yield f"As fast, of the plans below: {enumerated(as_fast)}."
     if trial is not suggestion.own:
@@ -106,10 +106,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
-    """Yield how the given plan, where it does not fit, would fit and be faster than what is suggested, if it would.
-
-    By options that a search leaves as they are, or that it takes from another plan.
-    """
+    """Yield a faster way to fit the given plan, by options outside the search."""
     own, trial = suggestion.own, suggestion.trial
     if suggestion.why_none or analysis.usable(own.fits) or own.job is None or trial.job is None:
         return
@@ -126,7 +123,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
 
 
 def so_far(baseline: Baseline, searched: Searched, seconds: float) -> str:
-    """Return how far a search is: the best plan, and what no other can be faster than."""
+    """Return a search's progress: the best plan, and the bound on other plans."""
     clock = baseline.job.system.clock_hz if baseline.job else None
 
     def shown(cycles: int) -> str:
@@ -188,13 +185,13 @@ def _against_one(suggestion: Suggestion) -> str:
 
 
 def _times_as_fast(trial: Trial, other: Trial) -> str:
-    """Return how much faster a plan is than another one, for as many samples; as fast where neither takes time."""
+    """Return the speed ratio of two plans for equal samples; "as fast" if neither takes time."""
     mine, others = trial.period * other.samples, other.period * trial.samples
     return f"{float(others / mine):.2f} times as fast" if mine else "as fast" if not others else "faster"
 
 
 def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]:
-    """Yield how fast a plan would be with ever more micro-batches, and what keeps it from being perfect."""
+    """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
             yield f"The {whose}ceiling is not known, as its schedule refuses the counts that show it: {ceiling}"
@@ -231,7 +228,10 @@ def _rate(trial: Trial) -> str:
 
 
 def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
-    """Return a row for the suggested plan, good ones of other kinds, which need not be the next best, and the given."""
+    """Return rows for the suggested plan, plans of other kinds, and the given plan.
+
+    Plans of other kinds need not be the next best.
+    """
     best = suggestion.trial.period or Fraction(1)
     rows = []
     for name, trial in _trials(suggestion):
@@ -258,7 +258,7 @@ def plan_rows(suggestion: Suggestion) -> list[dict[str, Any]]:
 
 
 def plan_table(suggestion: Suggestion) -> Table:
-    """Return the rows of the plans as a table."""
+    """Return the plans as a table."""
     rows = plan_rows(suggestion)
     several = len({row["sync"] for row in rows}) > 1
     cells = tuple(
@@ -282,14 +282,14 @@ def plan_table(suggestion: Suggestion) -> Table:
 
 
 def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
-    """Return the plans of the table by their names in it."""
+    """Return the plans of the table with their names."""
     trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
     trials += [("other", trial) for trial in _others(suggestion)]
     return trials if suggestion.own.job is None else [*trials, ("given", suggestion.own)]
 
 
 def _others(suggestion: Suggestion) -> list[Trial]:
-    """Return good plans of other kinds than the suggested and the given one."""
+    """Return good plans of kinds other than the suggested and given plans."""
     others = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
     return [trial for trial in others if not same_plan(trial.job, suggestion.own.job)][:RUNNERS_UP]
 
@@ -299,7 +299,7 @@ def _schedule(job: Job) -> str:
 
 
 def split_lines(suggestion: Suggestion) -> Iterator[str]:
-    """Yield where the suggested plan cuts the model, a line a stage."""
+    """Yield the suggested cuts of the model, a line per stage."""
     plan = suggestion.plan
     if plan is None or not plan.units.movable or len(plan.cuts) == 1:
         return
@@ -310,7 +310,7 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
 
 
 def searched_lines(suggestion: Suggestion) -> Iterator[str]:
-    """Yield lines on the table's columns, on the searched plans, and on how many were simulated."""
+    """Yield lines on the table's columns, the searched plans, and the number of simulations."""
     searched = suggestion.searched
     if not searched.choices:
         return

@@ -1,4 +1,4 @@
-"""The suggested scenario as a file: checked before it is there, whole or not at all."""
+"""Write the suggested scenario as a file, after checking that the scenario runs the suggested plan."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from ipusim.base.files import write_file
 def write_suggested(
     suggestion: Suggestion, scenario: Path, overrides: Iterable[str], out: Path, order: Synthesis | None = None
 ) -> None:
-    """Write the scenario of the suggested plan into ``out``, with the best order of its passes that is known.
+    """Write the scenario of the suggested plan, with its best known order, to ``out``.
 
-    One that was made stands in a Python file of the same name beside it; a named schedule is named.
+    A synthesized order is written to a Python file next to ``out`` with the same stem; a named schedule is set by name.
 
-    Raises OutputError for a file that would not run where it is to stand, as its other files are elsewhere, or that
-    would run another plan.
+    Raises:
+        OutputError: for a scenario that would not run at ``out``, as files named in the scenario lie elsewhere, or
+            that would run a different plan.
     """
     source = apply_overrides(read_source(scenario), overrides)
     text = suggested_text(suggestion, source)
@@ -53,7 +54,7 @@ def write_suggested(
 
 
 def _is_faster(order: Synthesis, suggestion: Suggestion) -> bool:
-    """Whether the best of the named schedules takes less time than the suggested plan, of which it is no more."""
+    """Return whether the best named schedule differs from the suggested plan and is faster."""
     times, job = order.best.times, suggestion.job
     named = order.best.schedule, order.best.sync
     if times is None or named == (job.schedule.name, job.plan.sync):

@@ -1,1 +1,1 @@
-"""From a Request to a Job."""
+"""Convert a Request to a Job."""

@@ -1,4 +1,4 @@
-"""From a Request to a Job: every rule, every default, in one place for every front door."""
+"""Assemble a Request into a Job: rules and defaults for all front ends."""
 
 from __future__ import annotations
 
@@ -48,22 +48,21 @@ from ipusim.schedules.schedule import Schedule
 
 @sharing
 def assemble(request: Request) -> Job:
-    """Return the Job of ``request``, laid out and checked: all that may be refused before a run is refused here.
+    """Assemble a Job from ``request``, with all checks that precede a run.
 
-    Whoever assembles many requests that are alike in part enters a Cache around it: data, stages and prices that are
-    asked for once more are taken from there. Files that options name are then read once. What the request's own
-    Python functions raise is passed on.
+    To assemble many similar requests, enter a Cache around the calls: repeated data, stages and prices come from the
+    cache, and files named by options are read once. Exceptions of the request's Python functions are passed on.
 
     Args:
         request: all options of the run.
 
     Returns:
-        The Job, which :func:`ipusim.api.execute` runs.
+        Job for :func:`ipusim.api.execute`.
 
     Raises:
-        RequestError: with every problem found.
-        RequestMemoryError: for a program that does not fit its IPUs, unless the request asks for a report of that.
-        PlanError: for a Plan that breaks a rule, as one of a user's own schedule can.
+        RequestError: with all problems.
+        RequestMemoryError: for a program that exceeds its IPUs' memory, unless the request asks for a report.
+        PlanError: for a Plan that breaks a rule, as the Plan of a user's schedule may.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -89,7 +88,7 @@ def assemble(request: Request) -> Job:
     time_alone = functions is None and (layers is None or options.numerics == "off")
     if schedule is not None:
         if schedule.in_phases and any(stage.describes_memory for stage in requested or ()):
-            schedule = replace(schedule, period=None)  # IPUs hold more from period to period
+            schedule = replace(schedule, period=None)  # memory on IPUs grows from period to period
         system, laid_out_as = lay_out(
             options, fixed, schedule, requested, training, overlapped, rates, findings, shorter=time_alone
         )
@@ -110,7 +109,7 @@ def assemble(request: Request) -> Job:
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
-    """Return the schedule, by default Graphcore's under batch serialization; None after noting why there is none."""
+    """Return the schedule, by default Graphcore's under batch serialization; None after recording a problem."""
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         return registry.default_serialized()
@@ -126,12 +125,12 @@ def _is_training(options: Options, requested: tuple[RequestedStage, ...] | None)
 
 @dataclass(frozen=True)
 class _LaidOut:
-    """The system of a program, its Plan, and its offloading.
+    """System of a program, with its Plan and offloading.
 
     Attributes:
-        schedule, system, plan, offload, io_tiles: as a Job has them.
-        unused: why its I/O tiles are unused; empty where they are not.
-        simulated: micro-batches of a run without arithmetic, which may repeat itself, that are simulated; else None.
+        schedule, system, plan, offload, io_tiles: attributes of the Job.
+        unused: reason for unused I/O tiles; empty for used ones.
+        simulated: number of simulated micro-batches of a run without arithmetic that may repeat; None for other runs.
     """
 
     schedule: Schedule
@@ -143,10 +142,10 @@ class _LaidOut:
     simulated: int | None = None
 
     def with_buffers_of_whole(self, micro_batches: int) -> _LaidOut:
-        """Return it with buffers for as many tensors and micro-batches as in the run of all ``micro_batches``.
+        """Return this layout with buffers sized for the run of all ``micro_batches``.
 
-        Where an IPU may run ahead of the next one, and where it keeps all micro-batches, each period of the schedule
-        leaves as many more.
+        Buffers grow by a fixed number of tensors with each period if an IPU may run ahead of its successor, or keeps
+        all micro-batches.
         """
         here, count = self.plan, self.plan.shape.micro_batches
         if self.simulated is None or self.simulated == micro_batches or not (here.waiting or self.schedule.in_phases):
@@ -162,9 +161,9 @@ class _LaidOut:
         return replace(self, plan=here.with_buffers(waiting, depths))
 
     def peaks_of_the_whole(self, memory: Fit, micro_batches: int) -> Fit:
-        """Return what this Plan holds, with the passes of its peaks as the run of all ``micro_batches`` has them.
+        """Return this Plan's memory, with peaks renumbered for all ``micro_batches``.
 
-        A peak behind what repeats itself is as many micro-batches further on there as this Plan has fewer.
+        A peak after the repeated part shifts by the number of left-out micro-batches.
         """
         count, ops = self.plan.shape.micro_batches, [peak.op for peak in memory.peaks]
         if count == micro_batches or all(op is None or 2 * op.micro_batch < count for op in ops):
@@ -182,7 +181,7 @@ class _LaidOut:
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
     ) -> tuple[_LaidOut, PipelineProgram]:
-        """Return system and program without I/O tiles and overlap, where feeds do not fit the I/O tiles."""
+        """Return system and program, without overlap if feeds exceed the I/O tiles."""
         program = replace(program, offload=self.offload)
         why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
         if not self.io_tiles.place_ops or not why:
@@ -203,7 +202,7 @@ def _content(
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
-    """Return the profiles and the workload of the stages, with operations split as options say."""
+    """Return the profiles and the workload of the stages, with operations split as requested."""
     shape = laid_out.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
@@ -211,7 +210,7 @@ def _content(
         return shared()(timed_content, options, requested, training, shape.segments)
     else:
         back = returning(laid_out.schedule, laid_out.plan.shape)
-        # Layers with arithmetic keep state, so that no two requests share them.
+        # Layers with arithmetic have state, so requests cannot share them.
         arguments = layers, options, back, shape, training, laid_out.offload
         computes = options.numerics != "off"
         content = Layered.content(*arguments, findings) if computes else findings.cached(Layered.content, *arguments)
@@ -222,7 +221,7 @@ def _job(
     request: Request, options: Options, fixed: Options, laid_out: _LaidOut, content: Content, findings: Findings
 ) -> Job:
     def of(micro_batches: int, repeat_count: int) -> Job:
-        """Return the Job of other counts; of another repeat count alone it has the same prices."""
+        """Return the Job with other counts; another repeat count alone keeps the prices."""
         laid_out_count = laid_out.plan.shape.micro_batches
         if micro_batches == laid_out_count and repeat_count != options.pipeline.repeat_count:
             fewer = replace(program, repeat_count=repeat_count)
@@ -270,15 +269,15 @@ def _job(
 
 
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
-    """Check the Plan; of Plans of one built-in schedule that differ in their counts alone, only the first.
+    """Check the Plan; among Plans of a built-in schedule that differ only in counts, only the first.
 
-    Whether such a schedule keeps the rules at any count is held by tests; one of the user's own is checked each time.
+    Tests check built-in schedules at all counts; the Plan of a user's schedule is checked each time.
     """
     plan, schedule = laid_out.plan, laid_out.schedule
     of_the_house = registry.is_of_the_house(schedule)
     if isinstance(schedule, Repeating) or request.functions is not None or not of_the_house:
         broken = _broken(plan)
-        if broken and isinstance(schedule, Repeating):  # whose whole Plan says where it stands there
+        if broken and isinstance(schedule, Repeating):  # the whole Plan gives the positions for the message
             broken = _broken(plan_of(schedule, replace(plan.shape, micro_batches=schedule.count), plan.sync)) or broken
         if broken:
             of_whom = "" if of_the_house else f"pipeline.schedule: {request.options.pipeline.schedule}: "
@@ -292,7 +291,7 @@ def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
 
 
 def _broken(plan: Plan) -> str:
-    """Return what of the rules a Plan breaks; empty where it keeps them."""
+    """Return the rule broken by a Plan; empty for a legal Plan."""
     try:
         check_plan(plan)
     except PlanError as error:
@@ -308,7 +307,7 @@ def _notes(
     content: Content,
     costs: Costs,
 ) -> Iterator[str]:
-    """Yield Graphcore's warnings, what a schedule has to say, and notes on a program and its data."""
+    """Yield Graphcore's warnings, and notes on schedule, program and data."""
     pipeline, shape, system = options.pipeline, laid_out.plan.shape, laid_out.system
     yield from laid_out.schedule.notes
     if pipeline.recomputation_checkpoints and not shape.recompute_inline:
@@ -349,7 +348,7 @@ def _notes(
 
 
 def _without_effect(request: Request, options: Options, laid_out: _LaidOut, costs: Costs) -> Iterator[str]:
-    """Yield the options that are set to no effect."""
+    """Yield notes on options without effect."""
     pipeline, plan, system = options.pipeline, laid_out.plan, laid_out.system
     if pipeline.gradient_accumulation_dtype is not None and request.has_timed_stages:
         yield (
@@ -373,7 +372,10 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
 
 
 def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
-    """Yield where the stages of lost IPUs go on that are to have a spare one, which is an IPU without a stage."""
+    """Yield notes on the IPUs that take over stages of lost IPUs.
+
+    Only losses with a requested spare get a note.
+    """
     alone = system.replicas == 1 and system.hosts == 1
     why = "no other is without a stage" if alone else "collectives of replicas keep their routes"
     for lost, spare in replacements(system, program.shape.mapping):

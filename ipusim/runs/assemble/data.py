@@ -1,4 +1,4 @@
-"""From the data section of a request to datasets in memory, or to outlines of them where only time is simulated."""
+"""Convert a request's data section to datasets in memory, or to outlines for time-only simulation."""
 
 from __future__ import annotations
 
@@ -32,17 +32,24 @@ _Made = SyntheticSpec | SyntheticTargetsSpec | SyntheticTokensSpec
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The data that a program learns from, and those held out for evaluation, if any."""
+    """Training data of a program, and held-out data for evaluation, if any."""
 
     train: Dataset
     held_out: Dataset | None
 
 
 def resolve_data(options: Options, base: Path, findings: Findings) -> Data | None:
-    """Return the datasets in the request's precision; None where there are none, or after noting why not.
+    """Return the datasets in the request's precision.
 
-    ``base`` is the folder that file names are relative to. Without arithmetic, no synthetic sample is made; files are
-    read all the same, and checked.
+    Without arithmetic, synthetic samples are not generated; files are still read and checked.
+
+    Args:
+        options: options of the request.
+        base: folder that file names are relative to.
+        findings: recorder of problems.
+
+    Returns:
+        Datasets; None for a request without data, or after recording a problem.
     """
     spec = options.data
     if spec is None:
@@ -101,7 +108,7 @@ def _is_readable(path: Path, key: str, findings: Findings) -> bool:
 
 
 def _fits(samples: int, elements: int, findings: Findings) -> bool:
-    """Note samples of so many numbers that would not fit; tell whether they do."""
+    """Return whether the numbers of all samples fit in memory; otherwise record a problem."""
     if samples * elements > MAX_SAMPLE_ELEMENTS:
         text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}: take fewer"
         findings.add(("data", "samples"), text)
@@ -134,7 +141,7 @@ def _synthetic(spec: _Made, findings: Findings) -> Dataset | None:
 
 
 def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
-    """Note fewer samples than classes; tell whether there is one for each."""
+    """Return whether there is a sample for each class; otherwise record a problem."""
     if spec.samples < spec.classes:
         text = f"expected at least one sample for each of {spec.classes} classes, got {spec.samples}"
         findings.add(("data", "samples"), text)
@@ -142,7 +149,7 @@ def _enough_samples(spec: SyntheticSpec, findings: Findings) -> bool:
 
 
 def _outlined(spec: _Made, dtype: np.dtype[Any], findings: Findings) -> Dataset | None:
-    """Return outlines of synthetic samples in ``dtype``, which may be any number; None after noting why not."""
+    """Return outlines of any number of synthetic samples in ``dtype``; None after recording a problem."""
     before = len(findings)
     for key in ("shape", "target_shape"):
         size = math.prod(getattr(spec, key, ()))

@@ -1,4 +1,4 @@
-"""From stages, schedule and mapping to the device and the Plan."""
+"""Lay out stages under a schedule and mapping: device and Plan."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ipusim.schedules.schedule import Schedule
 
 
 def device_and_plan(request: Request, schedule: Schedule, training: bool) -> tuple[System, Plan]:
-    """Return the device and the Plan of a request, whatever its stages cost and compute, to compare many.
+    """Return the device and the Plan of a request, without costs and arithmetic.
 
-    Raises RequestError with every problem found.
+    Raises RequestError with all problems.
     """
     findings, options = Findings(request.is_set), request.options
     fixed = without_schedule_options(options)
@@ -48,10 +48,10 @@ def lay_out(
     *,
     shorter: bool = False,
 ) -> tuple[System | None, tuple[Schedule, Plan] | None]:
-    """Return the device and the Plan, with its schedule; each None after noting why.
+    """Return the device and the Plan with its schedule; None after recorded problems.
 
-    ``fixed`` are the ``options`` without those that no device depends on. The Plan is of fewer micro-batches where a
-    ``shorter`` run may stand for the whole one.
+    ``fixed`` are the ``options`` without options that devices do not depend on. With ``shorter``, the Plan has fewer
+    micro-batches if a short run may stand for the whole run.
     """
 
     def system_for(devices: DeviceMapping) -> System | None:
@@ -96,7 +96,7 @@ def lay_out(
 
 
 def order_options(pipeline: PipelineSpec, schedule: Schedule) -> dict[str, Any]:
-    """Return the options of a schedule's order as a PlanShape has them; the default of an option that it lacks."""
+    """Return a schedule's order options for a PlanShape, with defaults for unsupported ones."""
     return {
         "group_size": (pipeline.micro_batch_group_size or 0) if Feature.GROUPS in schedule.supports else 0,
         "authors": pipeline.authors_order and Feature.AUTHORS_ORDER in schedule.supports,

@@ -1,4 +1,4 @@
-"""The profiles and the workload of stages of layers."""
+"""Profiles and workload of stages of layers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from ipusim.schedules.schedule import Schedule
 
 @dataclass(frozen=True)
 class Layered:
-    """Stages of layers, with the data that they learn from.
+    """Stages of layers, with their data.
 
     Attributes:
-        requested: the stages as they are asked for.
-        network: all their layers.
-        data: what they learn from.
+        requested: requested stages.
+        network: layers of all stages.
+        data: training and held-out data.
     """
 
     requested: tuple[RequestedStage, ...]
@@ -56,7 +56,7 @@ class Layered:
     ) -> Content:
         """Return the profiles of the stages and, unless numerics are off, their workload; raises RequestError.
 
-        ``back`` are values that come back to an IPU; see :func:`returning`.
+        ``back`` describes values that return to an IPU; see :func:`returning`.
         """
         network, data = self.network, self.data
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
@@ -96,7 +96,7 @@ class Layered:
 def _check_shared(
     stages: tuple[LayerStage, ...], mapping: tuple[int, ...], offload: Offload, findings: Findings
 ) -> None:
-    """Note parameters that stages on several IPUs use, or of which replicas would store parts."""
+    """Record parameters shared across IPUs, or shared by stages and sharded over replicas."""
     home: dict[str, int] = {}
     for number, stage in enumerate(stages):
         for name in stage.parameter_names:
@@ -113,7 +113,7 @@ def _check_shared(
 
 
 def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
-    """Return how values stay on an IPU; None where they do not, as in loops of batch serialization."""
+    """Return the rule for values that return to their IPU; None if unsupported, as in loops of batch serialization."""
     if Feature.RETURNING_VALUES not in schedule.supports or shape.serialization > 1:
         return None
     return Returning(shape.device_of_step[: shape.positions], schedule.multiple(shape) > 1)
@@ -122,7 +122,7 @@ def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 def layered(
     options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Layered | None:
-    """Return the stages of layers; None when only time is simulated, or after noting why there are none."""
+    """Return the stages of layers; None for simulation of time only, or after recording problems."""
     data = resolve_data(options, folder, findings)
     if requested is None or data is None or requested[0].costs:
         return None
@@ -132,6 +132,6 @@ def layered(
 
 
 def check_layers(layers: Layered, alive: int, options: Options, findings: Findings) -> None:
-    """Note weights and activations that would not fit this computer, with ``alive`` micro-batches held at once."""
+    """Record weights and activations exceeding this computer's memory, for ``alive`` live micro-batches."""
     paths = [layer.path for stage in layers.requested for layer in stage.layers]
     check_network(layers.network, paths, alive, options, findings)

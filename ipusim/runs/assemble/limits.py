@@ -1,4 +1,4 @@
-"""How much one request may ask for: bounds on products of its values, each far beyond what a person waits for."""
+"""Limits of a request: bounds on products of its values, far beyond the patience of users."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ from ipusim.runs.request.layer_spec import PythonSpec
 from ipusim.runs.request.schema import Options
 from ipusim.timeline.timeline import Timeline
 
-#: Numbers in all samples of synthetic data: 0.5 GB as float64.
+#: Maximum count of numbers in all samples of synthetic data: 0.5 GB as float64.
 MAX_SAMPLE_ELEMENTS: Final = 2**26
-#: Inputs times outputs of the linear map behind synthetic data, which takes their cube in time.
+#: Maximum product of inputs and outputs of the linear map behind synthetic data, whose cube determines the time.
 MAX_DIRECTION_ELEMENTS: Final = 2**22
-#: Trainable elements of a model, which are held four times over: weights, gradients, accumulators, slots.
+#: Maximum number of trainable elements of a model, with four copies each: weights, gradients, accumulators, slots.
 MAX_PARAMETER_ELEMENTS: Final = 2**26
-#: Elements of one micro-batch's activations in all layers, times the micro-batches that are alive at once.
+#: Maximum number of activation elements of all layers for a micro-batch, times the live micro-batches.
 MAX_ACTIVATION_ELEMENTS: Final = 2**28
-#: Memory of the machine that simulates a run, all files included, in bytes.
+#: Memory limit of a simulation, including the contents of all files, in bytes.
 MAX_RUN_BYTES: Final = 2 * 2**30
-#: What a run takes of it, in bytes: for each span, of which every pass is one, and for each pass of a Plan.
-#: Measured; a test measures it again.
+#: Memory of a simulated span, including passes, and of a pass of a Plan, in bytes.
+#: Both are measured; a test measures them again.
 SPAN_BYTES: Final = 500
 PASS_BYTES: Final = 300
-#: Executions, or session runs, that are simulated of a run which repeats itself from one to the next: the first one,
-#: two that are alike, and the last one.
+#: Number of executions, or session runs, to simulate for a run that repeats after each: the first, two equal ones, and
+#: the last.
 SIMULATED_EXECUTIONS: Final = 4
-#: Cycles of one run, well within the 64 bits of a Timeline's columns.
+#: Maximum number of cycles of a run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
 _TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
 
 
 def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> bool:
-    """Note a Python function's parameters that would not fit; tell whether they do."""
+    """Return whether a Python function's parameters fit in memory; otherwise record a problem."""
     elements = sum(math.prod(shape) for shape in spec.parameters.values())
     if elements > MAX_PARAMETER_ELEMENTS:
         text = f"expected at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements}: the function is called "
@@ -59,9 +59,14 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
 
 
 def check_network(network: Network, paths: list[KeyPath], alive: int, options: Options, findings: Findings) -> None:
-    """Note weights and activations that would not fit this computer. Without arithmetic all do.
+    """Record weights and activations exceeding this computer's memory, if the request has arithmetic.
 
-    ``paths`` are the keys of the layers, the loss last; ``alive`` micro-batches are held at once.
+    Args:
+        network: layers with their shapes.
+        paths: keys of the layers, the loss last.
+        alive: number of simultaneously live micro-batches.
+        options: options of the request.
+        findings: recorder of problems.
     """
     if options.numerics == "off":
         return
@@ -91,10 +96,10 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
 
 
 def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> PlanShape | None:
-    """Return the shape of the Plan that is laid out for a run of ``shape``, whose counts are of a schedule's multiple.
+    """Return the shape of the Plan laid out for a run of ``shape``.
 
-    It is ``shape`` where that Plan fits memory. Of larger ones it is the largest that does: what their runs record is
-    estimated from it. None where there is no such count.
+    A Plan that fits in memory keeps ``shape``. For a larger Plan, the result is the largest shape within memory, for an
+    estimate of the run's record. ``multiple`` returns the divisor of a schedule's counts. None if no count fits.
     """
     most = MAX_RUN_BYTES // (SPAN_BYTES + PASS_BYTES) * shape.micro_batches // shape.passes
     if shape.micro_batches <= most:
@@ -105,7 +110,7 @@ def laid_out_shape(shape: PlanShape, multiple: Callable[[PlanShape], int]) -> Pl
 
 
 def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> None:
-    """Note a run whose passes alone take too much memory, and of which no more can be estimated."""
+    """Record a run whose passes alone exceed memory, without a better estimate."""
     executions = options.pipeline.repeat_count * options.steps
     _check_size(options, shape, shape.passes * executions, "at least", findings)
 
@@ -113,16 +118,16 @@ def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> Non
 def _check_size(
     options: Options, shape: PlanShape, spans: int, bound: str, findings: Findings, results: int = 0, part: str = ""
 ) -> None:
-    """Note a run that would not fit, at its largest count.
+    """Record a run that exceeds memory, at its largest count.
 
     Args:
-        options: what was asked for.
-        shape: of one execution.
-        spans: the number of spans of the run.
-        bound: what that number is of what the run will record, in words: ``up to``, ``at least``.
-        findings: where it is noted.
-        results: bytes of results that the host keeps.
-        part: what of it is simulated, in words; empty for all.
+        options: options of the request.
+        shape: shape of one execution.
+        spans: total number of spans.
+        bound: relation of that number to the run's actual spans, in words: ``up to``, ``at least``.
+        findings: recorder of problems.
+        results: bytes of results kept by the host.
+        part: simulated part of the run, in words; empty for all.
     """
     pipeline = options.pipeline
     counts: dict[KeyPath, int] = {
@@ -144,14 +149,14 @@ def _check_size(
 
 
 def simulated_executions(program: PipelineProgram, costs: Costs, executions: int) -> int:
-    """Return how many executions are simulated at least, of so many that repeat themselves."""
+    """Return the minimum number of simulated executions of a repeating run."""
     return min(SIMULATED_EXECUTIONS * executions_in_a_row(program, costs, executions), executions)
 
 
 def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings: Findings) -> None:
-    """Note the first of a system's disturbances with which a run may last too long.
+    """Record the first of a system's disturbances that may make a run too long.
 
-    ``extent`` are upper bounds of its cycles and spans without disturbances, and its executions.
+    ``extent`` holds upper bounds of the run's cycles and spans without disturbances, and its number of executions.
     """
 
     def longest(count: int) -> int:
@@ -169,15 +174,17 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
 
 
 def summable(timeline: Timeline, system: System, costs: Costs) -> Timeline:
-    """Return a Timeline whose figures, sums over its tracks, are within 64 bits.
+    """Return a run's Timeline after checking that sums fit in 64 bits.
+
+    Figures are sums over the Timeline's tracks.
 
     Args:
-        timeline: of a run.
-        system: the device.
-        costs: of the run.
+        timeline: Timeline of a run.
+        system: device.
+        costs: costs of the run.
 
     Raises:
-        RequestError: for a run that is too long for the number of its tracks.
+        RequestError: for a run too long for the number of its tracks.
     """
     tracks, cycles = tracks_of(system, costs), timeline.makespan_cycles
     if tracks * cycles > MAX_SUM:
@@ -199,15 +206,23 @@ def price_run(
     *,
     simulated: int | None = None,
 ) -> Costs:
-    """Return the costs of a run; it must not last longer than a Timeline can say, and its record must fit.
+    """Return a run's costs after checking its length and its record's memory.
 
-    Of a run whose Plan would not fit, ``plan`` is that of fewer micro-batches (:func:`laid_out_shape`), and the spans
-    are counted in proportion. That is at most as much more as the ramps and the update of that Plan are of it, and
-    never less, so that a larger count never has a smaller estimate.
+    For a run with a Plan too large for memory, ``plan`` has fewer micro-batches (:func:`laid_out_shape`), and spans are
+    scaled up in proportion. The estimate is never too low, and too high by at most the share of ramps and weight update
+    in that Plan; larger counts never have lower estimates.
 
-    ``element_bytes`` are those of each of the outfeed's elements that the host keeps. Of a run that
-    is simulated in part, as it repeats itself, only the ``simulated`` micro-batches count.
-    Raises RequestError with what was found so far and here.
+    Args:
+        options: options of the request.
+        plan: plan of the run, or of fewer micro-batches.
+        program: pipeline of the run.
+        system: device.
+        findings: recorder of problems.
+        element_bytes: bytes that the host keeps of each outfeed element.
+        simulated: number of simulated micro-batches of a repeating run; None for all.
+
+    Raises:
+        RequestError: with all recorded problems.
     """
     with findings.at(("pipeline",)):
         costs = price_plan(plan, program, system)
@@ -230,7 +245,7 @@ def price_run(
                 part = f", of which {micro_batches} micro-batches in {of} are simulated,"
         shape = replace(plan.shape, micro_batches=micro_batches)
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
-        # Each is kept as it comes, in one array with the others, and in the file.
+        # Each element exists on arrival, in a joint array, and in the file.
         elements = replace(program, shape=shape).outfeed_elements
         results = 3 * element_bytes * elements.sent(executions) * system.replicas
         _check_size(options, shape, spans, "up to", findings, results, part)
@@ -239,6 +254,9 @@ def price_run(
 
 
 def most_session_runs(job: Job, result_bytes: int) -> int:
-    """Return how many session runs of a Job, each with so many bytes of results, memory has room for; at least one."""
+    """Return the number of session runs, at least one, that fit in memory.
+
+    ``result_bytes`` are the results of a session run.
+    """
     spans = most_spans(job.plan, job.system, job.costs, job.program.repeat_count)
     return max(1, MAX_RUN_BYTES // (SPAN_BYTES * spans + result_bytes))

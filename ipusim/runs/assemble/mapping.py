@@ -1,4 +1,4 @@
-"""From a request's device mapping to the IPU of every stage, the parts of concurrent ones included."""
+"""Convert a request's device mapping to each stage's IPU, including concurrent stages."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MAPPING: Final[KeyPath] = ("pipeline", "device_mapping")
 
 @dataclass(frozen=True)
 class DeviceMapping:
-    """Where stages run.
+    """IPUs of stages.
 
     Attributes:
-        ipus: the IPU of each stage, concurrent ones in a row.
-        sizes: how many run in each position of the pipeline; empty where there are no concurrent stages.
+        ipus: IPU of each stage, with concurrent stages side by side.
+        sizes: number of stages in each position of the pipeline; empty without concurrent stages.
     """
 
     ipus: tuple[int, ...]
     sizes: tuple[int, ...] = ()
 
     def path_of(self, stage: int) -> tuple[int, ...]:
-        """Return where the IPU of ``stage`` stands in the list, and in the list of concurrent stages within it.
+        """Return the index path of a stage's IPU in the requested nested list.
 
         Raises IndexError for a stage out of range.
         """
@@ -45,7 +45,10 @@ class DeviceMapping:
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """The IPU of each position, -1 for that of concurrent stages: Graphcore's compiler has them on all IPUs."""
+        """IPU of each position, -1 for concurrent stages.
+
+        Graphcore's compiler places concurrent stages on all IPUs.
+        """
         ipus = iter(self.ipus)
         parts = [[next(ipus) for _ in range(size)] for size in self.sizes] if self.sizes else [[ipu] for ipu in ipus]
         return tuple(part[0] if len(part) == 1 else -1 for part in parts)
@@ -54,9 +57,9 @@ class DeviceMapping:
 def resolve_mapping(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> DeviceMapping | None:
-    """Return where the stages run: as given, or as :func:`_default` says.
+    """Return the IPUs of stages, given or default (:func:`_default`).
 
-    None after noting, in Graphcore's words where it has any, why a mapping does not fit.
+    None after recording, in Graphcore's words if available, why a mapping does not fit.
     """
     stages, before = len(requested), len(findings)
     default = _default(options, schedule, requested, findings)
@@ -83,10 +86,9 @@ def resolve_mapping(
 def _default(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
-    """Return where the stages run if no list says so, after noting what does not fit them.
+    """Return the IPUs of stages for a request without a list, after recording problems.
 
-    They are where the schedule puts them, in a V, or as many on each IPU as virtual_stages says; with batch
-    serialization all are on one.
+    The schedule, a V, or virtual_stages determines the IPUs; batch serialization puts all stages on one IPU.
     """
     stages, pipeline = len(requested), options.pipeline
     if pipeline.virtual_stages is not None or pipeline.device_mapping == V:
@@ -104,7 +106,10 @@ def _default(
 def _by_formula(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
-    """Return where a V or virtual stages are, after noting what does not fit them."""
+    """Return the IPUs of stages in a V or with virtual stages.
+
+    Problems are recorded.
+    """
     stages, chosen, virtual = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
     per_ipu = 2 if virtual is None else virtual
@@ -147,7 +152,7 @@ def _shown(mapping: tuple[int | tuple[int, ...], ...]) -> str:
 
 
 def _check_ipus(stage: RequestedStage, ipus: int | tuple[int, ...]) -> None:
-    """Refuse ``ipus`` that cannot be those of ``stage``; raises ProgramError."""
+    """Raise ProgramError for ``ipus`` that do not fit ``stage``."""
     listed = len(ipus) if isinstance(ipus, tuple) else None
     if (parts := max(len(stage.concurrent), stage.functions)) > 1 or stage.concurrent:
         check_concurrent(parts, listed)

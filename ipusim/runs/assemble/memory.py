@@ -1,4 +1,4 @@
-"""Whether a Job's program fits its machine, and which option to change where it does not."""
+"""Check whether a Job's program fits its machine, and suggest an option to change if not."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 
 
 class RequestMemoryError(RequestError, OutOfMemoryError):
-    """A request whose program needs more memory than there is; the problem is of what makes it too large.
+    """Request whose program exceeds memory; the problem names the cause.
 
     Args:
-        problem: the option to change first, with what to do.
+        problem: option to change first, with advice.
 
     Attributes:
-        job: what does not fit.
-        remedy: the part of the problem's text that says what to do.
+        job: Job that exceeds memory.
+        remedy: advice in the problem's text.
 
     Example:
         >>> from ipusim.api import Request, RequestMemoryError, assemble
@@ -46,14 +46,14 @@ class RequestMemoryError(RequestError, OutOfMemoryError):
     """
 
     def __init__(self, problem: Problem, job: Job, remedy: str = "") -> None:
-        """Keep the one problem, the Job and the remedy."""
+        """Store the problem, the Job and the remedy."""
         super().__init__([problem])
         self.job = job
         self.remedy = remedy
 
 
 def memory_of(options: Options, system: System, program: PipelineProgram, plan: Plan) -> Fit:
-    """Return the memory that the IPUs hold under ``plan``, against what they have; nothing is refused."""
+    """Return the memory of the IPUs under ``plan`` with their limits, without refusing misfits."""
     estimated = estimated_code(plan, program, system) if options.code_bytes is None else {}
     needed = footprint(plan, program, options.code_bytes or 0, estimated)
     limited = _mode(options, system) != "off"
@@ -71,9 +71,9 @@ def _mode(options: Options, system: System) -> str:
 
 
 def check_memory(job: Job) -> None:
-    """Refuse a program that does not fit the memory of its IPUs, or the Streaming Memory beside them.
+    """Raise RequestMemoryError for a program that exceeds its IPUs' memory or the Streaming Memory.
 
-    Raises RequestMemoryError with the option to change first, and a remedy, unless a report is asked for.
+    The error names the option to change first, and a remedy. A request for a report raises no error.
     """
     if _mode(job.request.options, job.system) != "error":
         return
@@ -93,19 +93,19 @@ def _refuse(job: Job, path: KeyPath, why: str, remedy: str) -> None:
 
 
 def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
-    """Return a remedy for the largest holder of the fullest IPU: the value to change first, and a sentence."""
+    """Return a remedy for the fullest IPU's largest holder: option and sentence."""
     shape = job.program.shape
     if feed := _feed(job, memory):
         return _feed_remedy(job, feed)
     if memory.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
         return _shorter_fifos(job)
-    if memory.largest == Holder.LIVE and memory.too_large[0].op is None:  # what a weight update has loaded
+    if memory.largest == Holder.LIVE and memory.too_large[0].op is None:  # tensors loaded by a weight update
         return _elsewhere(job, Holder.PARAMETERS)
     return _elsewhere(job, memory.largest)
 
 
 def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
-    """Return the remedies for FIFOs that its schedule has, the first one's option with them."""
+    """Return remedies for FIFOs under the schedule, with the first remedy's option."""
     remedies: list[tuple[KeyPath, str]] = []
     if job.schedule.recomputation_modes:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
@@ -117,13 +117,16 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
 
 
 def _can_be_smaller(job: Job) -> bool:
-    """Return whether there is a smaller micro-batch, of which stages hold less: those known by their cost do not."""
+    """Return whether a smaller micro-batch exists and saves memory.
+
+    Stages known only by their cost save none.
+    """
     by_samples = job.workload is not None or any(not isinstance(stage.forward, int) for stage in job.program.stages)
     return by_samples and job.program.micro_batch_size > 1
 
 
 def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
-    """Return the remedy for holders that more stages on more IPUs would spread as well."""
+    """Return the remedy for holders that more stages on more IPUs would also spread."""
     match holder:
         case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _can_be_smaller(job):
             return _MICRO_BATCH, f"{_SMALLER.capitalize()}, or {_MORE_STAGES}."
@@ -148,9 +151,11 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
 
 
 def _feed(job: Job, memory: Fit) -> str | None:
-    """Return the queue whose element is what does not fit, if it is: in its buffer, or kept as the first stage's input.
+    """Return the queue whose element exceeds memory, or None.
 
-    More stages do not help there: the element comes to one IPU, or leaves it, in any case.
+    The element is in the queue's buffer, or stashed as the first stage's input.
+
+    More stages do not help: the element arrives at one IPU, or leaves it, in any case.
     """
     program, worst = job.program, memory.too_large[0]
     shape = program.shape

@@ -1,4 +1,4 @@
-"""The layers of a request's model in order, with those that repeat written out under numbered names."""
+"""Layers of a request's model in order, with repetitions expanded under numbered names."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class RequestedLayer:
 
 
 def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
-    """Return the layers of the model in order; none where there is no model, or after noting that there are too many.
+    """Return the layers of the model in order; empty without a model, or after recording too many layers.
 
-    Notes names that two layers have, or that are too long with their numbers.
+    Duplicate names, and numbered names above the length limit, are recorded too.
     """
     entries = options.model.layers if options.model else ()
     if _too_many(entries, findings):
@@ -46,7 +46,7 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
 
 
 def numbered(name: str, numbers: Sequence[int]) -> str:
-    """Return a repeated layer's name with its repetition numbers, the outermost first.
+    """Return a repeated layer's name with its repetition numbers, outermost first.
 
     >>> numbered("dense", [3]), numbered("dense", [3, 0]), numbered("conv2", [3])
     ('dense3', 'dense3_0', 'conv2_3')
@@ -57,7 +57,7 @@ def numbered(name: str, numbers: Sequence[int]) -> str:
 
 
 def _too_many(entries: Sequence[LayerSpec], findings: Findings) -> bool:
-    """Return whether repetitions make too many layers, and note where, before any is expanded."""
+    """Return whether repetitions make too many layers, and record the place, before any expansion."""
     total = 0
     for index, entry in enumerate(entries):
         total += _count(entry)
@@ -78,9 +78,9 @@ def _count(entry: LayerSpec) -> int:
 def _written_out(
     entries: Sequence[LayerSpec], path: KeyPath, numbers: Sequence[int], around: Mapping[str, str]
 ) -> Iterator[RequestedLayer]:
-    """Yield the expanded layers of ``entries`` at ``path``, in the repetition of these ``numbers``.
+    """Yield the expanded layers of ``entries`` at ``path``, within the repetition ``numbers``.
 
-    ``around`` are the names of the layers around them, as written and with their numbers.
+    ``around`` maps names of surrounding layers, as written, to their numbered names.
     """
     own = {entry.name: numbered(entry.name, numbers) for entry in entries if not isinstance(entry, RepeatSpec)}
     names = {**around, **own}
@@ -94,7 +94,7 @@ def _written_out(
 
 
 def _renamed(spec: BuiltSpec | PythonSpec, names: Mapping[str, str]) -> BuiltSpec | PythonSpec:
-    """Return a layer under its numbered name, and with those of earlier layers that it names."""
+    """Return a layer with numbered names, its own and referenced ones."""
     keys = spec.row.keys if isinstance(spec, BuiltSpec) else ()
     sources = {key.argument: getattr(spec, key.argument) for key in keys if key.hint is EarlierLayer}
     changes = {argument: names.get(name, name) for argument, name in sources.items()}

@@ -1,4 +1,4 @@
-"""Activations that a request moves off their IPUs: which they are, and after how many micro-batches moves repeat."""
+"""Resolve the activations that a request moves off their IPUs, and the period of the moves in micro-batches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _PATH: Final[KeyPath] = ("pipeline", "offload_activations")
 def resolve_moved(
     pipeline: PipelineSpec, system: System, names: Sequence[str], findings: Findings
 ) -> MovedActivations | None:
-    """Return the activations that are moved; None without any, or after noting why they are impossible.
+    """Return the moved activations; None without any, or after recording why the moves are impossible.
 
     Args:
-        pipeline: the options.
-        system: the device.
-        names: of the stages.
-        findings: what is wrong.
+        pipeline: pipeline options.
+        system: device.
+        names: names of the stages.
+        findings: recorder of problems.
     """
     spec = pipeline.offload_activations
     if not isinstance(spec, MovedActivationsSpec):
@@ -49,7 +49,7 @@ def resolve_moved(
 
 
 def with_period_of_moves(pipeline: PipelineSpec, schedule: Schedule) -> Schedule:
-    """Return a schedule that repeats itself only where the moves of its activations do, too."""
+    """Return a schedule whose period is also a period of its activations' moves."""
     spec = pipeline.offload_activations
     if schedule.period is None or not isinstance(spec, MovedActivationsSpec):
         return schedule
@@ -65,7 +65,7 @@ def _with_moves(schedule: Schedule, moved: MovedActivations) -> Schedule:
         return period_of(schedule.laid_out(shape).passes, shape, moved)
 
     def period(shape: PlanShape) -> int:
-        """Return the period of passes and moves, as those of a run that is long enough for its ramps show it."""
+        """Return the period of passes and moves, measured on a long enough run."""
         step, passes = schedule.step(shape), of_passes(shape)
         count = step * math.ceil((schedule.ramps(shape) + passes) / step)
         return math.lcm(passes, of_moves(replace(shape, micro_batches=count)))

@@ -1,4 +1,4 @@
-"""Reads the files that a request names: tables of measured stages, profiles and rates."""
+"""Read files named by a request: tables of measured stages, profiles and rates."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _Value = TypeVar("_Value")
 
 
 def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
-    """Return options that list the stages which their file holds; the same after noting what is wrong with it.
+    """Return options with the stages of their file listed; unchanged options after recording a problem of the file.
 
-    The file's name is relative to ``folder``. Its times become cycles at the clock of the system.
+    The file name is relative to ``folder``. Times become cycles at the clock of the system.
     """
     name = options.pipeline.stages
     if not isinstance(name, str):
@@ -37,9 +37,9 @@ def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
 def with_profile(
     options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Options:
-    """Return options that list the cycles which their file holds; without cycles after noting what is wrong with it.
+    """Return options with the cycles of their file listed; no cycles after recording a problem of the file.
 
-    The file's name is relative to ``folder``. Its times become cycles at the clock of the system.
+    The file name is relative to ``folder``. Times become cycles at the clock of the system.
     """
     name = options.pipeline.cycles
     if not isinstance(name, str):
@@ -57,9 +57,9 @@ def with_profile(
 
 
 def resolve_rates(options: Options, folder: Path, findings: Findings) -> Rates:
-    """Return the rates of the options; default rates after noting a problem of the file that they name.
+    """Return the rates of the options; default rates after recording a problem of their file.
 
-    The file's name is relative to ``folder``.
+    The file name is relative to ``folder``.
     """
     named = options.rates
     if not isinstance(named, str):
@@ -69,7 +69,7 @@ def resolve_rates(options: Options, folder: Path, findings: Findings) -> Rates:
 
 
 def _read(read: Callable[..., _Value], folder: Path, name: str, key: KeyPath, findings: Findings) -> _Value | None:
-    """Return the result of ``read`` on a file in ``folder``; None after noting its errors at the option ``key``."""
+    """Return the result of ``read`` on a file in ``folder``; None after recording its errors at the option ``key``."""
     path = folder / name
     try:
         return read(path, called=name)

@@ -1,4 +1,4 @@
-"""From the layers of a request to a Network whose shapes fit."""
+"""Build a Network with matching shapes from the layers of a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec
 
 
 def is_loss(layer: RequestedLayer) -> bool:
-    """Whether the layer is a loss."""
+    """Return whether the layer is a loss."""
     spec = layer.spec
     return spec.loss if isinstance(spec, PythonSpec) else spec.row.is_loss
 
@@ -30,16 +30,16 @@ def is_loss(layer: RequestedLayer) -> bool:
 def resolve_network(
     layers: Sequence[RequestedLayer], dataset: Dataset, base: Path, findings: Findings
 ) -> Network | None:
-    """Return the network on samples of ``dataset``; None after noting why there is none.
+    """Return the network on samples of ``dataset``; None after recording problems.
 
-    ``base`` is the folder that file names are relative to. Layers behind one that does not fit are not tried.
+    ``base`` is the folder that file names are relative to. Layers after an unsuitable layer are not tried.
     """
     before = len(findings)
     last = layers[-1] if is_loss(layers[-1]) else None
     body = layers[:-1] if last else layers
     if last and not body:
         findings.add(last.path, "expected a layer before the loss, got the loss alone")
-    for layer in {layer.path: layer for layer in filter(is_loss, body)}.values():  # once each where they are written
+    for layer in {layer.path: layer for layer in filter(is_loss, body)}.values():  # report each written layer once
         findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
     shape = dataset.sample_shape
     tokens = dataset.x.dtype.kind in "iu"
@@ -69,7 +69,7 @@ def resolve_network(
 def _joining(
     layer: Layer, requested: RequestedLayer, shape: Shape, shapes: Mapping[str, Shape], findings: Findings
 ) -> Layer | None:
-    """Return a layer that knows the shape of the earlier output that it joins, if any; None after noting why not."""
+    """Return a layer with the shape of the earlier output to join, if any; None after recording a problem."""
     if not isinstance(layer, Join):
         return layer
     path = (*requested.path, "from")
@@ -90,13 +90,13 @@ def _shares(
     shapes: Sequence[Shape],
     findings: Findings,
 ) -> bool:
-    """Tell whether earlier layers have what the layer shares with them, and note what they have not.
+    """Return whether earlier layers have all shared parameters; record missing ones.
 
-    ``shapes`` are those of the inputs of the ``earlier`` layers.
+    ``shapes`` are the input shapes of the ``earlier`` layers.
     """
     if not isinstance(layer, SharesParameters):
         return True
-    layer.output_shape(shape)  # raises where the input does not fit
+    layer.output_shape(shape)  # raises for an unsuitable input
     before, own = len(findings), layer.parameter_shapes(shape)
     keys = requested.spec.row.keys if isinstance(requested.spec, BuiltSpec) else ()
     for name, owner in layer.shared.items():
@@ -108,9 +108,9 @@ def _shares(
 
 
 def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
-    """Return whether whole numbers come out of ``layer``; ``tokens`` is whether they go in.
+    """Return whether ``layer`` outputs whole numbers; ``tokens`` tells whether its input is whole numbers.
 
-    Raises ModelError unless an embedding, and nothing else, takes them.
+    Raises ModelError unless exactly embeddings take whole numbers.
     """
     if isinstance(layer, TakesTokens):
         if not tokens:
@@ -127,7 +127,7 @@ def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Finding
     if not isinstance(spec, PythonSpec):
         loss: Loss | None = _build(spec, layer.path, base, findings)
         return loss
-    from ipusim.model.functions.python_layer import PythonLoss  # noqa: PLC0415 - only models that have one pay for it
+    from ipusim.model.functions.python_layer import PythonLoss  # noqa: PLC0415 - a slow import, for such models only
 
     arguments = _python_arguments(spec, layer.path, base, findings)
     labels = dataset.y
@@ -138,12 +138,12 @@ def _loss(layer: RequestedLayer, dataset: Dataset, base: Path, findings: Finding
 
 
 def _build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Findings) -> Layer | None:
-    """Return the layer that ``spec``, written at ``path``, stands for; None after noting why there is none.
+    """Return the layer for ``spec``, written at ``path``; None after recording problems.
 
     ``base`` is the folder that file names are relative to.
     """
     if isinstance(spec, PythonSpec):
-        from ipusim.model.functions.python_layer import PythonLayer  # noqa: PLC0415 - only models that have one pay for it
+        from ipusim.model.functions.python_layer import PythonLayer  # noqa: PLC0415 - a slow import, rarely needed
 
         arguments = _python_arguments(spec, path, base, findings)
         return None if arguments is None else findings.tried(path, PythonLayer, **arguments)
@@ -152,7 +152,7 @@ def _build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Find
 
 
 def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> Any:
-    """Return the layer or loss of the table that ``spec`` stands for; None after noting why there is none."""
+    """Return the layer or loss of the table for ``spec``; None after recording problems."""
     before = len(findings)
     arguments = {
         key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys
@@ -161,7 +161,7 @@ def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> An
 
 
 def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
-    """Return a layer's argument for a key: layers in order for a list of layers, else the value."""
+    """Return a layer's argument for a key: a list of layers, or the value."""
     if not isinstance(value, tuple) or not value:
         return value
     if isinstance(value[0], BuiltSpec | PythonSpec):
@@ -172,7 +172,7 @@ def _argument(value: Any, path: KeyPath, base: Path, findings: Findings) -> Any:
 def _inner(
     specs: Sequence[InnerLayerSpec], path: KeyPath, base: Path, findings: Findings
 ) -> tuple[NamedLayer[Layer], ...] | None:
-    """Return the layers of a block; None after noting why one cannot be."""
+    """Return the layers of a block; None after recording problems."""
     before = len(findings)
     layers = []
     for index, spec in enumerate(specs):
@@ -184,7 +184,7 @@ def _inner(
 
 
 def _python_arguments(spec: PythonSpec, path: KeyPath, base: Path, findings: Findings) -> dict[str, Any] | None:
-    """Return the arguments common to a layer and a loss that are Python functions."""
+    """Return the arguments common to layers and losses that are Python functions."""
     if not check_parameters(spec, path, findings):
         return None
     with findings.at((*path, "python")):

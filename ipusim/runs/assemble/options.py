@@ -1,4 +1,4 @@
-"""From the options of stages in a request to those of the model."""
+"""Convert a request's options of stages to options of the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEYS: Final[tuple[KeyPath, ...]] = tuple(("pipeline", name) for name in (*_LIST
 
 
 def check_options(options: Options, stages: int, counted: bool, findings: Findings) -> None:
-    """Note a list of options that is not as long as the list of stages, and options of cycles that are given."""
+    """Record option lists of wrong length, and options for stages with given cycles."""
     if not counted:
         for path in filter(findings.is_set, _KEYS):
             text = "expected no options of operations in stages whose cycles are given, got some: leave them out"
@@ -32,7 +32,7 @@ def check_options(options: Options, stages: int, counted: bool, findings: Findin
 
 
 def apply_options(options: Options, profiles: tuple[StageProfile, ...], shape: PlanShape) -> tuple[StageProfile, ...]:
-    """Return ``profiles`` with their products planned as options ask for; concurrent stages share theirs."""
+    """Return ``profiles`` with products planned under the given options; concurrent stages share options."""
     system, pipeline = options.system, options.pipeline
     general = StageOptions(_planned(system.matmuls.poplar_options), _planned(system.convolutions.poplar_options))
     defaults = [StageOptionsSpec()] * shape.positions

@@ -1,4 +1,4 @@
-"""From a schedule's Order to a Plan in a sync mode."""
+"""Convert a schedule's Order to a Plan in a sync mode."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.schedule import Schedule
 
-#: Passes of an Order at most that is kept for further requests: under a megabyte.
+#: Maximum number of passes of a cached Order: under a megabyte.
 _CACHED_PASSES: Final = 25_000
 
 
 def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Sync:
     """Return the sync mode in effect, by default the schedule's own.
 
-    Raises UnsupportedProgramError for what of ``shape`` the schedule or the mode does not support, and what
-    ``schedule.check`` raises.
+    Raises UnsupportedProgramError for a ``shape`` that the schedule or the mode does not support, and the errors of
+    ``schedule.check``.
     """
     schedule.check(shape)
     sync = schedule.syncs[0] if sync is None else sync
@@ -34,9 +34,9 @@ def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None)
 
 
 def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> Plan:
-    """Return the Plan of ``shape``, in the schedule's own sync mode by default; it has passes and copies alone.
+    """Return the Plan of ``shape``, with passes and copies only; by default in the schedule's own sync mode.
 
-    Raises what :func:`checked_sync` and ``schedule.laid_out`` raise.
+    Raises the errors of :func:`checked_sync` and ``schedule.laid_out``.
     """
     mode = checked_sync(schedule, shape, sync)
     order = shared()(Schedule.laid_out, schedule, shape) if shape.passes <= _CACHED_PASSES else schedule.laid_out(shape)
@@ -44,19 +44,18 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
 
 
 def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> tuple[int, ...]:
-    """Return the legal gradient accumulation counts next to the one of ``shape``, which is refused.
+    """Return the legal gradient accumulation counts next to a refused count.
 
-    Each is laid out before it is named: a schedule may refuse multiples of its step, such as those below a least count,
-    and have counts between them.
+    Candidates are laid out first: a schedule may refuse multiples of its step, such as counts below a minimum, and
+    accept counts in between.
 
     Args:
-        schedule: the schedule that refuses the count.
+        schedule: schedule that refuses the count.
         shape: stages, their IPUs and micro-batches.
         sync: sync mode; None for the schedule's own.
 
     Returns:
-        Counts of whole micro-batches: the next lower and the next higher one. Either is missing if none of the counts
-        that are tried on its side is legal.
+        Next lower and next higher legal counts, in whole micro-batches. Either is missing if no tried count is legal.
 
     Example:
         >>> from ipusim.api import pipelines, schedules
@@ -65,7 +64,7 @@ def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = Non
     """
     step = 1 if schedule.between else schedule.count_step(shape)
     lower = max(shape.micro_batches, 0) // shape.segments // step * step
-    # No schedule of the house has a least count above its steps, but for groups of more micro-batches.
+    # Built-in schedules have no minimum count above their steps, except for groups of more micro-batches.
     tries = max(shape.steps + 2, schedule.count_step(shape) // step)
 
     def first_legal(counts: Iterable[int]) -> list[int]:

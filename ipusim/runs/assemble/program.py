@@ -1,4 +1,4 @@
-"""From stages, feed and counts to a PipelineProgram, and to the Workload that it computes."""
+"""Build a PipelineProgram and Workload from stages, feed and counts."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from ipusim.runs.request.schema import Options
 
 @dataclass(frozen=True)
 class AccumulatorTypes:
-    """The type of each parameter's gradient accumulator.
+    """Type of each parameter's gradient accumulator.
 
     Attributes:
-        otherwise: of parameters that are not named.
-        named: of parameters (``layer/W``), and of all those of a layer.
+        otherwise: type for parameters without a name in ``named``.
+        named: types by name of a parameter (``layer/W``), or of a layer for all its parameters.
     """
 
     otherwise: np.dtype[Any]
     named: tuple[tuple[str, np.dtype[Any]], ...] = ()
 
     def __call__(self, name: str) -> np.dtype[Any]:
-        """Return the type of a parameter, ``layer/W``; the longest name that fits holds: its own before its layer's."""
+        """Return the type for a parameter, ``layer/W``; the longest matching name wins: parameter before layer."""
         fitting = [entry for entry in self.named if name == entry[0] or name.startswith(f"{entry[0]}/")]
         return max(fitting, key=lambda entry: len(entry[0]))[1] if fitting else self.otherwise
 
 
 def _accumulator_types(options: Options) -> AccumulatorTypes:
-    """Return the types of the accumulators that ``options`` ask for."""
+    """Return the accumulator types requested by ``options``."""
     chosen = options.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):
         return AccumulatorTypes(np.dtype(chosen or options.precision))
@@ -54,7 +54,7 @@ def _accumulator_types(options: Options) -> AccumulatorTypes:
 
 
 def check_accumulators(options: Options, stages: tuple[LayerStage, ...], findings: Findings) -> None:
-    """Note names of no parameter and of no layer with parameters."""
+    """Record names that match neither a parameter nor a layer with parameters."""
     chosen = options.pipeline.gradient_accumulation_dtype
     if not isinstance(chosen, dict):
         return
@@ -69,12 +69,12 @@ def check_accumulators(options: Options, stages: tuple[LayerStage, ...], finding
 def timed_content(
     options: Options, requested: tuple[RequestedStage, ...], training: bool, segments: int = 1
 ) -> Content:
-    """Return what stages known by their cost alone cost, of one of ``segments`` equal ones of a micro-batch."""
+    """Return the costs of a micro-batch segment in stages known only by cost."""
     profiles = timed_profiles(requested, training, options.infeed.element_bytes)
     size, outfeed = options.pipeline.micro_batch_size, sent_outfeed(options, ())
     if segments > 1:
         profiles = tuple(profile.of_segment(segments) for profile in profiles)
-        if not outfeed.accumulate:  # else a sum of whole micro-batches is sent
+        if not outfeed.accumulate:  # an accumulated sum covers whole micro-batches
             outfeed = replace(outfeed, element_bytes=-(-outfeed.element_bytes // segments))
     return Content(profiles, -(-infeed_bytes(options, None) // segments), outfeed, size)
 
@@ -82,7 +82,7 @@ def timed_content(
 def timed_profiles(
     requested: tuple[RequestedStage, ...], training: bool, infeed_bytes: int | None = None
 ) -> tuple[StageProfile, ...]:
-    """Return the profiles of stages known by their cost; ``infeed_bytes`` arrive at the first one."""
+    """Return the profiles of stages known by their cost; ``infeed_bytes`` arrive at the first stage."""
     profiles: list[StageProfile] = []
     before = infeed_bytes or 0
     for stage in requested:
@@ -92,7 +92,7 @@ def timed_profiles(
 
 
 def _stated(spec: StageCyclesSpec, training: bool) -> dict[str, Any]:
-    """Return what the passes and the weight update of a stage take, as a profile says it."""
+    """Return a stage's stated costs of passes and weight update, as profile attributes."""
     passes = {"forward": spec.forward, "backward": 0, "update": 0, "backward_input": None, "backward_weights": None}
     if training:
         halves = {"backward_input": spec.backward_input, "backward_weights": spec.backward_weights}
@@ -101,7 +101,7 @@ def _stated(spec: StageCyclesSpec, training: bool) -> dict[str, Any]:
 
 
 def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StageProfile:
-    """Return the profile of one stage; ``before`` are the bytes that come to it."""
+    """Return the profile of one stage; ``before`` is the number of bytes that arrive at the stage."""
     accumulators = spec.parameter_bytes if spec.accumulator_bytes is None else spec.accumulator_bytes
     return StageProfile(
         name=spec.name,
@@ -121,9 +121,9 @@ def _timed_profile(spec: TimedStageSpec, training: bool, before: int) -> StagePr
 def counted_profiles(
     options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool, findings: Findings
 ) -> tuple[StageProfile, ...]:
-    """Return what the stages' layers ask of an IPU; where cycles are given, those instead of the work counted.
+    """Return the profiles of stages of layers; stated cycles replace counted work.
 
-    A stage that several cuts of a model have in common is counted once, and taken from the shared cache.
+    A stage shared by several cuts of a model is counted once and taken from the shared cache.
     """
     batch, itemsize = options.pipeline.micro_batch_size, np.dtype(options.precision).itemsize
     optimizer = _optimizer(options) if training else None
@@ -145,17 +145,17 @@ def counted_profiles(
 
 @dataclass(frozen=True)
 class _Widths:
-    """The bytes of an element of each parameter's accumulator, which are compared as values."""
+    """Bytes of an element of each parameter's accumulator; compared by value."""
 
     types: AccumulatorTypes
 
     def __call__(self, name: str) -> int:
-        """Return those of a parameter."""
+        """Return the bytes for a parameter."""
         return self.types(name).itemsize
 
 
 def build_program(options: Options, name: str, schedule: str, content: Content, shape: PlanShape) -> PipelineProgram:
-    """Return the program; with synthetic data its feeds carry no bytes, and nothing else goes to the host or comes."""
+    """Return the program; with synthetic data, feeds carry no bytes and the host gets no other transfers."""
     pipeline, outfeed, in_bytes = options.pipeline, content.outfeed, content.infeed_bytes
     stages = content.profiles
     if options.use_synthetic_data:
@@ -185,15 +185,15 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
 
 
 def infeed_bytes(options: Options, feed: Feed | None) -> int:
-    """Return the bytes of an element of the infeed: as given, else those of the data; 0 without data."""
+    """Return the bytes of an infeed element, stated or from the data; 0 without data."""
     stated = options.infeed.element_bytes
     return stated if stated is not None else feed.element_bytes if feed else 0
 
 
 def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated: bool = True) -> Outfeed:
-    """Return the outfeed: its results, mode and bytes, those stated, else those of the last of ``stages``.
+    """Return the outfeed: results, mode and bytes, stated or from the last stage.
 
-    Without stages they are 0. With ``as_stated`` off, what the options state does not count.
+    Without stages, bytes are 0. With ``as_stated`` off, stated bytes are ignored.
     """
     sent = _outfeed(options, stages)
     if as_stated and options.outfeed.element_bytes is not None:
@@ -204,7 +204,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated:
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
-    """Return the outfeed's results and mode; their bytes are not known here."""
+    """Return the outfeed's results and mode, without bytes."""
     pipeline, spec = options.pipeline, options.outfeed
     if pipeline.outfeed_mask is not None:
         names: tuple[str, ...] = ("predictions", "loss")
@@ -222,7 +222,10 @@ def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
 
 
 def _adding_up(profile: StageProfile, sent: Outfeed, elements: int, itemsize: int) -> StageProfile:
-    """Return the last stage's profile with the sum of its results: read the sum and them, and write the sum."""
+    """Return the last stage's profile with accumulation of its results.
+
+    Accumulation reads the sum and the results, and writes the sum.
+    """
     if not sent.accumulate or isinstance(profile.forward, int):
         return profile
     size = np.dtype(sent.accumulate_dtype).itemsize if sent.accumulate_dtype else itemsize
@@ -239,7 +242,7 @@ def _optimizer(options: Options) -> Optimizer | None:
 
 
 def build_workload(options: Options, stages: tuple[LayerStage, ...], feed: Feed, training: bool) -> Workload:
-    """Return the arithmetic of a program that computes."""
+    """Return the arithmetic of a program."""
     return Workload(
         stages=stages,
         feed=feed,

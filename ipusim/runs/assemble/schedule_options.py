@@ -1,4 +1,4 @@
-"""The options that most of assembly depends on: all but those of orders, counts and disturbances."""
+"""Separate the options of orders, counts and disturbances from all other options, for caching."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ipusim.base.cache import shared
 from ipusim.runs.request.request import options_set
 from ipusim.runs.request.schema import Options
 
-#: Options that data, stages, device and prices do not depend on, and one value of each for all requests.
+#: Options that data, stages, device and prices do not depend on, with one value for all requests.
 _ORDER: Final[Mapping[str, Any]] = {
     "schedule": "grouped",
     "sync": None,
@@ -21,21 +21,26 @@ _ORDER: Final[Mapping[str, Any]] = {
 
 
 def without_schedule_options(options: Options) -> Options:
-    """Return ``options`` as they are for all orders, counts and disturbances: one object for all that differ in these.
+    """Return ``options`` with fixed orders, counts and disturbances.
 
-    What is made of them cannot depend on the options of one request.
+    Equal results are one object.
+
+    Objects cached by the result cannot depend on the options of a particular request.
     """
     fixed = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
     return shared().first(fixed, by=options_set(fixed))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:
-    """Return the micro-batches of one execution, or of all of them the segments, where each has several."""
+    """Return the micro-batches of one execution, multiplied by the segments of the schedule."""
     pipeline = options.pipeline
     return pipeline.gradient_accumulation_count * pipeline.batch_serialization_iterations * segments
 
 
 def with_schedule_options(fixed: Options, options: Options) -> Options:
-    """Return ``fixed`` with what ``options`` have of the others, for rules, which may look at any of them."""
+    """Return ``fixed`` with orders, counts and disturbances of ``options``.
+
+    Rules may check any option.
+    """
     other = {"steps": options.steps, "disturbances": options.disturbances}
     return fixed.with_pipeline(**{name: getattr(options.pipeline, name) for name in _ORDER}).model_copy(update=other)

@@ -1,4 +1,4 @@
-"""Sections of a request that make no sense together, or without each other."""
+"""Check sections of a request that exclude or require each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ipusim.runs.request.schema import Options
 def check_sections(
     options: Options, requested: tuple[RequestedStage, ...] | None, training: bool, findings: Findings
 ) -> None:
-    """Refuse sections that make no sense together, or without each other; ``requested`` are stages that options say."""
+    """Record sections that exclude or require each other; ``requested`` lists stages defined by options."""
     if options.evaluate is not None and (options.data is None or options.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
@@ -69,7 +69,7 @@ def check_sections(
 
 
 def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], training: bool, findings: Findings) -> None:
-    """Refuse what the outfeed cannot send, at the first of the keys that say it."""
+    """Record results that the outfeed cannot send, at the first responsible key."""
     pipeline = options.pipeline
     keys = "outfeed_mask", "outfeed_loss", "accumulate_outfeed"
     key = next((key for key in keys if getattr(pipeline, key)), keys[0])
@@ -91,7 +91,7 @@ def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], trai
 def _check_checkpoints(
     options: Options, requested: tuple[RequestedStage, ...], counted: bool, findings: Findings
 ) -> None:
-    """Refuse checkpoints that are no layers, or in stages whose cycles are given."""
+    """Record checkpoints that are no layers, or in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     if options.pipeline.recomputation_checkpoints and not counted:
         findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")

@@ -1,4 +1,4 @@
-"""Of how many micro-batches a run is simulated that stands for a longer one which repeats itself."""
+"""Choose the numbers of micro-batches of short runs that stand for a longer, repeating run."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Iterator
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.schedule import Schedule
 
-#: Periods of a schedule, and micro-batches, that a short run has at least, beside its ramps: two that are equal, and
-#: some to settle in.
+#: Minimum number of a schedule's periods, and of micro-batches, in a short run besides its ramps: two equal periods,
+#: and some to settle.
 _PERIODS = 3
 _MICRO_BATCHES = 16
-#: What loops of up to four neighbours take in micro-batches: a multiple of each.
+#: Micro-batches after which loops of up to four neighbours recur: the least common multiple.
 _LOOPS = math.lcm(2, 3, 4)
-#: How many times as long the next short run is, where one has not come to repeat itself.
+#: Growth factor of the next short run if no state recurs.
 _LONGER = 2
 
 
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
-    """Yield the numbers of micro-batches of shorter runs to try for one of ``shape``, rising; none where it is short.
+    """Yield the numbers of micro-batches of short runs for ``shape``, rising; none for a small number.
 
-    Each differs from that of ``shape`` by a multiple of the schedule's period and of what its counts are multiples of,
-    and if possible of those that 1F1B's state takes to recur: as many as go round the slowest loop of neighbours, which
-    are all IPUs where tensors take time on their way, and mostly few where stages differ.
+    Counts differ from the micro-batches of ``shape`` by a multiple of the schedule's period and of its step. If
+    possible the difference is also a multiple of the number of micro-batches after which 1F1B's state recurs. That
+    number is the length of the slowest loop of neighbours: all IPUs if copies take time, mostly few for unequal stages.
     """
     if schedule.period is None:
         return
     whole = shape.micro_batches
     multiple = schedule.step(shape)
     if whole % math.lcm(schedule.multiple(shape), shape.serialization):
-        return  # which the schedule refuses
+        return  # the schedule refuses such a count
     ipus = len(set(shape.mapping))
     least = schedule.ramps(shape) + max(_PERIODS * schedule.period(shape) + _MICRO_BATCHES, 2 * ipus)
     steps = (math.lcm(multiple, ipus, _LOOPS), math.lcm(multiple, ipus), multiple)
@@ -44,5 +44,5 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
 
 
 def nearest_count(count: int, whole: int, multiple: int) -> int:
-    """Return the least number of micro-batches from ``count`` up that is a multiple away from ``whole``."""
+    """Return the least number from ``count`` up that differs from ``whole`` by a multiple."""
     return whole - (whole - count) // multiple * multiple

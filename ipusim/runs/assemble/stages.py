@@ -1,4 +1,4 @@
-"""How a request cuts its model into stages: by splits, by lists of layers, by functions, or by costs alone."""
+"""Cut a model into stages by splits, lists of layers, functions, or costs only."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from ipusim.runs.request.schema import Options
 
 @dataclass(frozen=True)
 class RequestedStage:
-    """A stage as the request has it: its layers, or its cost alone (then it has no layers).
+    """Requested stage: layers, or costs without layers.
 
-    Of several stages that run at the same time, ``concurrent`` are the costs, and ``functions`` is the number where
-    they are functions.
+    Attributes:
+        name: name of the stage.
+        layers: layers of the stage; empty for a stage known only by its cost.
+        timed: cost of the stage.
+        concurrent: costs of stages that run concurrently.
+        functions: number of concurrent functions; 0 for other stages.
     """
 
     name: str
@@ -31,32 +35,32 @@ class RequestedStage:
 
     @property
     def costs(self) -> tuple[TimedStageSpec, ...]:
-        """The stage's cost, or those of all that run at the same time; none where it has layers."""
+        """Cost of the stage, or costs of all concurrent stages; empty for layers."""
         return (self.timed,) if self.timed else self.concurrent
 
     @property
     def describes_memory(self) -> bool:
-        """Whether it says what it holds, as all stages of layers do."""
+        """Whether the stage states its memory; stages of layers always do."""
         return not self.costs or any(
             cost.parameter_bytes or cost.stash_bytes or cost.state_bytes for cost in self.costs
         )
 
 
 def function_stages(functions: Functions) -> tuple[RequestedStage, ...]:
-    """Return the stages of a request whose stages are functions."""
+    """Return the stages of a request for Python functions."""
     return tuple(
         RequestedStage(name, functions=parts) for name, parts in zip(functions.names, functions.parts, strict=True)
     )
 
 
 def requested_stages(options: Options, findings: Findings) -> tuple[RequestedStage, ...] | None:
-    """Return the stages in order; None after noting why there are none."""
+    """Return the stages in order; None after recording problems."""
     before = len(findings)
     layers = model_layers(options, findings)
     if len(findings) > before and not layers:
         return None
     pipeline = options.pipeline
-    if isinstance(pipeline.stages, str):  # a file that is wrong, as was noted
+    if isinstance(pipeline.stages, str):  # an invalid file, recorded before
         return None
     if pipeline.stages is None:
         if options.model is None:
@@ -77,7 +81,7 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
 
 
 def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: Findings) -> list[RequestedStage]:
-    """Cut before each layer that ``splits`` names."""
+    """Cut the model before each layer named in ``splits``."""
     names = [layer.spec.name for layer in layers]
     cuts = [0]
     for index, split in enumerate(splits):
@@ -101,7 +105,7 @@ def _by_splits(layers: list[RequestedLayer], splits: tuple[str, ...], findings: 
 
 
 def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings) -> Iterator[RequestedStage]:
-    """Yield the stages as listed; all layers must come once, in the order of the model."""
+    """Yield the stages as listed; each layer must occur once, in model order."""
     names = [layer.spec.name for layer in layers]
     position = 0
     listed = options.pipeline.stages
@@ -137,7 +141,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
 
 
 def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
-    """Refuse stages that compute beside stages that only take time."""
+    """Record stages that compute next to stages known only by their cost."""
     timed = [index for index, stage in enumerate(stages) if stage.costs]
     if 0 < len(timed) < len(stages):
         text = "expected a stage that computes, as the others do, got one known by its cost alone"
@@ -145,7 +149,7 @@ def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
 
 
 def _check_labels(stages: list[RequestedStage], findings: Findings) -> None:
-    """Refuse more bytes of labels than leave a stage."""
+    """Record stages with more bytes of labels than of outputs."""
     for index, stage in enumerate(stages):
         for number, spec in enumerate(stage.costs):
             if spec.label_bytes > spec.output_bytes:

@@ -1,4 +1,4 @@
-"""From the system section of the options, their device mapping and schedule to a System and a shape."""
+"""Convert the system section, device mapping and schedule of a request to a System and a Plan."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from ipusim.schedules.features import Feature
 from ipusim.schedules.repeating import with_period
 from ipusim.schedules.schedule import Schedule
 
-#: Options, and what is wrong with them.
+#: Options with their problems.
 _Problems = Iterator[tuple[KeyPath, str]]
 _NANOSECONDS = 10**9
 #: Options of a weight update on IPUs.
@@ -54,7 +54,7 @@ _OF_THE_UPDATE: Final = (
 def resolve_system(
     options: Options, pipelined: bool, devices: DeviceMapping, rates: Rates, findings: Findings
 ) -> System | None:
-    """Return the device that the program runs on, as a pipeline or not; None after noting why there is none."""
+    """Return the device of the program, pipelined or not; None after recording problems."""
     spec, mapping = options.system, devices.ipus
     ipus = spec.auto_select_ipus
     if ipus is None and spec.select_ipus is None:
@@ -110,7 +110,7 @@ def resolve_system(
 
 
 def with_disturbances(options: Options, system: System, findings: Findings) -> System | None:
-    """Return a system with the disturbances of the options; None after noting all that is wrong with them."""
+    """Return a system with the disturbances of the options; None after recording problems."""
     disturbances: tuple[Disturbance, ...] = tuple(spec.made() for spec in options.disturbances)
     wrong = list(problems_of(disturbances, system))
     for number, key, text in wrong:
@@ -119,7 +119,7 @@ def with_disturbances(options: Options, system: System, findings: Findings) -> S
 
 
 def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
-    """Return the I/O tiles of a request; None after noting why it cannot have them."""
+    """Return the I/O tiles of a request; None after recording why the tiles are impossible."""
     spec = options.system.io_tiles
     share = Fraction(str(spec.available_memory_proportion))
     path = ("system", "io_tiles", "place_ops_on_io_tiles")
@@ -129,9 +129,9 @@ def resolve_io_tiles(options: Options, findings: Findings) -> IoTiles | None:
 def resolve_offloads(
     options: Options, system: System, training: bool, names: Sequence[str], findings: Findings
 ) -> Offload | None:
-    """Return the offloads and the sharding over replicas; None after noting why they are impossible.
+    """Return the offloads and the sharding over replicas; None after recording why these are impossible.
 
-    ``names`` are those of the stages.
+    ``names`` are the names of the stages.
     """
     pipeline, before = options.pipeline, len(findings)
     on_host = pipeline.variables_on_host and training
@@ -150,7 +150,7 @@ def resolve_offloads(
     activations = pipeline.offload_activations
     activations = activations if isinstance(activations, bool) else None
     check("offload_activations", check_activations, activations, serialized=serialized)
-    # Of what the weight update needs, inference offloads nothing, and only warns where it is asked to.
+    # Inference offloads no tensors of the weight update; related options only give warnings.
     state = pipeline.offload_weight_update_variables if training and not on_host else False
     sums = pipeline.offload_gradient_accumulation_buffers if training else False
     in_parts = pipeline.replicated_optimizer_state_sharding and training
@@ -177,7 +177,7 @@ def resolve_offloads(
 
 
 def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
-    """Yield costs of copies and of the host on the system that has none."""
+    """Yield costs of copies and of the host on the free system."""
     costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
     priced: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
     priced += [("rates", rate.name) for rate in _chosen(rates, findings) if rate.part != "computation"]
@@ -187,7 +187,7 @@ def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Pr
 
 
 def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
-    """Yield the fixed cost of a copy between IPUs under two names at once."""
+    """Yield the fixed cost of a copy between IPUs if given under two names."""
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
     for rate in _chosen(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
@@ -196,14 +196,14 @@ def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems
 
 
 def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
-    """Return the rates that a request sets, and those to which its file gives another value than the default."""
+    """Return rates set by a request, or changed by its file of rates."""
     if not rates.file and not findings.is_set(("rates",)):
         return []
     return [rate for rate in RATES if findings.is_set(("rates", rate.name)) or (rates.file and rate in rates.chosen())]
 
 
 def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
-    """Yield remote buffers where there is no Streaming Memory, and its figures where it is not used."""
+    """Yield remote buffers without Streaming Memory, and figures of unused Streaming Memory."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
         having = one_of([name for name, machine in MACHINES.items() if machine.streaming])
         text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"
@@ -225,7 +225,7 @@ def _host_rates(options: Options) -> Mapping[str, Fraction]:
 
 
 def _joined(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings: Findings) -> System | None:
-    """Return the device with that of all hosts, if these sum up over links; None after noting why there is none."""
+    """Return the device joined over all hosts, if hosts sum over links; None after recording problems."""
     if spec.host.sum_over != "links" or spec.host.count == 1:
         return system
     path: KeyPath = ("system", "host", "count")
@@ -234,7 +234,7 @@ def _joined(spec: SystemSpec, system: System, mapping: tuple[int, ...], findings
 
 
 def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, findings: Findings) -> KeyPath:
-    """Return the option that asks for what the schedule, or the sync mode that was asked for, does not support."""
+    """Return the option that the schedule, or the requested sync mode, does not support."""
 
     def is_refused(mode: Sync | None) -> bool:
         try:
@@ -254,7 +254,7 @@ def _refused_at(schedule: Schedule, shape: PlanShape, sync: Sync | None, finding
 
 
 def _placed_by(findings: Findings) -> KeyPath | None:
-    """Return the option of a request that says where stages are; None where it leaves that to the schedule."""
+    """Return the option that places the stages; None if the schedule does."""
     options: tuple[KeyPath, ...] = (MAPPING, ("pipeline", "virtual_stages"))
     return next(filter(findings.is_set, options), None)
 
@@ -262,10 +262,10 @@ def _placed_by(findings: Findings) -> KeyPath | None:
 def resolve_plan(
     options: Options, schedule: Schedule, shape: PlanShape, findings: Findings, *, shorter: bool = False
 ) -> tuple[Schedule, Plan] | None:
-    """Return the schedule's Plan for ``shape``, or of fewer micro-batches where that of all is too large to lay out.
+    """Return the schedule's Plan for ``shape``, or for fewer micro-batches if too large.
 
-    Of a run that may be simulated in part it is that of the ``shorter`` run, under the schedule with the period that
-    its Order is found to have. None after noting why there is none.
+    With ``shorter``, the Plan is for a short run that may stand for the whole run, and the schedule has the period
+    found for its Order. None after recording problems.
     """
     sync = Sync(options.pipeline.sync) if options.pipeline.sync else None
     several_ipus = Feature.SEVERAL_IPUS in schedule.supports
@@ -302,6 +302,6 @@ def resolve_plan(
         remedy = " Name layers in splits, or use the schedule single." if shape.stages < 2 else ""
         path = ("pipeline", "schedule") if several_ipus else _placed_by(findings) or MAPPING
         findings.add(path, str(error) + remedy, error)
-    except PlanError as error:  # of a schedule of one's own
+    except PlanError as error:  # from a user's schedule
         findings.add(("pipeline", "schedule"), str(error), error)
     return None

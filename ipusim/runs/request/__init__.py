@@ -1,1 +1,1 @@
-"""What is asked for: options, each with its kind, bounds, unit and meaning."""
+"""Options of a request, each with its kind, bounds, unit and meaning."""

@@ -1,4 +1,4 @@
-"""The part of a scenario that says what data a program learns from."""
+"""Data section of a scenario."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _DatasetSpec(Node):
 
 
 class SyntheticSpec(_DatasetSpec, title="synthetic"):
-    """A classification that needs one hidden layer: each class is a pair of opposite points with noise around them."""
+    """Classification for a network with a hidden layer: each class is two opposite points with noise around them."""
 
     type: Literal["synthetic"]
     shape: Shape = Field(description="shape of one sample")
@@ -36,7 +36,7 @@ class SyntheticSpec(_DatasetSpec, title="synthetic"):
 
 
 class SyntheticTargetsSpec(_DatasetSpec, title="synthetic_targets"):
-    """A regression: Gaussian points, and tanh of a random linear map of them as targets."""
+    """Regression: Gaussian points, with tanh of a random linear map as targets."""
 
     type: Literal["synthetic_targets"]
     shape: Shape = Field(description="shape of one sample")
@@ -47,7 +47,7 @@ class SyntheticTargetsSpec(_DatasetSpec, title="synthetic_targets"):
 
 
 class SyntheticTokensSpec(_DatasetSpec, title="synthetic_tokens"):
-    """A language: each token follows from the two before it, and is the label of the one before it."""
+    """Language: each token depends on the two previous tokens, and is the label of the previous token."""
 
     type: Literal["synthetic_tokens"]
     length: Axis = Field(description="tokens of one sample")
@@ -81,7 +81,7 @@ class NpzSpec(_DatasetSpec, title="npz"):
     tokens: bool = Field(default=False, description="whether the samples are whole numbers for an embedding")
 
 
-#: A dataset, told apart by ``type``.
+#: Dataset, discriminated by ``type``.
 DataSpec = Annotated[
     Annotated[SyntheticSpec, Tag("<synthetic>")]
     | Annotated[SyntheticTargetsSpec, Tag("<synthetic_targets>")]

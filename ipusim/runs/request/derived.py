@@ -17,7 +17,7 @@ from ipusim.model.layers.network import NamedLayer
 from ipusim.model.rows import Key, Row, row_of
 from ipusim.runs.request.fields import Choice, CycleCount, Name, Node, Quantity, expects
 
-#: How numbers with a unit are read. At most some hours of cycles, so that the longest run fits 64 bits.
+#: Annotations for numbers and units. Cycles are limited to some hours, so that the longest run fits in 64 bits.
 _UNITS: Final[dict[str, Any]] = {
     "cycles": CycleCount(10**14),
     "share": Quantity("share", 0, 10, "0 to 1000 %", whole=False),
@@ -26,23 +26,25 @@ _UNITS: Final[dict[str, Any]] = {
 
 
 class RowSpec(Node):
-    """The keys of a row.
+    """Keys of a row.
 
     Attributes:
-        row: whose they are.
+        row: row with the keys.
     """
 
     row: ClassVar[Row]
 
     def made(self) -> Any:
-        """Return the object that the row makes of its keys' values, nested rows first."""
+        """Return the object built from the values of the row's keys, nested rows first."""
         values = {key.argument: getattr(self, key.argument) for key in self.row.keys}
         inner = {name: value.made() for name, value in values.items() if isinstance(value, RowSpec)}
         return self.row.makes(**values | inner)
 
 
 def spec_of(row: Row, base: type[RowSpec], inner: Any = None) -> type[Any]:
-    """Return the pydantic model of ``row``: keys of ``base``, inherited keys, ``type``, and the row's own keys.
+    """Return the pydantic model of ``row``.
+
+    Its keys are those of ``base``, inherited keys, ``type``, and the row's other keys.
 
     ``inner`` is the annotation of a layer within the layer.
     """
@@ -68,7 +70,7 @@ def _field(key: Key, inner: Any) -> tuple[Any, Any]:
 
 
 def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each kind of annotation
-    """Return pydantic's annotation for a dataclass field that is annotated with ``hint``."""
+    """Return pydantic's annotation for a dataclass field with the annotation ``hint``."""
     origin, args = get_origin(hint), get_args(hint)
     if hint is EarlierLayer:
         return Name
@@ -91,7 +93,7 @@ def _read_as(hint: Any, inner: Any) -> Any:  # noqa: PLR0911 - a case for each k
 
 @cache
 def keys_of(made: Any) -> type[Any]:
-    """Return the pydantic model of a dataclass that is not one of several types, so that it has no key ``type``."""
+    """Return the pydantic model of a dataclass without alternatives, which has no key ``type``."""
     row = row_of(made)
     return _made_of(row, RowSpec, {key.argument: _field(key, None) for key in row.keys})
 
@@ -106,7 +108,10 @@ def _mark(mark: Any) -> Any:
 
 
 def _as_many(items: tuple[Any, ...]) -> Any:
-    """Return the annotation of a list of two whole numbers with the same bounds, which messages name together."""
+    """Return the annotation of two whole numbers with equal bounds.
+
+    The bounds appear once in a joint message.
+    """
     (kind,) = set(items)
     _, *bounds = get_args(kind)
     least = next(bound.ge for bound in bounds if isinstance(bound, Ge))

@@ -1,4 +1,4 @@
-"""The disturbances that a scenario can name; a key with the name of the kind discriminates them."""
+"""Disturbances of a scenario; the key with the name of the kind discriminates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _KINDS: Final[dict[str, Any]] = {made.kind: made for made in classes(["ipusim.ha
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of the disturbance whose kind is among an item's keys, also misspelt, for the right messages."""
+    """Return a disturbance's tag by its kind's key, even if misspelt.
+
+    Misspelt kinds then get suitable messages.
+    """
     if not isinstance(value, dict):
         return kind_of(value)
     known = {key.name for row in KINDS.values() for key in row.keys}
@@ -36,7 +39,7 @@ def _models() -> dict[str, Callable[[], type[RowSpec]]]:
 if TYPE_CHECKING:
     DisturbanceSpec = RowSpec
 else:
-    #: What works otherwise than the rates say.
+    #: Deviation from the rates.
     DisturbanceSpec = Annotated[
         Any,
         OneOfKinds(_kind, _models),
@@ -46,5 +49,5 @@ else:
             )
         ),
     ]
-#: The kinds of disturbance in order, by their discriminating key.
+#: Kinds of disturbance in order, by their discriminating key.
 KINDS: Final = {kind: row_of(made) for kind, made in _KINDS.items()}

@@ -1,4 +1,4 @@
-"""The expectation of a figure: a comparison, a range, a whole number or a name, as text and as bounds."""
+"""Expectations of figures: comparisons, ranges, whole numbers or names, as text and as bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ipusim.runs.problems import one_of, show
 from ipusim.runs.request.fields import expects
 from ipusim.runs.request.figure_names import figure_of, takes_item
 
-#: Signs of comparisons, their words, and whether each bounds from below, and whether the bound itself is allowed.
+#: Comparison signs and words, with two flags: lower bound, and inclusive bound.
 _SIGNS: Final = {
     "<=": (False, True),
     ">=": (True, True),
@@ -37,11 +37,11 @@ _COMPARED: Final = re.compile(rf"({'|'.join(_SIGNS)})\s*(.*)", re.DOTALL)
 _BETWEEN: Final = re.compile(r"between\s+(.+?)\s+and\s+(.+)|(.+?)\s*\.\.\s*(.+)", re.DOTALL)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?")
 _BARE: Final = re.compile(r"[+-]?[\d_.]+(?:[eE][+-]?\d+)?")
-#: Units whose numbers need no name of one.
+#: Units whose numbers may be written without a unit.
 _WITHOUT_UNIT: Final = ("share", "samples per second")
-#: Answers to whether a program fits that can be expected: one that is not known is no figure of a run.
+#: Possible expectations of the figure for fit in memory; an unknown fit is no figure of a run.
 _ANSWERS: Final = (Fits.YES, Fits.WITHOUT_CODE, Fits.NO)
-#: Most characters of an expectation.
+#: Maximum length of an expectation, in characters.
 _LONGEST: Final = 200
 #: Examples for messages, by unit.
 _EXAMPLES: Final = {
@@ -59,16 +59,16 @@ _EXAMPLES: Final = {
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of one figure of a run.
+    """Expectation of a figure of a run.
 
     Attributes:
-        name: the figure's name, followed by a dot and the item where one is chosen.
-        text: the expectation as the scenario has it.
-        figure: the expected figure.
-        item: which item of the figure; empty for the figure itself.
+        name: name of the figure, with a dot and the item for a single item.
+        text: expectation as written in the scenario.
+        figure: expected figure.
+        item: item of the figure; empty for the figure itself.
         least, most: bounds in the base unit.
-        within: whether the bounds themselves are allowed.
-        equal: the name or whole number that the value must equal; None for a comparison or a range.
+        within: whether the bounds are inclusive.
+        equal: required name or whole number; None for a comparison or a range.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Expectation:
 
 
 def expectation(name: str, value: object) -> Expectation:
-    """Return the parsed expectation of a named figure; raises QuantityError for an invalid one."""
+    """Parse the expectation of a named figure; raises QuantityError for invalid text."""
     figure, item = figure_of(name)
     if isinstance(value, str):
         value = value.strip()
@@ -113,7 +113,7 @@ def expectation(name: str, value: object) -> Expectation:
 
 
 def _limits(figure: Figure) -> tuple[float, float, str]:
-    """Return the lower and the upper bound of a figure's values, and both in words."""
+    """Return lower and upper bound of a figure's values, and both in words."""
     if figure.unit == "share":
         return 0.0, 1.0, "a share from 0 % to 100 %"
     if figure.unit in ("number", "any"):
@@ -122,7 +122,7 @@ def _limits(figure: Figure) -> tuple[float, float, str]:
 
 
 def _what(figure: Figure) -> str:
-    """Return the kind of expectation that a figure takes, as words that follow "expected"."""
+    """Return the kinds of expectations of a figure, as words after "expected"."""
     if figure.unit == "name":
         return f"a name such as {_EXAMPLES['name']}"
     if figure.unit == "fits":
@@ -145,7 +145,7 @@ def _bounds(figure: Figure, value: str | int | float) -> tuple[float, float, boo
     if between is None:
         return None
     low, high = (end.strip() for end in (between[1] or between[3], between[2] or between[4]))
-    if _BARE.fullmatch(low):  # the unit of the upper bound is that of both
+    if _BARE.fullmatch(low):  # the upper bound's unit applies to both bounds
         low += high[bare.end() :] if (bare := _BARE.match(high)) else ""
     return _quantity(figure, low, value), _quantity(figure, high, value), True
 
@@ -166,7 +166,7 @@ def _quantity(figure: Figure, text: str, value: object) -> float:
 
 
 def _equal(figure: Figure, value: str | int | float) -> str | int:
-    """Return the expected name or whole number; raises QuantityError for a figure that is neither."""
+    """Return the expected name or whole number; raises QuantityError for a figure of another kind."""
     if figure.unit == "fits":
         if value not in _ANSWERS:
             raise QuantityError(f"expected {_what(figure)}, got {show(value)}{did_you_mean(value, _ANSWERS)}")
@@ -193,17 +193,17 @@ def _with_sign(figure: Figure, value: str | int | float) -> str:
 
 @dataclass(frozen=True)
 class _Named:
-    """A value with the name of its figure, on its way through validation."""
+    """Value with the name of its figure during validation."""
 
     name: str
     value: object
 
 
 class ExpectationsField:
-    """Annotation of a field that takes expectations by the names of figures."""
+    """Annotation of a field for expectations, keyed by figure name."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field."""
+        """Replace pydantic's validation of the field."""
         keys = core_schema.no_info_plain_validator_function(_key)
         dumped = core_schema.plain_serializer_function_ser_schema(_dumped)
         values = core_schema.no_info_plain_validator_function(_value, serialization=dumped)
@@ -211,7 +211,7 @@ class ExpectationsField:
         return core_schema.no_info_before_validator_function(_named, mapping)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe every figure of the table, and allow paths beside them."""
+        """Describe all figures of the table, and allow further paths."""
         kinds: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "object"}]}
         said = {
             figure.name: {**kinds, "description": f"{figure.meaning}; such as {_EXAMPLES[figure.unit]}"}
@@ -222,7 +222,7 @@ class ExpectationsField:
 
 
 def _dumped(value: Expectation | Mapping[str, Expectation]) -> Any:
-    """Return the expectation's text."""
+    """Return an expectation's text."""
     return value.text if isinstance(value, Expectation) else {item: expected.text for item, expected in value.items()}
 
 

@@ -1,7 +1,7 @@
-"""The kinds of field that a scenario is made of: bounded numbers, quantities with units, names, choices.
+"""Kinds of fields of a scenario: bounded numbers, quantities with units, names, choices.
 
-Each kind says in its JSON Schema what it expects (``errorMessage``, which editors show), and the
-messages of :mod:`ipusim.runs.request.messages` use the same words.
+Each kind describes accepted values in its JSON Schema (``errorMessage``, shown by editors); messages of
+:mod:`ipusim.runs.request.messages` use the same words.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from ipusim.base.units import UNITS, parse_quantity
 from ipusim.hardware.rounding import duration_cycles
 from ipusim.runs.problems import one_of, show
 
-#: The word for null where a key takes it, in a JSON Schema.
+#: JSON Schema of the word ``none``, accepted by some keys in place of null.
 NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
 
 
-#: What the context of a validation holds: the clock that makes cycles of times, in hertz.
+#: Key of a validation's context: clock in hertz that converts times to cycles.
 CLOCK_HZ: Final = "clock_hz"
 #: Cycles as a text.
 _CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
 
 
 class Node(BaseModel):
-    """A mapping of a scenario: no unknown keys, no conversion between kinds of value, no NaN."""
+    """Mapping of a scenario: no unknown keys, no conversion between kinds of value, no NaN."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def kind_of(value: object) -> str | None:
-    """Return the discriminator tag of ``value``: ``<python>``, or its ``type`` in angle brackets; None without either.
+    """Return the discriminator tag of ``value``; None without a kind.
 
-    The brackets distinguish tags from keys in the paths of validation errors. Between them is the kind's title.
+    A tag is ``<python>``, or the value's ``type`` in angle brackets.
+
+    The brackets distinguish tags from keys in the paths of validation errors. They enclose the kind's title.
     """
     if isinstance(value, Node):
         return f"<{value.model_config['title']}>"
@@ -65,18 +67,18 @@ def kind_of(value: object) -> str | None:
 
 
 def expects(text: str) -> dict[str, Any]:
-    """Return the JSON Schema annotation with the words that follow "expected" in messages."""
+    """Return the JSON Schema annotation with the words after "expected" in messages."""
     return {"errorMessage": text}
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Annotation of a field that takes a number in a base unit or a text with a unit.
+    """Annotation of a field for a number in base units, or a text with unit.
 
     Attributes:
         kind: a key of :data:`ipusim.base.units.UNITS`.
-        least, most: bounds in the base unit, both allowed.
-        span: the bounds for people.
+        least, most: inclusive bounds in the base unit.
+        span: bounds as text for users.
         whole: whether the value must be a whole number, read as int; else it is read as Fraction.
     """
 
@@ -87,11 +89,11 @@ class Quantity:
     whole: bool = True
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field."""
+        """Replace pydantic's validation of the field."""
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe both spellings."""
+        """Describe both notations."""
         _, example = UNITS[self.kind]
         number = {"type": "number", "minimum": float(self.least), "maximum": float(self.most)}
         expected = f"{self.kind} from {self.span}, as a number or with a unit such as {example}"
@@ -116,22 +118,24 @@ class Quantity:
 
 @dataclass(frozen=True)
 class CycleCount:
-    """Annotation of a field that takes cycles of the tile clock, or a time, which is converted by the system's clock.
+    """Annotation of a field for cycles of the tile clock, or a time.
+
+    The system's clock converts times.
 
     Attributes:
-        most: the most cycles; the least are 0.
-        words: texts that are allowed instead of a number.
+        most: maximum number of cycles; the minimum is 0.
+        words: texts accepted in place of a number.
     """
 
     most: int
     words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field."""
+        """Replace pydantic's validation of the field."""
         return core_schema.with_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe both spellings."""
+        """Describe both notations."""
         number = {"type": "integer", "minimum": 0, "maximum": self.most}
         examples = [*self.words, 1200, "1.2 ms"]
         return {"anyOf": [number, {"type": "string"}], "examples": examples, **expects(self._expected)}
@@ -160,16 +164,16 @@ class CycleCount:
 
 
 class CyclesOfTime(int):
-    """Cycles that were written as a time, so that another clock gives other cycles.
+    """Cycles written as a time, so that another clock gives other cycles.
 
     Attributes:
-        text: the time as it was written.
+        text: time as written.
     """
 
     text: str
 
     def __new__(cls, cycles: int, text: str) -> CyclesOfTime:
-        """Keep the text beside the number."""
+        """Store the text with the number."""
         instance = super().__new__(cls, cycles)
         instance.text = text
         return instance
@@ -180,26 +184,31 @@ class CyclesOfTime(int):
 
 
 class NameOfFile(str):
-    """The name of a file, or of a function in one, relative to the request's folder."""
+    """Name of a file, or of a function in a file.
+
+    The name is relative to the request's folder.
+    """
 
     __slots__ = ()
 
     def seen_from(self, folder: Path, other: Path) -> str:
-        """Return the same file's name relative to ``other``, instead of ``folder``; an absolute one stays."""
+        """Return the file's name relative to ``other`` instead of ``folder``; an absolute name stays."""
         if Path(self).is_absolute():
             return str(self)
-        there = (folder / self).parent.resolve()  # a link on the way would make ".." lead elsewhere
+        there = (folder / self).parent.resolve()  # a symbolic link in the path would make ".." lead elsewhere
         return (Path(os.path.relpath(there, other.resolve())) / Path(self).name).as_posix()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Annotation of a text that is one of a few names, in any case (Graphcore's ``Grouped`` is ``grouped``).
+    """Annotation of a text from a few names, in any case.
+
+    For example, Graphcore's ``Grouped`` is ``grouped``.
 
     Attributes:
-        names: the names, or a function that gives them (for registries that may grow).
-        pattern: of the files that it may name instead, as a regular expression; empty where it must be a name.
-        words: what else it may be, in words.
+        names: names, or a function that returns the names (for registries that may grow).
+        pattern: regular expression for file names accepted in place of a name; empty for names only.
+        words: description for other accepted texts.
     """
 
     names: tuple[str, ...] | Callable[[], Iterable[str]]
@@ -207,11 +216,11 @@ class Choice:
     words: str = ""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field."""
+        """Replace pydantic's validation of the field."""
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Allow the usual cases, and offer the names as they are."""
+        """Allow common upper and lower case, and offer the names as registered."""
         names = self._names()
         spelt = dict.fromkeys([*names, *(case(name) for name in names for case in _CASES)])
         if self.pattern:
@@ -238,21 +247,21 @@ _CASES = (str.lower, str.capitalize, str.upper)
 Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
 #: A size of memory beside IPUs, which is larger than any tensor.
 MachineBytes = Annotated[int, Quantity("bytes", 0, 2**44, "0 to 16 TiB")]
-#: A clock, such as ``1.325 GHz``.
+#: Clock, such as ``1.325 GHz``.
 Hertz = Annotated[int, Quantity("hertz", 10**6, 10**10, "1 MHz to 10 GHz")]
-#: A rate, such as ``64 GB/s``.
+#: Rate, such as ``64 GB/s``.
 BytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**6, 10**14, "1 MB/s to 100 TB/s", whole=False)]
-#: The same of code on the host, which may be slow.
+#: Rate of code on the host, which may be slow.
 HostBytesPerSecond = Annotated[Fraction, Quantity("bytes per second", 10**3, 10**14, "1 kB/s to 100 TB/s", whole=False)]
-#: A duration, such as ``3.7 us``.
+#: Duration, such as ``3.7 us``.
 Seconds = Annotated[Fraction, Quantity("seconds", 0, 1, "0 to 1 s", whole=False)]
-#: Cycles of a duration at most, about a minute: the longest run fits 64 bits.
+#: Maximum cycles of a duration, about a minute: the longest run fits in 64 bits.
 MOST_CYCLES: Final = 10**11
-#: A duration in cycles of the tile clock, or a time.
+#: Duration in cycles of the tile clock, or as a time.
 Cycles = Annotated[int, CycleCount(MOST_CYCLES)]
-#: Characters of a name at most.
+#: Maximum number of characters of a name.
 MAX_NAME: Final = 64
-#: The name of a layer or stage, which ``--set`` can use as an index.
+#: Name of a layer or stage, which ``--set`` accepts as an index.
 Name = Annotated[
     str,
     Field(
@@ -262,13 +271,13 @@ Name = Annotated[
         ),
     ),
 ]
-#: A file, relative to the scenario's folder.
+#: File name, relative to the scenario's folder.
 FileName = Annotated[
     str,
     Field(pattern=r"^[^\x00]{1,1024}$", json_schema_extra=expects("the name of a file, relative to the scenario")),
     AfterValidator(NameOfFile),
 ]
-#: A Python function of one's own.
+#: User's Python function.
 PythonName = Annotated[
     str,
     Field(
@@ -277,8 +286,8 @@ PythonName = Annotated[
     ),
     AfterValidator(NameOfFile),
 ]
-#: The size of one axis of an array.
+#: Size of one axis of an array.
 Axis = Annotated[int, Field(ge=1, le=65_536)]
-#: The shape of an array.
+#: Shape of an array.
 Shape = Annotated[tuple[Axis, ...], Strict(False), Field(max_length=4)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]

@@ -1,4 +1,4 @@
-"""Names of expected figures: a figure of the table, an item of one, or a path in ``summary.json``."""
+"""Names of expected figures: a figure of the table, an item of a figure, or a path in ``summary.json``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipusim.timeline.time_parts import TimePart
 
 #: Fields of ``waterfall`` with a value for each part of a run's time.
 _OF_PARTS: Final = (("cycles", int), ("shares", float))
-#: The parts of a run's time as ``summary.json`` has them: cycles and shares by the keys of the parts.
+#: Parts of a run's time in ``summary.json``: cycles and shares by part.
 Parts: Final = make_dataclass(
     "Parts",
     [
@@ -30,7 +30,7 @@ Parts: Final = make_dataclass(
         *((name, make_dataclass(name, [(part.key, kind) for part in TimePart])) for name, kind in _OF_PARTS),
     ],
 )
-#: Keys that ``summary.json`` has beside the fields of its values.
+#: Keys of ``summary.json`` besides the fields of its values.
 _ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
     Summary: {
         "schema_version": int,
@@ -42,18 +42,18 @@ _ADDED: Final[Mapping[type, Mapping[str, Any]]] = {
     Throughput: {"run_s": float},
     Phase: {"cycles": int, "seconds": float},
 }
-#: Units of paths by the ends of their last keys.
+#: Units of paths by the suffix of the last key.
 _UNITS: Final = {"samples_per_s": "samples per second", "per_s": "number", "_s": "seconds", "_bytes": "bytes"}
 
 
 def takes_item(of: Figure) -> bool:
-    """Return whether an item of a figure can be chosen, as in ``peak.0``."""
+    """Return whether an item of a figure can be selected, as in ``peak.0``."""
     return "{}" in of.path
 
 
 @cache
 def figure_of(name: str) -> tuple[Figure, str]:
-    """Return the figure that ``name`` denotes, and the chosen item or ``""``; raises QuantityError for neither."""
+    """Return the figure named ``name`` and the selected item or ``""``; raises QuantityError for an unknown name."""
     head, _, item = name.partition(".")
     if head in figure_names():
         known = figure(head)
@@ -71,7 +71,7 @@ def figure_of(name: str) -> tuple[Figure, str]:
 
 
 def _check(keys: Sequence[str], name: str) -> None:
-    """Follow the path ``keys`` through the types of a summary; raises QuantityError where it leads to no value."""
+    """Check the path ``keys`` against the types of a summary; raises QuantityError for a path without a value."""
     here: Any = Summary
     for depth, key in enumerate(keys):
         here = _of_union(here)
@@ -104,7 +104,7 @@ def _unknown(key: str, keys: list[str], name: str, depth: int) -> str:
 
 
 def _of_union(kind: Any) -> Any:
-    """Return ``T`` of ``T | None``; any other type as it is."""
+    """Return ``T`` for ``T | None``; any other type unchanged."""
     if get_origin(kind) in (Union, UnionType):
         return next(member for member in get_args(kind) if member is not type(None))
     return kind

@@ -1,4 +1,4 @@
-"""What a key of a scenario is in Graphcore's API: annotations of the schema's fields, of which the rest is made."""
+"""Annotations of schema fields that relate scenario keys to Graphcore's API."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GraphcoreName:
-    """Annotation of a key that Graphcore's TensorFlow has as well; see the kinds below.
+    """Annotation of a key that also exists in Graphcore's TensorFlow; base of the kinds below.
 
     Attributes:
-        effect: what it does here, where that is more than the key's description says; one for Graphcore's own users.
-        name: Graphcore's; empty where it is the key's own, below the key of its section.
+        effect: effect in ipusim beyond the key's description, for users of Graphcore's API.
+        name: Graphcore's name; empty if equal to the key below its section's key.
     """
 
     effect: str = ""
@@ -19,8 +19,8 @@ class GraphcoreName:
 
 
 class Argument(GraphcoreName):
-    """Annotation of a key that is an argument of ``pipelining_ops.pipeline``."""
+    """Annotation of a key for an argument of ``pipelining_ops.pipeline``."""
 
 
 class Attribute(GraphcoreName):
-    """Annotation of a key that is an attribute of ``IPUConfig``."""
+    """Annotation of a key for an attribute of ``IPUConfig``."""

@@ -1,7 +1,7 @@
-"""Graphcore's options of a pipeline: the scenario key of each, or why there is none.
+"""Graphcore's pipeline options, with the scenario key of each, or the reason for its absence.
 
-Options with a key are read from the schema's annotations. A scenario that names an option without a key is refused,
-so that no option is silently ignored.
+Options with a key are read from the schema's annotations. A scenario with an option without a key is refused: no option
+is silently ignored.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ipusim.runs.request.schema import Options
 
 @dataclass(frozen=True)
 class GraphcoreOption:
-    """One of Graphcore's options.
+    """Option of Graphcore's API.
 
     Attributes:
         name: Graphcore's name.
-        effect: its effect here, or the alternative where it is not accepted.
-        path: its key in a scenario; empty where it is not accepted.
-        value: the value of that key that corresponds to it; empty where the key itself does.
-        kind: the type of its value, None left out: Python's own, or a section's class.
-        optional: whether None means a default that is determined later.
-        default: its value where it is left out; None also for a required option.
-        least: the lower bound of a whole number.
+        effect: effect in ipusim, or the alternative to an option that is not accepted.
+        path: scenario key; empty for an option that is not accepted.
+        value: corresponding value of that key; empty for the option's own value.
+        kind: type of the value without None: a Python type, or a section's class.
+        optional: whether None means a default determined later.
+        default: default value; None also for a required option.
+        least: lower bound of a whole number.
     """
 
     name: str
@@ -48,11 +48,11 @@ class GraphcoreOption:
 
     @property
     def said(self) -> str:
-        """The key, and value if any, of a scenario that corresponds to it; empty where it is not accepted."""
+        """Scenario key, and value if any, that corresponds to the option; empty for an option not accepted."""
         return ".".join(self.path) + (f": {self.value}" if self.value else "")
 
 
-#: Arguments of ``pipelining_ops.pipeline``, old names included, that are no key of a scenario.
+#: Arguments of ``pipelining_ops.pipeline`` without a scenario key, including old names.
 OTHER_ARGUMENTS: Final = (
     GraphcoreOption("pipeline_depth", "the old name of gradient_accumulation_count, which is the one to use"),
     GraphcoreOption(
@@ -66,7 +66,7 @@ OTHER_ARGUMENTS: Final = (
 )
 _NEVER_STOPS: Final = "no operation stops a run: its notes name the first value that is not finite"
 _AS_WRITTEN: Final = "operations run in the order in which they are written"
-#: Attributes of ``IPUConfig`` that are no key: nothing that is simulated depends on them.
+#: Attributes of ``IPUConfig`` without a scenario key, as no simulation depends on them.
 OTHER_ATTRIBUTES: Final = tuple(
     GraphcoreOption(name, effect)
     for name, effect in {
@@ -110,7 +110,7 @@ OTHER_ATTRIBUTES: Final = tuple(
 )
 
 
-#: Optimizers of Graphcore's that have no counterpart in a scenario.
+#: Graphcore's optimizers without a counterpart in a scenario.
 OTHER_OPTIMIZERS: Final = (
     GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
     GraphcoreOption("GradientAccumulationOptimizerV2", "a scenario's count is `pipeline.gradient_accumulation_count`"),
@@ -120,20 +120,22 @@ OTHER_OPTIMIZERS: Final = (
 
 @cache
 def arguments() -> tuple[GraphcoreOption, ...]:
-    """Return the arguments of ``pipelining_ops.pipeline`` that are keys, in the schema's order."""
+    """Return the arguments of ``pipelining_ops.pipeline`` with a scenario key, in schema order."""
     return tuple(_rows(Options, (), Argument))
 
 
 @cache
 def attributes() -> tuple[GraphcoreOption, ...]:
-    """Return the attributes of ``IPUConfig`` that are keys, in the schema's order."""
+    """Return the attributes of ``IPUConfig`` with a scenario key, in schema order."""
     return tuple(_rows(Options, (), Attribute))
 
 
 def instead_of(key: str) -> str:
-    """Return a hint at the scenario's counterpart of a key that is the name of one option of Graphcore's, or its end.
+    """Return a hint at the scenario's counterpart of a Graphcore option.
 
-    The hint is empty for any other key.
+    The key is the option's name, or the end of the name.
+
+    Empty for any other key.
     """
     rows = (*arguments(), *attributes(), *OTHER_ARGUMENTS, *OTHER_ATTRIBUTES)
     matches = [row for row in rows if key in (row.name, row.name.split(".")[-1])]
@@ -145,7 +147,7 @@ def instead_of(key: str) -> str:
 
 @cache
 def optimizers() -> tuple[GraphcoreOption, ...]:
-    """Return the optimizers with a counterpart in a scenario, and the wrapper of an optimizer."""
+    """Return optimizers with a scenario counterpart, and the wrapper of an optimizer."""
     kinds = [
         GraphcoreOption(row.graphcore, row.doc, ("optimizer", "type"), row.kind)
         for row in table.rows()
@@ -171,7 +173,7 @@ def _rows(node: type[Node], above: tuple[str, ...], said: type[GraphcoreName]) -
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """Return the type of a hint without None and annotations, and whether the hint includes None."""
+    """Return a hint's type without None and annotations, and whether None is allowed."""
     if get_origin(hint) not in (Union, UnionType):
         return hint, False
     kinds = [member for member in get_args(hint) if member is not type(None)]

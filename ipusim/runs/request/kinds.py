@@ -1,7 +1,7 @@
-"""Values of one of several kinds, such as the layers of a model: the model of a kind is made for the first such value.
+"""Values of several kinds, such as layers of a model; the model of a kind is built for the first value of the kind.
 
-pydantic's own union makes the models of all kinds: those of layers, optimizers and disturbances took a sixth of the
-time in which a command starts.
+Pydantic's union would build the models of all kinds: models of layers, optimizers and disturbances took a sixth of a
+command's start-up time.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from ipusim.runs.request.fields import Node
 
-#: Of which values a JSON Schema is being made.
+#: Values under description for a JSON Schema.
 _DESCRIBED: Final[set[OneOfKinds]] = set()
 
 
 @dataclass(frozen=True)
 class OneOfKinds:
-    """Annotation of a value of one of several kinds, which a tag tells apart.
+    """Annotation of a value of several kinds, discriminated by a tag.
 
     Attributes:
-        tag_of: returns the tag of a value's kind; None where it has none.
-        kinds: returns the kinds by their tags, in order; each makes its model, the same in every call.
+        tag_of: function that returns the tag of a value's kind; None for an unknown kind.
+        kinds: function that returns the kinds by tag, in order; each kind is a function that returns its model, always
+            the same object.
     """
 
     tag_of: Callable[[object], str | None]
     kinds: Callable[[], Mapping[str, Callable[[], type[Node]]]]
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Replace pydantic's own reading of the field."""
+        """Replace pydantic's validation of the field."""
         return core_schema.with_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe all kinds, by references where the value may stand within one of them."""
+        """Describe all kinds; references describe recursive values."""
         union: dict[str, Any] = {**_union(self).core_schema}
         if self in _DESCRIBED:
-            union = union.get("schema", union)  # without its definitions, which are there
+            union = union.get("schema", union)  # without definitions, which the outer description has
             refs = {tag: of.get("ref") or of["schema_ref"] for tag, of in union["choices"].items()}
             union |= {"choices": {tag: core_schema.definition_reference_schema(ref) for tag, ref in refs.items()}}
             return handler(union)
@@ -60,7 +61,7 @@ class OneOfKinds:
 
 @cache
 def _union(value: OneOfKinds) -> TypeAdapter[Any]:
-    """Return what reads values of all kinds."""
+    """Return the validator of all kinds."""
     models = (Annotated[model_of(), Tag(tag)] for tag, model_of in value.kinds().items())
     union: Any = Annotated[reduce(or_, models), Discriminator(value.tag_of)]
     return TypeAdapter(union)
@@ -68,6 +69,6 @@ def _union(value: OneOfKinds) -> TypeAdapter[Any]:
 
 @cache
 def _one_kind(value: OneOfKinds, tag: str) -> SchemaValidator:
-    """Return what reads values of one kind; its errors have the tag in their path, as those of the union have."""
+    """Return the validator of one kind; error paths include the tag, as in the union."""
     model = TypeAdapter(value.kinds()[tag]()).core_schema
     return SchemaValidator(core_schema.tagged_union_schema({tag: model}, value.tag_of))

@@ -1,6 +1,6 @@
-"""The layers that a scenario can name, told apart by ``type``, ``python`` or ``repeat``: one class of keys for each.
+"""Layers of a scenario, discriminated by ``type``, ``python`` or ``repeat``: a class of keys for each kind.
 
-Those with a type are made of the table of layers (:mod:`ipusim.model.layers.table`), whose names are Keras'.
+Classes of typed layers are derived from the table of layers (:mod:`ipusim.model.layers.table`), with Keras' names.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ipusim.runs.request.derived import RowSpec, spec_of
 from ipusim.runs.request.fields import Choice, Cycles, Name, Node, PythonName, Shape, expects, kind_of
 from ipusim.runs.request.kinds import OneOfKinds
 
-#: Layers of one model at most, repeated ones written out.
+#: Maximum number of layers of a model, repetitions included.
 MAX_LAYERS: Final = 1024
 
 
 class BuiltSpec(RowSpec):
-    """A layer or loss of the table.
+    """Layer or loss of the table.
 
     Attributes:
-        row: its row.
+        row: row of the table.
     """
 
     row: ClassVar[LayerRow]
@@ -33,7 +33,7 @@ class BuiltSpec(RowSpec):
 
 
 class CyclesSpec(Node, title="cycles"):
-    """What the passes of a stage cost, as measured or assumed, instead of the cost model's figures."""
+    """Measured or assumed costs of a stage's passes, in place of the cost model's figures."""
 
     forward: Cycles = Field(description="cycles of the tile clock, or time, of the forward pass of one micro-batch")
     backward: Cycles = Field(
@@ -45,7 +45,7 @@ def _cost_kind(value: object) -> str:
     return "<cycles>" if isinstance(value, dict | Node) else "<counted>"
 
 
-#: The cost of a Python function: counted from its operations, or given.
+#: Cost of a Python function: counted from its operations, or given.
 Cost = Annotated[
     Annotated[Literal["counted"], Choice(("counted",)), Field(title="counted"), Tag("<counted>")]
     | Annotated[CyclesSpec, Tag("<cycles>")],
@@ -54,7 +54,7 @@ Cost = Annotated[
 
 
 class PythonSpec(Node, title="python"):
-    """A layer, or a whole stage, that is a Python function of arrays; ``autograd`` differentiates it."""
+    """Layer, or whole stage, given by a Python function of arrays; ``autograd`` differentiates the function."""
 
     name: Name = Field(description="the layer's or stage's name, for splits, weights and charts")
     python: PythonName = Field(description="the function: file.py:function, the file relative to the scenario's folder")
@@ -83,7 +83,10 @@ def _spec_of(row: LayerRow) -> type[BuiltSpec]:
 
 @cache
 def _kinds(*, within: bool = False) -> dict[str, Callable[[], type[Node]]]:
-    """Return the layers of the table, those alone that may stand within another one, and a function as a layer."""
+    """Return the layers of the table, and a function as a layer.
+
+    With ``within``, only layers allowed within another layer.
+    """
     of_table = (row for row in rows() if row.within or not within)
     return {f"<{row.kind}>": partial(_spec_of, row) for row in of_table} | {"<python>": lambda: PythonSpec}
 
@@ -92,12 +95,12 @@ _EXPECTED: Final = Field(json_schema_extra=expects("a layer, such as {name: hidd
 if TYPE_CHECKING:
     InnerLayerSpec = BuiltSpec | PythonSpec
 else:
-    #: A layer that may stand within another one.
+    #: Layer within another layer.
     InnerLayerSpec = Annotated[Any, OneOfKinds(kind_of, partial(_kinds, within=True)), _EXPECTED]
 
 
 class RepeatSpec(Node, title="repeat"):
-    """Layers that come so many times in a row: each time their names end in the time's number, from 0."""
+    """Layers repeated several times in a row: names of layers get the number of the repetition, from 0."""
 
     repeat: int = Field(ge=1, le=MAX_LAYERS, description="how many times the layers come")
     layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
@@ -116,6 +119,6 @@ def _entries() -> dict[str, Callable[[], type[Node]]]:
 if TYPE_CHECKING:
     LayerSpec = BuiltSpec | PythonSpec | RepeatSpec
 else:
-    #: One layer of a model, those that only stand in a model itself too; or layers that repeat.
+    #: Layer of a model, including layers only allowed at the top; or repeated layers.
     LayerSpec = Annotated[Any, OneOfKinds(_entry_kind, _entries), _EXPECTED]
     RepeatSpec.model_rebuild()

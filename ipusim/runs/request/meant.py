@@ -1,4 +1,4 @@
-"""Hints in messages: the value that an unexpected one was probably meant to be."""
+"""Hints in messages: the probable meaning of an unexpected value."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from ipusim.runs.problems import one_of, show
 
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{0,18})?(?:[eE][+-]?\d{1,3})?")
-#: Separators in a text that was meant as a list of numbers or names, as in 28x28.
+#: Separators of a list of numbers or names written as a text, such as 28x28.
 _BETWEEN: Final = re.compile(r"\s*,\s*|(?<=\d)\s*[x×]\s*(?=\d)|(?<=\d)\s+(?=\d)")
 _COUNTED: Final = re.compile(r"(\d{1,18})\s*[A-Za-z ]{2,}")
 _GROUPED: Final = re.compile(r"\d{1,3}(?:[,'_ ]\d{3})+")
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:[.,]\d{1,6})?)\s*%")
 #: Kinds of single values.
 _SINGLE: Final = ("integer", "number", "string", "boolean")
-#: Words for true and false of older YAML and of Python.
+#: Words for true and false in older YAML and in Python.
 _WORDS: Final = {**dict.fromkeys(("yes", "y", "on", "true", "1"), "true")} | dict.fromkeys(
     ("no", "n", "off", "false", "0"), "false"
 )
 
 
 def meant(got: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> str:
-    """Return ``; did you mean ...?`` for a value that was likely meant otherwise, or nothing.
+    """Return ``; did you mean ...?`` for a value with another probable meaning; otherwise an empty text.
 
     Args:
-        got: the value as it was written.
-        node: the JSON Schema of its key, whose references are resolved.
-        siblings: the schemas of the keys beside it, by key.
+        got: value as written.
+        node: JSON Schema of the value's key, with references resolved.
+        siblings: schemas of neighbouring keys, by key.
     """
     kind = node.get("type")
     if isinstance(got, list):
@@ -48,7 +48,10 @@ def meant(got: object, node: Mapping[str, Any], siblings: Mapping[str, Any]) -> 
 
 
 def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
-    """Return the list of numbers or names that a text may mean, as one value, where the key takes a list."""
+    """Return the probable list behind a text as a single item.
+
+    Empty unless the key takes a list of numbers or names.
+    """
     items = [item.strip() for item in _BETWEEN.split(text.strip("[]() "))]
     for listed in (node, *node.get("oneOf", ())):
         if listed.get("type") == "array" and all(_fits(item, listed.get("items", {})) for item in items):
@@ -57,7 +60,7 @@ def _of_list(text: str, node: Mapping[str, Any]) -> list[str]:
 
 
 def _of_text(text: str, kind: str, siblings: Mapping[str, Any]) -> list[str]:
-    """Return the numbers that a text may mean, or the sibling keys that take a file of that name."""
+    """Return the probable numbers behind a text, or sibling keys for its file."""
     numbers = _NUMBERS.get(kind)
     return [*dict.fromkeys(numbers(text))] if numbers else _file_of(text, siblings)
 
@@ -67,14 +70,14 @@ def _hint(values: list[str]) -> str:
 
 
 def _fits(item: str, node: Mapping[str, Any]) -> bool:
-    """Whether a text is one item of a list of numbers or names."""
+    """Return whether a text is an item of a list of numbers or names."""
     if node.get("type") == "integer":
         return _INTEGER.fullmatch(item) is not None
     return node.get("type") == "string" and re.fullmatch(node.get("pattern", "$"), item) is not None
 
 
 def _whole(text: str) -> list[str]:
-    """Return the whole numbers that a text may mean."""
+    """Return the probable whole numbers behind a text."""
     if _INTEGER.fullmatch(text):
         return [f"{text}, without quotes"]
     if counted := _COUNTED.fullmatch(text):
@@ -83,7 +86,7 @@ def _whole(text: str) -> list[str]:
 
 
 def _real(text: str) -> list[str]:
-    """Return the numbers that a text may mean."""
+    """Return the probable numbers behind a text."""
     if _NUMBER.fullmatch(text):
         return [f"{text}, without quotes"]
     if percent := _PERCENT.fullmatch(text):
@@ -95,20 +98,20 @@ _NUMBERS: Final[Mapping[str, Callable[[str], list[str]]]] = {"integer": _whole, 
 
 
 def _file_of(text: str, siblings: Mapping[str, Any]) -> list[str]:
-    """Return the sibling keys that take a file called ``text``, each as ``key: text (description)``."""
+    """Return sibling keys for a file called ``text``, as ``key: text (description)``."""
     taking = {
         key: pattern
         for key, node in siblings.items()
         for pattern in _patterns(node)
         if r"\." in pattern and re.fullmatch(pattern, text)
     }
-    # A pattern of one kind of file is shorter than one of several.
+    # Patterns for one kind of file are shorter than patterns for several kinds.
     keys = sorted(taking, key=lambda key: len(taking[key]))
     return [f"{key}: {text} ({siblings[key]['description'].split(',')[0]})" for key in keys]
 
 
 def _patterns(node: Any) -> list[str]:
-    """Return the patterns of all texts that a key takes."""
+    """Return the patterns of all texts accepted by a key."""
     if isinstance(node, list):
         return [pattern for choice in node for pattern in _patterns(choice)]
     if not isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""The median of several measurements of a stage, key by key, in the unit of the measurements."""
+"""Median of several measurements of a stage, key by key, in the measured unit."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MICROSECONDS = 10**6
 
 
 def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
-    """Return the median of each key over the measurements that have it; of an even number, the mean of the middle two.
+    """Return the median of each key over the measurements with that key.
 
-    A mean of times is a time, which is converted to cycles by ``clock_hz``; a mean of cycles is rounded up. A value
-    that is no number is taken from the first measurement.
+    For an even number, the result is the mean of the middle two: a mean of times is a time, converted to cycles by
+    ``clock_hz``; a mean of cycles is rounded up. Values other than numbers come from the first measurement.
 
     >>> first, second = (StageCyclesSpec(forward=cycles) for cycles in (10, 13))
     >>> median([first, second], 10**9).forward
@@ -42,7 +42,10 @@ def median(measured: Sequence[_Spec], clock_hz: int) -> _Spec:
 
 
 def _mean(values: Sequence[int], count: int) -> object:
-    """Return the mean of ``values``: a text for times, else a whole number of cycles or bytes, rounded up."""
+    """Return the mean of ``values``, as a text for times.
+
+    Means of cycles or bytes are rounded up to a whole number.
+    """
     if all(isinstance(value, CyclesOfTime) for value in values):
         texts = [value.text for value in values if isinstance(value, CyclesOfTime)]
         seconds = sum((parse_quantity(text, "seconds") for text in texts), Fraction(0)) / count
@@ -51,15 +54,18 @@ def _mean(values: Sequence[int], count: int) -> object:
 
 
 def _seconds(value: int, clock_hz: int) -> Fraction:
-    """Return the exact seconds of a time as written, or of cycles; different times may round to the same cycles."""
+    """Return the exact seconds of a time as written, or of cycles; different times may round to equal cycles."""
     return parse_quantity(value.text, "seconds") if isinstance(value, CyclesOfTime) else Fraction(value, clock_hz)
 
 
 def _as_written(value: object) -> object:
-    """Return a value as it was written."""
+    """Return a value as written."""
     return value.text if isinstance(value, CyclesOfTime) else value
 
 
 def _decimal(number: Fraction) -> str:
-    """Return all digits of a number whose decimal expansion is finite, as that of a sum of written times is."""
+    """Return all digits of a number with a finite decimal expansion.
+
+    Sums of written times are such numbers.
+    """
     return f"{Decimal(number.numerator) / Decimal(number.denominator):f}"

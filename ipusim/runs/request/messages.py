@@ -1,7 +1,7 @@
-"""Conversion of pydantic's validation errors to Problems in plain words.
+"""Convert pydantic's validation errors to Problems in plain words.
 
-The words for the values that a key takes come from the JSON Schema of a scenario, which editors use as well, so that
-messages, editors and validation cannot disagree.
+Words for accepted values come from the JSON Schema of a scenario, which editors also use, so that messages, editors and
+validation agree.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
 from ipusim.runs.request.meant import meant
 
-#: A node of a JSON Schema.
+#: Node of a JSON Schema.
 JsonNode = dict[str, Any]
-#: The last part of pydantic's path to an error in the key of a mapping, not in its value.
+#: Last part of pydantic's path to an error in a mapping's key, not in its value.
 _KEY: Final = "[key]"
-#: The longest expectation, in characters, that comes before the hint; and the most types that a hint names.
+#: Maximum length of an expectation before the hint, in characters; and maximum number of types in a hint.
 _LONG: Final = 100
 _FEW: Final = 3
-#: Note behind a list of keys or names that is cut off.
+#: Note after a truncated list of keys or names.
 _MORE: Final = ", which `ipusim check --schema` lists"
 
 
@@ -34,7 +34,10 @@ def problems_of(errors: Iterable[ErrorDetails], schema: JsonNode) -> list[Proble
 
 
 def _is_echo(error: ErrorDetails) -> bool:
-    """Whether a list is called too short only because items of it are wrong, which is reported anyway."""
+    """Return whether a list is too short only because of invalid items.
+
+    Invalid items are reported separately.
+    """
     return error["type"] == "too_short" and len(error["input"]) >= error["ctx"]["min_length"]
 
 
@@ -42,7 +45,7 @@ def _problem(error: ErrorDetails, schema: JsonNode) -> Problem:
     path: KeyPath = tuple(key for key in error["loc"] if not _is_tag(key) and key != _KEY)
     node, parent = _walk(schema, error["loc"])
     got, of_key, hint = error["input"], False, ""
-    if error["type"] == "value_error":  # which says itself what is wrong
+    if error["type"] == "value_error":  # the error has a complete message
         return Problem(path, str(error["ctx"]["error"]), error["loc"][-1:] == (_KEY,))
     if error["type"] == "missing":
         said = f" ({node['description']})" if "description" in node else ""
@@ -70,13 +73,15 @@ def _message(expected: str, got: str, hint: str) -> str:
 
 
 def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], schema: JsonNode) -> str:
-    """Return a hint at the probable meaning of an unknown key, the first of several candidates.
+    """Return a hint at the probable meaning of an unknown key.
+
+    The first of several candidates wins.
 
     Candidates are: an option of Graphcore's, one of ``names``, the keys allowed there, a key of another type in the
     same union, an option of another section, and the nearest of ``names``.
     """
     key = str(path[-1])
-    # Graphcore's options stand on the top, in the pipeline or in the system.
+    # Graphcore's options belong at the top, in the pipeline or in the system.
     if path[:-1] in ((), ("pipeline",), ("system",)) and (graphcores := instead_of(key)):
         return graphcores
     if here := same(key, names):
@@ -92,7 +97,10 @@ def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], sc
 
 
 def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode) -> str | None:
-    """Return ``key of type a or b`` for the types of the union at ``location`` that have the key; None for many."""
+    """Return ``key of type a or b`` for other types with the key.
+
+    The types belong to the union at ``location``. None for many types.
+    """
     tags = [at for at, part in enumerate(location) if _is_tag(part)]
     if not tags:
         return None
@@ -107,7 +115,10 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
 
 
 def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
-    """Return the only option called ``key`` at the top or in another section than ``section``, or None."""
+    """Return the only option called ``key`` outside ``section``, or None.
+
+    The option may be at the top or in another section.
+    """
     if len(section) > 1:
         return None
     top = schema["properties"]
@@ -118,7 +129,9 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
 
 
 def _paths_elsewhere(section: KeyPath, schema: JsonNode) -> dict[str, list[str]]:
-    """Return the paths of options at the top and in other sections than ``section``, by their names.
+    """Return paths of options outside ``section``, by name.
+
+    Options may be at the top or in other sections.
 
     Empty for a nested section.
     """
@@ -140,13 +153,13 @@ def _in_section(names: Iterable[str], paths: Mapping[str, list[str]]) -> str:
 
 
 def _one_of(names: list[str], got: object) -> str:
-    """Return names as an English list; of very many only the nearest to ``got``."""
+    """Join names as an English list; a long list keeps only the nearest names to ``got``."""
     few = listed(names, got, _MORE)
     return few if few.endswith(_MORE) else one_of(names)
 
 
 def _keys(node: JsonNode, schema: JsonNode) -> list[str]:
-    """Return the keys of a mapping, for a union those of all of its types."""
+    """Return the keys of a mapping, or of all types of a union."""
     node = _resolve(node, schema)
     kinds = _branches(node, schema) if "oneOf" in node else [node]
     return list(dict.fromkeys(key for kind in kinds for key in kind.get("properties", ())))
@@ -185,7 +198,7 @@ def _resolve(node: JsonNode, schema: JsonNode) -> JsonNode:
     """Resolve references and drop null from choices; keys beside a reference override it."""
     if "$ref" in node:
         target = _resolve(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
-        if len(node) == 1:  # most have no other keys
+        if len(node) == 1:  # most references have no other keys
             return target
         return target | {key: value for key, value in node.items() if key != "$ref"}
     options = [option for option in node.get("anyOf", ()) if option not in ({"type": "null"}, NONE)]
@@ -206,13 +219,13 @@ def _typed(kind: JsonNode) -> JsonNode:
 
 
 def _kinds(node: JsonNode, schema: JsonNode) -> list[str]:
-    """Return the values that ``type`` can take in a union of mappings."""
+    """Return the accepted values of ``type`` in a union of mappings."""
     types = map(_typed, _branches(node, schema))
     return [kind["const"] for kind in types if "const" in kind]
 
 
 def describe(node: JsonNode, schema: JsonNode) -> str:
-    """Return what a node of the JSON Schema expects, as words that follow "expected"."""
+    """Describe the values accepted by a JSON Schema node, to follow "expected"."""
     node = _resolve(node, schema)
     words = node.get("errorMessage") or node.get("const") or _BY_TYPE.get(node.get("type", ""))
     if words:

@@ -1,4 +1,4 @@
-"""The model section of a scenario: layers, user-defined stages, or stages known by their cost."""
+"""Model section of a scenario: layers, user-defined stages, or stages known only by their cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipusim.runs.request.layer_spec import MAX_LAYERS, CyclesSpec, LayerSpec, Py
 
 
 class ModelSpec(Node, title="model"):
-    """The model: named layers in order, the loss last."""
+    """Model: named layers in order, the loss last."""
 
     layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
         min_length=1, max_length=MAX_LAYERS, description="the layers in order; a loss, if any, is the last"
@@ -19,7 +19,7 @@ class ModelSpec(Node, title="model"):
 
 
 class StageCyclesSpec(CyclesSpec, title="stage cycles"):
-    """What the passes and the weight update of a stage cost."""
+    """Costs of a stage's passes and weight update."""
 
     update: Cycles = Field(default=0, description="cycles of the tile clock, or time, of one weight update")
     backward_input: Cycles | None = Field(
@@ -34,7 +34,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
     @model_validator(mode="after")
     def _one_half(self) -> Self:
-        """Refuse one half of a backward pass without the whole, or longer than that."""
+        """Refuse a half of a backward pass without, or longer than, the whole."""
         halves = {"backward_input": self.backward_input, "backward_weights": self.backward_weights}
         given = [(name, cycles) for name, cycles in halves.items() if cycles is not None]
         if len(given) == 1:
@@ -48,7 +48,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
     @property
     def whole_backward(self) -> int:
-        """Cycles of the backward pass: ``backward``, or the sum of its halves where these alone are given."""
+        """Cycles of the backward pass: ``backward``, or the sum of given halves."""
         halves = (self.backward_input, self.backward_weights)
         if "backward" in self.model_fields_set or halves[0] is None or halves[1] is None:
             return self.backward
@@ -56,7 +56,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
 
 class TimedStageSpec(StageCyclesSpec, title="timed"):
-    """A stage known by its cost alone: it takes time and moves bytes, and computes nothing."""
+    """Stage known only by its cost: takes time and moves bytes, and computes nothing."""
 
     name: Name = Field(description="the stage's name in charts")
     output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch that leave for the next stage")
@@ -82,7 +82,7 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
 
 
 class NamedStageSpec(Node, title="named"):
-    """A stage of layers with a name of its own."""
+    """Stage of layers with a name."""
 
     name: Name = Field(description="the stage's name in charts")
     layers: Annotated[tuple[Name, ...], Strict(False)] = Field(
@@ -101,8 +101,8 @@ def _stage_kind(value: object) -> str | None:
     return "<named>" if isinstance(value, NamedStageSpec) or "layers" in keys else "<timed>"
 
 
-#: One stage: names of layers, with a name of its own or without, a Python function, or a cost alone; or several of
-#: these that run at the same time.
+#: Stage: names of layers, with or without a name of the stage; a Python function; costs; or several such stages that
+#: run concurrently.
 StageSpec = Annotated[
     Annotated[
         tuple[Name, ...], Strict(False), Field(title="layers", min_length=1, max_length=MAX_LAYERS), Tag("<layers>")

@@ -1,4 +1,4 @@
-"""The part of a request that says how the model is cut into stages, where they run, in which order and with what."""
+"""Pipeline section of a request: stages, placement, order and options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ipusim.schedules.named import FILE, FILE_WORDS
 #: Floating-point types of weights and accumulators.
 DType = Literal["float16", "float32", "float64"]
 
-#: Most stages of a pipeline: 4 on each IPU of the largest pod, which it cannot go beyond.
+#: Maximum number of stages of a pipeline: 4 on each IPU of the largest pod, the upper limit of a pipeline.
 MAX_STAGES: Final = 256
 
 
@@ -40,7 +40,7 @@ _Device = Annotated[
 
 
 def _dtype_kind(value: object) -> str:
-    # A choice has no title: one of its names tells it apart (see the messages).
+    # A choice has no title; a name of the choice identifies it (see the messages).
     return "<each>" if isinstance(value, dict) else "<float32>"
 
 
@@ -105,7 +105,7 @@ class StageOptionsSpec(Node, title="stage options"):
 
 
 class MovedActivationsSpec(Node, title="moved activations"):
-    """Activations that are moved off their IPU behind forward passes, and back before the passes that use them."""
+    """Activations moved off their IPU after forward passes, and back before the passes that use them."""
 
     to: Annotated[Literal["streaming_memory", "partner"], Choice(get_args(Destination))] = Field(
         default="streaming_memory",
@@ -147,7 +147,7 @@ _StageOptionsList = Annotated[tuple[StageOptionsSpec, ...], Strict(False)]
 
 
 class PipelineSpec(Node, title="pipeline"):
-    """How the model is cut into stages, where they run and in which order."""
+    """Stages of the model, their placement and their order."""
 
     schedule: Annotated[
         str,

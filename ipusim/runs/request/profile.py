@@ -1,7 +1,7 @@
-"""Measured stages from CSV: a row for each measurement of a stage, with cells as in a scenario's stages.
+"""Read measured stages from CSV: a row for each measurement of a stage, with cells as in a scenario's stages.
 
-Several rows of a stage are several measurements of it, whose medians count. With a further column ``scenario`` a file
-has the stages of several scenarios.
+Several rows of a stage are several measurements, reduced to medians. An additional column ``scenario`` allows stages of
+several scenarios in a file.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from ipusim.runs.request.pipeline_spec import MAX_STAGES
 _SCENARIO, _STAGE, _SOURCE = "scenario", "stage", "source"
 _CYCLES: Final = tuple(StageCyclesSpec.model_fields)
 _BYTES: Final = tuple(name for name in TimedStageSpec.model_fields if name.endswith("_bytes"))
-#: Columns of numbers by the spec of a row: where a model determines the bytes, columns of bytes are ignored.
+#: Columns of numbers by the spec of a row; columns of bytes are ignored if a model determines the bytes.
 _NUMBERS: Final[Mapping[type[StageCyclesSpec], tuple[str, ...]]] = {
     StageCyclesSpec: _CYCLES,
     TimedStageSpec: (*_CYCLES, *_BYTES),
 }
 _NEEDED: Final = (_STAGE, *(name for name, key in StageCyclesSpec.model_fields.items() if key.is_required()))
-#: Other names of columns.
+#: Aliases of columns.
 _ALSO: Final = {"weight_update": "update", "bytes": "output_bytes"}
-#: Names of rows over all stages in tables that people write.
+#: Names of summary rows over all stages, common in hand-written tables.
 _OVER_ALL: Final = ("total", "totals", "sum", "mean", "average", "avg", "median", "all", "min", "max", "std")
-#: Stages that a message lists.
+#: Maximum number of stages in a message.
 _LISTED: Final = 5
 _MOST_BYTES: Final = 2**22
-#: Units of columns of times: of seconds, and cycles of the tile clock.
+#: Units of columns of times: seconds and cycles of the tile clock.
 _TIMES: Final = (*UNITS["cycles"][0], *UNITS["seconds"][0])
 _SIZES: Final = tuple(UNITS["bytes"][0])
-#: A title: a name, and the unit of the numbers below it if it has one, as in ``forward [us]`` or ``forward_us``.
+#: Title: a name with an optional unit of the numbers, as in ``forward [us]`` or ``forward_us``.
 _TITLE: Final = re.compile(rf"([^\[(]*?)(?:\s*[\[(]([^\[\]()]*)[\])]|[\s_-]+({'|'.join((*_TIMES, *_SIZES))}))?")
 
 
 @dataclass(frozen=True)
 class MeasuredStage:
-    """The measurements of one stage.
+    """Measurements of one stage.
 
     Attributes:
-        position: the stage's first line, as ``file:line``.
-        name: the stage's name in the file; empty where the file numbers its stages.
-        cycles: cycles of its passes and its weight update, of several rows the medians; what was not measured is not
-            set. Of a stage without a model it has bytes too.
-        source: who measured it; empty where the file does not say.
-        rows: the number of the stage's rows in the file.
+        position: first line of the stage, as ``file:line``.
+        name: name of the stage in the file; empty for a numbered stage.
+        cycles: cycles of passes and weight update, medians for several rows; unmeasured values are unset. A stage
+            without a model also has bytes.
+        source: origin of the measurement; empty if the file does not say.
+        rows: number of rows of the stage in the file.
     """
 
     position: str
@@ -69,25 +69,27 @@ class MeasuredStage:
 
 
 def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredStage, ...]:
-    """Return the stages of a CSV file in their order, by the columns stage, forward, backward, update and the halves.
+    """Read the stages of a CSV file in order.
 
-    Columns come in any order; ``update`` may be called ``weight update``, and ``source`` is optional. A number is in
-    cycles, and a cell may be a time such as ``1.2 ms``, which is converted by ``clock_hz``; a title can name the unit
-    of its numbers, as ``forward [us]``. Columns of bytes are ignored. ``called`` is the file's name in messages.
+    The columns are stage, forward, backward, update and the halves.
 
-    Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
+    Columns may have any order; ``weight update`` is an alias of ``update``, and ``source`` is optional. Numbers are
+    cycles; a cell may be a time such as ``1.2 ms``, converted by ``clock_hz``; a title may include the unit of its
+    numbers, as in ``forward [us]``. Columns of bytes are ignored. ``called`` is the file's name in messages.
+
+    Raises FileError with every wrong line and column; OSError for an unreadable file.
     """
     return _measured(path, clock_hz, called or str(path), StageCyclesSpec)
 
 
 def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStageSpec, ...]:
-    """Return the stages of a CSV file as stages known by their cost alone, in their order.
+    """Read the stages of a CSV file as stages known only by cost.
 
-    Beside the columns of :func:`read_profile` there may be columns of bytes: ``output_bytes``, which may be called
-    ``bytes``, and the other sizes of such stages. The default of a stage's ``gradient_bytes`` is the previous stage's
-    output without labels. A stage without a name is called ``stage0`` and so on.
+    Besides the columns of :func:`read_profile` the file may have columns of bytes: ``output_bytes`` with the alias
+    ``bytes``, and other sizes. The default of a stage's ``gradient_bytes`` is the previous stage's output without
+    labels. Stages without a name are called ``stage0``, ``stage1`` and so on.
 
-    Raises as :func:`read_profile` does.
+    Raises the errors of :func:`read_profile`.
     """
     stages, before = list[TimedStageSpec](), 0
     for row in _measured(path, clock_hz, called or str(path), TimedStageSpec):
@@ -101,9 +103,9 @@ def read_stages(path: Path, clock_hz: int, called: str = "") -> tuple[TimedStage
 
 
 def read_profiles(path: Path, clock_hz: Callable[[str], int]) -> dict[str, tuple[MeasuredStage, ...]]:
-    """Return the stages of several scenarios, by the cells of a column ``scenario`` beside the columns of a profile.
+    """Read the stages of several scenarios, by the column ``scenario`` of a profile.
 
-    ``clock_hz`` returns the clock of a scenario. Raises what ``clock_hz`` and :func:`read_profile` do.
+    ``clock_hz`` returns the clock of a scenario. Raises the errors of ``clock_hz`` and :func:`read_profile`.
     """
     table = _table(path, (_SCENARIO,), str(path))
     refuse(
@@ -126,7 +128,7 @@ def read_profiles(path: Path, clock_hz: Callable[[str], int]) -> dict[str, tuple
 
 
 def has_stages(path: Path) -> bool:
-    """Whether a CSV file has a column of stages, as a profile has; raises OSError and FileError."""
+    """Return whether a CSV file has a column of stages, like a profile; raises OSError and FileError."""
     try:
         titles = next(read_lines(path, _MOST_BYTES), CsvLine(1, ())).cells
     except FileError as error:
@@ -135,7 +137,7 @@ def has_stages(path: Path) -> bool:
 
 
 def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
-    """Return the errors of rows whose names belong to other stages than their position says."""
+    """Return errors for rows whose name belongs to a stage at another position."""
     return [
         f"{row.position}: column {_STAGE}: expected {own!r} in this place, got {row.name!r}: list stages in their order"
         for row, own in zip(rows, names, strict=False)
@@ -144,14 +146,14 @@ def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
 
 
 def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[str]], called: str) -> tuple[str, ...]:
-    """Return the error of a wrong number of rows, which names a stage without a row or a row of no stage.
+    """Return the error for missing or surplus rows of stages.
 
-    A row with the name of a stage, or of a layer in it, belongs to that stage; unless all have one, rows are in order.
+    Rows are matched by the name of a stage or of a layer; unless all rows match, by position.
 
     Args:
-        rows: the rows of the file, in its order.
-        stages: the layers of each stage of the pipeline, by its name.
-        called: the file's name in messages.
+        rows: rows in file order.
+        stages: layers of each stage of the pipeline, by stage name.
+        called: file name for messages.
     """
     if len(rows) == len(stages):
         return ()
@@ -171,7 +173,7 @@ def wrong_number(rows: Sequence[MeasuredStage], stages: Mapping[str, Sequence[st
 
 
 def _measured(path: Path, clock_hz: int, called: str, kind: type[StageCyclesSpec]) -> tuple[MeasuredStage, ...]:
-    """Return the stages of a file, with specs of a ``kind``."""
+    """Return the stages of a file with specs of a ``kind``."""
     table = _table(path, (), called)
     stages, problems = _stages(table.rows, table.titles, clock_hz, kind)
     refuse(_wrong_length(table.rows, called) or problems)
@@ -179,7 +181,7 @@ def _measured(path: Path, clock_hz: int, called: str, kind: type[StageCyclesSpec
 
 
 def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
-    """Return the rows of a file with the columns of measured stages and the required columns ``further``."""
+    """Return a file's rows with columns of measured stages, requiring columns ``further``."""
     columns = Columns((*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_NEEDED), others=False, key=_key)
     table = read_table(path, columns, _MOST_BYTES, called)
     refuse([f"{called}:1: {problem}" for problem in _wrong_units(table.titles)])
@@ -187,7 +189,7 @@ def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
 
 
 def _wrong_length(rows: Sequence[CsvRow], called: str) -> list[str]:
-    """Return the error of rows of too many stages for a pipeline, or of none."""
+    """Return the error for too many stages for a pipeline, or no stages."""
     stages = len({row.cells[_STAGE] for row in rows})
     if 0 < stages <= MAX_STAGES:
         return []
@@ -197,7 +199,7 @@ def _wrong_length(rows: Sequence[CsvRow], called: str) -> list[str]:
 def _stages(
     rows: Sequence[CsvRow], titles: Mapping[str, str], clock_hz: int, kind: type[StageCyclesSpec] = StageCyclesSpec
 ) -> tuple[tuple[MeasuredStage, ...], list[str]]:
-    """Return the stages of the valid rows, with specs of a ``kind``, and the errors of the other rows."""
+    """Return stages from valid rows, with specs of a ``kind``, and row errors."""
     problems = list[str]()
     read: dict[str, list[tuple[CsvRow, StageCyclesSpec]]] = {}
     names = {row.cells[_STAGE] for row in rows}
@@ -222,7 +224,7 @@ def _stages(
 
 
 def _key(title: str) -> str:
-    """Return the name of the column with this title."""
+    """Return the column name of a title."""
     name = _TITLE.fullmatch(title)
     words = re.sub(r"[\s_-]+", "_", (name[1] if name else title).lower())
     return _ALSO.get(words, words)
@@ -235,7 +237,7 @@ def _unit(title: str) -> str:
 
 
 def _wrong_units(titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the errors of the units in the titles."""
+    """Yield errors for titles' units."""
     for name, title in titles.items():
         unit, units = _unit(title), _TIMES if name in _CYCLES else _SIZES
         if unit and name not in (*_CYCLES, *_BYTES):
@@ -246,7 +248,7 @@ def _wrong_units(titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
-    """Yield the errors of the stage name in a row of stage ``number``; ``names`` are those of all rows."""
+    """Yield errors for the name in a row of stage ``number``; ``names`` are the names of all rows."""
     if not text:
         yield f"column {_STAGE}: expected {number}, or a name, got nothing"
     elif text.lower() in _OVER_ALL and len(names) > 1:
@@ -260,7 +262,7 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
 def _spec(
     row: CsvRow, titles: Mapping[str, str], clock_hz: int, kind: type[StageCyclesSpec], number: int
 ) -> tuple[StageCyclesSpec | None, list[str]]:
-    """Return the spec of a ``kind`` from a row of stage ``number``, or the row's errors."""
+    """Return the spec of a stage's row as ``kind``, or the row's errors."""
     numbers = {name: row.cells[name] for name in titles if name in _NUMBERS[kind] and row.cells[name]}
     problems = [*(row.problems or _wrong_source(row, titles)), *_two_units(numbers, titles)]
     said = {
@@ -280,7 +282,7 @@ def _spec(
 
 
 def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[str, str]) -> str:
-    """Return the message of a cell's error with the column; for a fraction of a cycle, also how a time is written."""
+    """Return the message of a cell's error with its column; for a fraction of a cycle, with advice on units."""
     title = titles[_STAGE if name == "name" else name]
     if text.startswith("expected a whole number of cycles") and numbers[name][-1:].isdecimal():
         text += f": a time has its unit, as {numbers[name]} ms, or {name} [ms] as the title"
@@ -288,7 +290,10 @@ def _worded(name: str, text: str, numbers: Mapping[str, str], titles: Mapping[st
 
 
 def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the error of a source that is a number, as a decimal comma in a cell before it causes."""
+    """Yield the error for a numeric source.
+
+    A decimal comma in the cell before is a typical cause.
+    """
     text = row.cells.get(_SOURCE, "")
     if text.isdecimal():
         got = f"column {titles[_SOURCE]}: expected who measured it, got {text!r}"
@@ -296,7 +301,7 @@ def _wrong_source(row: CsvRow, titles: Mapping[str, str]) -> Iterator[str]:
 
 
 def _two_units(numbers: Mapping[str, str], titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the errors of cells with a unit in a column whose title has one."""
+    """Yield errors for cells with a unit in a column with a unit."""
     for name, text in numbers.items():
         if (unit := _unit(titles[name])) and text[-1:].isalpha():
             yield f"column {titles[name]}: expected a number alone, as {unit} stands in the title, got {text!r}"

@@ -1,4 +1,4 @@
-"""Rates from a YAML file with the keys of a scenario's ``rates``; errors name line and column."""
+"""Read rates from a YAML file with the keys of a scenario's ``rates``; errors name line and column."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MOST_BYTES: Final = 1 << 17
 
 
 def read_rates(path: Path, called: str = "") -> RatesSpec:
-    """Return the rates of a YAML file, a mapping with the keys of ``rates``; ``called`` is its name in messages.
+    """Read the rates of a YAML file, a mapping with the keys of ``rates``; ``called`` is its name in messages.
 
-    Raises FileError that names every line and column that is wrong; OSError for a file that cannot be read.
+    Raises FileError with every wrong line and column; OSError for an unreadable file.
     """
     called = called or str(path)
     located = Located(called)
@@ -55,7 +55,7 @@ def _text(path: Path, called: str) -> str:
 
 
 def _file_error(problems: list[PlacedProblem]) -> FileError:
-    """Return an error with all problems in the order of the file."""
+    """Return an error with all problems in file order."""
     return FileError("\n".join(map(str, sorted(problems, key=lambda problem: problem.position.rank))))
 
 

@@ -1,4 +1,4 @@
-"""The option ``rates`` of a scenario: rates, or the name of a file of them, with keys and bounds of their table."""
+"""Option ``rates`` of a scenario: rates or the name of a file, with keys and bounds from the table of rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NANOSECONDS: Final = 10**9
 
 
 def _kind(rate: Rate) -> Any:
-    """Return the type of a rate's key: a quantity where its unit is one, else a number."""
+    """Return the type of a rate's key: a quantity or a number."""
     span = f"{rate.show(rate.least)} to {rate.show(rate.most)}"
     match rate.unit:
         case "ns":
@@ -39,7 +39,7 @@ def _description(rate: Rate) -> str:
 if TYPE_CHECKING:
 
     class RatesSpec(Node):
-        """Rates instead of the defaults; a key for each of :data:`ipusim.hardware.rates.RATES`."""
+        """Rates that replace defaults, a key for each of :data:`ipusim.hardware.rates.RATES`."""
 
 else:
     RatesSpec = create_model(
@@ -55,7 +55,7 @@ def _rates_kind(value: object) -> str | None:
     return "<rates file>" if isinstance(value, str) else "<rates>" if isinstance(value, dict | RatesSpec) else None
 
 
-#: Rates, or the name of a file that has them.
+#: Rates, or the name of a file with rates.
 RatesOrFile = Annotated[
     Annotated[RatesSpec, Tag("<rates>")]
     | Annotated[
@@ -73,7 +73,7 @@ RatesOrFile = Annotated[
 
 
 def rates_of(spec: RatesSpec, file: str = "") -> Rates:
-    """Return the rates of a scenario; ``file`` is the name of the file that they come from, if any."""
+    """Return the rates of a scenario; ``file`` names their file, if any."""
     values = {}
     for rate in RATES:
         value = getattr(spec, rate.name)

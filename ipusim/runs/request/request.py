@@ -1,4 +1,4 @@
-"""The Request: every option of a run by its one name, unresolved, independent of the front end that made it."""
+"""Request: all options of a run by name, unresolved, independent of the front end."""
 
 from __future__ import annotations
 
@@ -27,43 +27,42 @@ from ipusim.runs.yaml_text import MAX_DEPTH
 from ipusim.schedules import registry
 
 _PLAIN: Final = frozenset((str, float, bool, type(None)))
-#: Keys in a message's path to options that are nested too deeply.
+#: Number of keys in a message's path to an option nested too deeply.
 _SHOWN_DEPTH: Final = 4
 
 
 class Functions(Protocol):
-    """Stages that need no options to say what they are."""
+    """Python functions as stages, which need no options."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each computational stage; concurrent ones have one."""
+        """Name of each computational stage; concurrent stages share a name."""
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """How many run in each computational stage: 1, or the number of concurrent ones."""
+        """Number of stages in each computational stage: 1, or the number of concurrent stages."""
 
     @property
     def training(self) -> bool:
-        """Whether they train."""
+        """Whether the stages train."""
 
     def content(self, system: System, offload: Offload) -> Content:
-        """Return what they cost and compute on ``system``.
+        """Return the costs and arithmetic of the stages on ``system``.
 
-        Raises an IpusimError for what does not go with it.
+        Raises an IpusimError for an unsuitable system.
         """
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a run, with its name and its folder.
+    """Options of a run, with its name and folder.
 
     Attributes:
-        options: every option, with its default where it was not set.
-        name: name of the run and of its folder of results.
-        description: a sentence about the run.
-        folder: names of files in the options are relative to it.
-        functions: the stages that are Python functions and were traced already; None where the options describe the
-            stages.
+        options: all options, with defaults.
+        name: name of the run and of its results folder.
+        description: sentence about the run.
+        folder: folder that file names in the options are relative to.
+        functions: traced Python functions as stages; None if the options describe the stages.
 
     Example:
         >>> from ipusim.api import Request
@@ -89,33 +88,33 @@ class Request:
         Sequences may be tuples or arrays, and numbers NumPy's.
 
         Args:
-            data: the options by a scenario's keys.
-            name: of the run and its folder, where the options have none.
-            description: a sentence that results show.
-            folder: names of files in the options are relative to it.
+            data: options by a scenario's keys.
+            name: name of the run and its folder, used if the options have no name.
+            description: sentence shown with results.
+            folder: folder that file names in the options are relative to.
 
         Returns:
-            The Request.
+            Request with these options.
 
         Raises:
-            RequestError: with every problem of keys and values.
+            RequestError: with all problems of keys and values.
         """
         options = validate(plain(data))
         return cls(options, options.name or name or cls.name, description, Path(folder))
 
     @property
     def has_timed_stages(self) -> bool:
-        """Whether stages are known by their cost alone: what a micro-batch of another size takes, nothing says."""
+        """Whether only the cost of stages is known, for one micro-batch size."""
         return self.options.model is None and self.functions is None
 
     def leaves_costs_open(self, changed: Collection[str]) -> bool:
-        """Return whether options, by dotted names, change the size of a micro-batch whose cost nothing then says.
+        """Return whether changed options include a micro-batch size with unknown costs.
 
         Args:
-            changed: the names.
+            changed: dotted names of changed options.
 
         Returns:
-            True where stages are known by their cost, and ``changed`` are the size and nothing of the stages.
+            True for stages known only by their cost, if the size changes and the stages do not.
         """
         of_stages = any(name.startswith("pipeline.stages") for name in changed)
         return self.has_timed_stages and "pipeline.micro_batch_size" in changed and not of_stages
@@ -127,7 +126,7 @@ class Request:
             path: keys and list indices from the top, such as ``("pipeline", "schedule")``.
 
         Returns:
-            True for an option that was set, also to its default.
+            True for an option that was set, even to its default.
         """
         here: Any = self.options
         for key in path:
@@ -147,10 +146,10 @@ class Request:
         return True
 
     def to_dict(self, folder: Path | None = None) -> dict[str, Any]:
-        """Return the options that were set, as plain data with a scenario's keys.
+        """Return explicitly set options as plain data with a scenario's keys.
 
         Args:
-            folder: names of files are relative to it; by default to the request's own.
+            folder: base folder of file names; by default the request's folder.
 
         Returns:
             Mappings, lists, texts and numbers; times stay text, and fractions exact.
@@ -163,7 +162,7 @@ class Request:
         return data
 
     def files(self) -> tuple[str, ...]:
-        """Return every file that the options name, as they name it: relative to the folder, or ``file.py:function``."""
+        """Return all files named in options, as written: relative to the folder, or ``file.py:function``."""
         names: list[str] = []
 
         def noted(name: NameOfFile) -> str:
@@ -174,10 +173,10 @@ class Request:
         return tuple(dict.fromkeys(names))
 
     def paths(self, *others: Path) -> tuple[Path, ...]:
-        """Return the paths of the files that the options name.
+        """Return the paths of files named in the options.
 
         Args:
-            others: further files that are read as well.
+            others: further files to include.
 
         Returns:
             ``others``, then the paths of the options' files.
@@ -185,21 +184,21 @@ class Request:
         return (*others, *(self.folder / re.sub(r"(\.py):\w+$", r"\1", name) for name in self.files()))
 
     def without_defaults(self) -> dict[str, Any]:
-        """Return the options as :meth:`to_dict` does, without those that are set to their defaults."""
+        """Return the options in the format of :meth:`to_dict`, without options set to their defaults."""
         data: dict[str, Any] = plain(_needed(self.options))
         return data
 
     def replace(self, changes: Mapping[str, Any], without: Collection[str] = ()) -> Request:
-        """Return a Request with other values for options, by their dotted names such as ``pipeline.schedule``.
+        """Return a Request with changed options, by dotted names such as ``pipeline.schedule``.
 
-        An item of a list is named by its index or by its own ``name``.
+        A list item is named by its index or its ``name``.
 
         Args:
-            changes: the values by dotted names.
+            changes: values by dotted name.
             without: dotted names of options to unset.
 
         Returns:
-            The Request with these changes.
+            Request with these changes.
 
         Raises:
             RequestError: for unknown names and invalid values.
@@ -213,7 +212,7 @@ class Request:
 
 
 def validate(data: Mapping[str, Any]) -> Options:
-    """Return options from plain data. Raises RequestError with every problem of its keys and values."""
+    """Convert plain data to options; raises RequestError with all problems of keys and values."""
     try:
         return Options.model_validate(dict(data), context={CLOCK_HZ: _clock_hz(data)})
     except ValidationError as error:
@@ -230,15 +229,17 @@ def _clock_hz(data: Mapping[str, Any]) -> int:
 
 @cache
 def _schema_with(schedules: tuple[str, ...]) -> dict[str, Any]:  # noqa: ARG001 - the key of the cache
-    """Return the JSON Schema, made once for each set of registered schedules: it takes 0.1 s."""
+    """Return the JSON Schema, cached per set of schedules: building takes 0.1 s."""
     return json_schema()
 
 
 def plain(value: Any, path: KeyPath = ()) -> Any:
-    """Return a copy of options as plain data, as if read from YAML: lists, Python's numbers, names of files as text.
+    """Return a copy of options as plain data, as if read from YAML.
+
+    Plain data are lists, Python's numbers, and file names as text.
 
     ``path`` is the path of ``value`` in the options. Raises RequestError for data nested too deeply, such as a list
-    that contains itself, and for whole numbers of too many digits.
+    that contains itself, and for whole numbers with too many digits.
     """
     kind = type(value)
     if kind in _PLAIN:  # the usual case, and the fastest to check
@@ -258,16 +259,16 @@ def plain(value: Any, path: KeyPath = ()) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-@cache  # asked for of each option that may be set
+@cache  # called for each option that may be set
 def _names(model: type[BaseModel]) -> dict[str, str]:
-    """Return the names of a model's fields by their keys."""
+    """Return the names of a model's fields by key."""
     return {field.alias or name: name for name, field in model.model_fields.items()}
 
 
 def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
-    """Return the options that were set, by their keys; names of files are as ``named`` returns them.
+    """Return explicitly set options by key; ``named`` converts file names.
 
-    Times and expectations are text, and fractions exact.
+    Times and expectations become text, and fractions stay exact.
     """
     if type(value) in _PLAIN or type(value) is int:
         return value
@@ -284,7 +285,7 @@ def options_set(value: Any, named: Callable[[NameOfFile], str] = str) -> Any:
 
 
 def _needed(value: Any) -> Any:
-    """Return the options that differ from their defaults, by their keys."""
+    """Return options that differ from their defaults, by key."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         differing = {
@@ -304,7 +305,7 @@ def _says_nothing(value: Any) -> bool:
 
 
 def take_out(data: Any, name: str) -> None:
-    """Delete the option with a dotted name from nested mappings, if they have it."""
+    """Delete the option with a dotted name from nested mappings, if present."""
     *before, last = name.split(".")
     for key in before:
         data = data.get(key) if isinstance(data, dict) else None
@@ -329,9 +330,9 @@ def _put(data: dict[str, Any], name: str, value: Any) -> None:
 
 
 def index_of(items: Sequence[Any], name: str, path: KeyPath) -> int:
-    """Return the index of an item of a list: ``name`` is that index, or the item's own ``name``.
+    """Return the index of a list item, named by its index or its ``name``.
 
-    ``path`` is the list's path. Raises RequestError where the list has no such item.
+    ``path`` is the path of the list. Raises RequestError for an unknown item.
     """
     where = (*path, name)
     if not items:

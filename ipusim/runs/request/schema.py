@@ -1,7 +1,7 @@
-"""The schema of a scenario: every key with its kind, bounds, unit and meaning.
+"""Schema of a scenario: all keys with kind, bounds, unit and meaning.
 
-Bounds keep any scenario that passes them within memory and 64-bit cycles; the
-product of the counts is bounded when the scenario is resolved.
+Bounds keep valid scenarios within memory and 64-bit cycles; the product of the counts is checked during resolution of
+the scenario.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _optimizers() -> dict[str, Callable[[], type[RowSpec]]]:
 if TYPE_CHECKING:
     OptimizerSpec = RowSpec
 else:
-    #: The weight update, once for each execution of the pipeline.
+    #: Weight update, once per execution of the pipeline.
     OptimizerSpec = Annotated[Any, OneOfKinds(kind_of, _optimizers)]
-#: A depth whose own rule, with Graphcore's text, is held when the scenario is resolved; the schema offers that range.
+#: Depth of a queue; assembly checks Graphcore's rule, with Graphcore's message, and the schema only states the range.
 _Depth = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -46,13 +46,13 @@ def _without_none(value: object) -> object:
 
 
 def _or_none(schema: dict[str, Any]) -> None:
-    """Allow the word beside null in a JSON Schema, and say what is expected."""
+    """Allow the word ``none`` besides null, and describe the accepted values."""
     schema["anyOf"].append(NONE)
     schema |= expects("a mapping with the type and learning_rate of an optimizer, or none for inference")
 
 
 class InfeedSpec(Node, title="infeed"):
-    """The queue from the host to the first stage."""
+    """Queue from the host to the first stage."""
 
     prefetch_depth: _Depth = Field(
         default=3,
@@ -65,7 +65,7 @@ class InfeedSpec(Node, title="infeed"):
 
 
 class OutfeedSpec(Node, title="outfeed"):
-    """The queue from the last stage to the host."""
+    """Queue from the last stage to the host."""
 
     mode: Annotated[Literal["ALL", "LAST"], Choice(("ALL", "LAST"))] = Field(
         default="ALL", description="whether every micro-batch's results are sent, or only those of a step's last"
@@ -79,7 +79,7 @@ class OutfeedSpec(Node, title="outfeed"):
 
 
 class EvaluateSpec(Node, title="evaluate"):
-    """Loss and accuracy on the data that was held out."""
+    """Loss and accuracy on held-out data."""
 
     every: int | None = Field(
         default=None,
@@ -90,7 +90,7 @@ class EvaluateSpec(Node, title="evaluate"):
 
 
 class Options(Node, title="scenario"):
-    """A program for simulated IPUs, what it runs on, and what it learns from."""
+    """Program for simulated IPUs, with its system and data."""
 
     name: Annotated[Name | None, Argument("names the run's folder", name="name")] = Field(
         default=None, description="names the run's folder; default: the file's name"
@@ -163,11 +163,11 @@ class Options(Node, title="scenario"):
     )
 
     def with_pipeline(self, **values: Any) -> Options:
-        """Return these options with other ``values`` in their section ``pipeline``, which are not checked."""
+        """Return options with changed ``values`` in the section ``pipeline``, without validation."""
         return self.model_copy(update={"pipeline": self.pipeline.model_copy(update=values)})
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a scenario, for editors and for messages."""
+    """Return the JSON Schema (draft 2020-12) of a scenario, for editors and messages."""
     schema = Options.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

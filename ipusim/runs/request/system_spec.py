@@ -1,4 +1,4 @@
-"""The part of a request that says what it runs on: the machine, its device, and what lies beside its IPUs."""
+"""System section of a request: machine, device, host and Streaming Memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ipusim.runs.request.graphcore import Attribute
 
 
 class HostSpec(Node, title="host"):
-    """Rates of the host, instead of the machine's, and what it does between session runs."""
+    """Host: rates that replace the machine's, and work between session runs."""
 
     infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
     host_fill: HostBytesPerSecond | None = Field(
@@ -64,7 +64,7 @@ class HostSpec(Node, title="host"):
 
 
 class StreamingMemorySpec(Node, title="streaming memory"):
-    """Figures of the Streaming Memory, instead of the machine's."""
+    """Figures of the Streaming Memory that replace the machine's."""
 
     bandwidth: BytesPerSecond | None = Field(
         default=None, description="bandwidth of one machine's memory, for its four IPUs together; default: assumed"
@@ -76,7 +76,7 @@ class StreamingMemorySpec(Node, title="streaming memory"):
 
 
 class IoTilesSpec(Node, title="io_tiles"):
-    """Tiles of each IPU that copy from and to the host beside the computation."""
+    """Tiles of each IPU for copies from and to the host, in parallel with computation."""
 
     num_io_tiles: Annotated[int, Attribute("tiles of each IPU that neither compute nor hold the program's memory")] = (
         Field(default=0, ge=0, le=1024, description="tiles that compute nothing")
@@ -92,7 +92,7 @@ class IoTilesSpec(Node, title="io_tiles"):
 
 
 class PoplarOptionsSpec(Node, title="poplar_options"):
-    """Options of the operations of one kind."""
+    """Options of one kind of operations."""
 
     availableMemoryProportion: Annotated[float, Field(gt=0, le=1)] | None = Field(  # noqa: N815 - Poplar's own name
         default=None,
@@ -104,7 +104,7 @@ class PoplarOptionsSpec(Node, title="poplar_options"):
 
 
 class OperationsSpec(Node, title="operations"):
-    """How the operations of one kind are planned in all stages."""
+    """Planning of a kind of operations in all stages."""
 
     poplar_options: Annotated[
         PoplarOptionsSpec,
@@ -113,7 +113,7 @@ class OperationsSpec(Node, title="operations"):
 
 
 class SystemSpec(Node, title="system"):
-    """The machine, and which of its IPUs the program runs on."""
+    """Machine, and the IPUs of the program."""
 
     name: Annotated[str, Choice(lambda: MACHINES)] = Field(
         description="the machine; `ipusim devices NAME` lists its devices"
@@ -179,5 +179,5 @@ class SystemSpec(Node, title="system"):
 
     @property
     def clock_hz(self) -> int:
-        """Cycles of the tile clock in a second, which make cycles of times; those of a GC200 on the machine free."""
+        """Tile clock in hertz, for converting times to cycles; a GC200's clock on the free machine."""
         return self.clock or find_machine(self.name).ipu.clock_hz
