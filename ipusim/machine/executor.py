@@ -78,6 +78,7 @@ class Replicas:
             hosts and returns the last host's arrival cycle.
         gather: callback after an all-gather of variables, with the shard, the stage (None before a weight update) and
             the algorithm's name.
+        updates_together: whether ``gather`` carries out the arithmetic of weight updates that replicas share.
         release: callback with replica, shard and stage (or None) after the last use of gathered variables.
         all_gathered: context manager with every variable gathered for the host, outside simulated time.
     """
@@ -88,6 +89,7 @@ class Replicas:
     reduce: Callable[[], object] = lambda: None
     sum_over_hosts: Callable[[int], int] = lambda ready: ready
     gather: Callable[[int, int | None, str], object] = lambda shard, stage, algorithm: None  # noqa: ARG005
+    updates_together: bool = False
     release: Callable[[int, int, int | None], object] = lambda replica, shard, stage: None  # noqa: ARG005
     all_gathered: Callable[[], AbstractContextManager[object]] = nullcontext
 

@@ -112,7 +112,9 @@ def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost
     A round ends with its last link.
     """
     now = clock.end(workers, what, clock.now, cost.lead_cycles)
-    for round_of in cost.rounds:
+    for number, round_of in enumerate(cost.rounds):
+        if number in cost.starts:
+            now = clock.end(workers, what, now, cost.lead_cycles)
         hops = clock.end(workers, what, now, round_of.latency_cycles)
         now = max((end for *_, end in loads_until(clock, what, round_of, now)), default=hops)
     return now
