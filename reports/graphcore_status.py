@@ -73,7 +73,7 @@ EXCEPTIONS: Final = {
     ),
     "ipu.pipelining_ops.pipeline(name)": Said(Status.WORKS, "files and charts have it"),
     "ipu.functional_ops.outlined_function": Said(
-        Status.NO_EFFECT, "code is not compiled, and is estimated as if it were outlined"
+        Status.NO_EFFECT, "code is not compiled; its size is estimated as outlined code"
     ),
     "ipu.loops.repeat(use_while_v1)": Said(Status.NO_EFFECT, _ONE_LOOP),
     "ipu.loops.while_loop(use_while_v1)": Said(Status.NO_EFFECT, _ONE_LOOP),

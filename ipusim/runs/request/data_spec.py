@@ -14,7 +14,7 @@ class _DatasetSpec(Node):
         default=None,
         gt=0,
         le=10**7,
-        description="samples kept for evaluation: a share below 1, or a number; default: none",
+        description="samples held out for evaluation: a share below 1, or a number; default: none",
     )
     shuffle: bool = Field(default=True, description="whether each epoch takes the samples in a new order")
 
@@ -29,8 +29,8 @@ class SyntheticSpec(_DatasetSpec, title="synthetic"):
     noise: float = Field(default=0.25, ge=0, le=1000, description="length of the noise as a share of a point's length")
     label_count: Axis | None = Field(
         default=None,
-        description="labels of a sample in a row, such as the words of an utterance: its class and those that follow "
-        "it; default: its class alone",
+        description="number of labels of a sample, such as the words of an utterance: its class and the classes after "
+        "it; default: only its class",
     )
     seed: Seed = Field(default=0, description="seed of the samples")
 
@@ -53,7 +53,7 @@ class SyntheticTokensSpec(_DatasetSpec, title="synthetic_tokens"):
     length: Axis = Field(description="tokens of one sample")
     vocabulary: int = Field(ge=2, le=65_536, description="number of different tokens")
     samples: int = Field(ge=1, le=10**7, description="number of samples")
-    noise: float = Field(default=0.1, ge=0, le=1, description="share of tokens that are drawn instead")
+    noise: float = Field(default=0.1, ge=0, le=1, description="share of tokens that are drawn at random")
     seed: Seed = Field(default=0, description="seed of the samples")
 
 

@@ -105,7 +105,7 @@ def expectation(name: str, value: object) -> Expectation:
         return Expectation(name, value, figure, item, equal=_equal(figure, value))
     least, most, within = bounds
     if least > most or (least == most and not within):
-        raise QuantityError(f"expected the smaller bound first, got {show(value)}, which nothing is")
+        raise QuantityError(f"expected the smaller bound first, got {show(value)}, an empty range")
     limits = _limits(figure)
     if least > limits[1] or most < limits[0]:
         raise QuantityError(f"expected {limits[2]}, got {show(value)}")
@@ -217,7 +217,7 @@ class ExpectationsField:
             figure.name: {**kinds, "description": f"{figure.meaning}; such as {_EXAMPLES[figure.unit]}"}
             for figure in FIGURES
         }
-        words = "a mapping of figures and what is expected of each, such as {memory: fits}"
+        words = "a mapping from figures to expected values, such as {memory: fits}"
         return {"type": "object", "properties": said, "patternProperties": {".": kinds}, **expects(words)}
 
 

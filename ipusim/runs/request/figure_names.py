@@ -90,7 +90,7 @@ def _check(keys: Sequence[str], name: str) -> None:
         elif get_origin(here) is not None and issubclass(get_origin(here), Mapping):
             here = get_args(here)[1]
         else:
-            raise QuantityError(f"expected a path in summary.json, got {name!r}, which goes on behind a value")
+            raise QuantityError(f"expected a path in summary.json, got {name!r}, which continues after a value")
     if is_dataclass(_of_union(here)) or get_origin(_of_union(here)) is not None:
         raise QuantityError(f"expected the path of one value in summary.json, got {name!r}, which has several")
 

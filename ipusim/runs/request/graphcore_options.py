@@ -54,25 +54,25 @@ class GraphcoreOption:
 
 #: Arguments of ``pipelining_ops.pipeline`` without a scenario key, including old names.
 OTHER_ARGUMENTS: Final = (
-    GraphcoreOption("pipeline_depth", "the old name of gradient_accumulation_count, which is the one to use"),
+    GraphcoreOption("pipeline_depth", "the old name of gradient_accumulation_count: use gradient_accumulation_count"),
     GraphcoreOption(
         "inputs",
-        "of `ipusim.ipu` only: in a scenario all values come through the data, and a learning rate is the optimizer's",
+        "only in `ipusim.ipu`: in a scenario all inputs are data, and the learning rate is an option of the optimizer",
     ),
     GraphcoreOption(
         "gradient_accumulation_for_captured_grads",
-        "of `ipusim.ipu` only, without effect: gradients are not captured by functions here",
+        "only in `ipusim.ipu`, without effect: functions capture no gradients here",
     ),
 )
-_NEVER_STOPS: Final = "no operation stops a run: its notes name the first value that is not finite"
-_AS_WRITTEN: Final = "operations run in the order in which they are written"
+_NEVER_STOPS: Final = "no operation stops a run: the run's notes name the first value that is not finite"
+_AS_WRITTEN: Final = "operations run in program order"
 #: Attributes of ``IPUConfig`` without a scenario key, as no simulation depends on them.
 OTHER_ATTRIBUTES: Final = tuple(
     GraphcoreOption(name, effect)
     for name, effect in {
-        "serialization_output_folder": "nothing is compiled, so that there is no executable to keep",
-        "compilation_poplar_options": "Poplar does not compile anything here",
-        "gcl_poplar_options": "collectives run by the machine's own algorithms",
+        "serialization_output_folder": "ipusim compiles nothing and has no executable to save",
+        "compilation_poplar_options": "ipusim compiles nothing with Poplar",
+        "gcl_poplar_options": "collectives run with the machine's algorithms",
         "experimental.always_rearrange_copies_on_the_host": "a host copy takes as long in any layout",
         "experimental.enable_prng_stability": "no stochastic rounding: NumPy rounds to nearest",
         "experimental.enable_remote_buffer_embedding": "tables of host embeddings lie in the host's "
@@ -82,19 +82,19 @@ OTHER_ATTRIBUTES: Final = tuple(
         "floating_point_behaviour.oflo": _NEVER_STOPS,
         "floating_point_behaviour.esr": "no stochastic rounding: NumPy rounds to nearest",
         "floating_point_behaviour.nanoo": "NumPy's half precision overflows to infinity",
-        "floating_point_behaviour.set_all": "none of those that it sets has an effect",
-        "matmuls.clear_pass_type": "products are planned by their shapes alone, in any pass",
-        "norms.use_stable_statistics": "the mean is always taken off before the variance is computed",
-        "optimizations.prefetch_data_streams": "infeeds prefetch as deep as `infeed.prefetch_depth` says",
+        "floating_point_behaviour.set_all": "its options have no effect",
+        "matmuls.clear_pass_type": "products are planned only by their shapes, in all passes",
+        "norms.use_stable_statistics": "the mean is always subtracted before the variance is computed",
+        "optimizations.prefetch_data_streams": "the depth of infeeds is `infeed.prefetch_depth`",
         "optimizations.combine_embedding_lookups": "each lookup is an operation of its own",
         "optimizations.combine_matmuls": "each product is an operation of its own",
-        "optimizations.enable_graph_outlining": "code is not compiled, and is estimated as if it were outlined",
-        "optimizations.merge_infeed_io_copies": "the copies of an element are one already",
-        "optimizations.maximum_reduce_scatter_buffer_size": "each reduce-scatter is a collective of its own",
-        "optimizations.maximum_inter_ipu_copies_buffer_size": "all copies of a time-step are one, however large",
-        "optimizations.maximum_send_recv_cluster_size": "what the host computes in a pass is sent there at once",
-        "optimizations.merge_remote_buffers": "remote memory is counted in bytes, however many buffers they are in",
-        "optimizations.enable_gather_simplifier": "embeddings are looked up in one way",
+        "optimizations.enable_graph_outlining": "code is not compiled; its size is estimated as outlined code",
+        "optimizations.merge_infeed_io_copies": "the copies of an element are always merged",
+        "optimizations.maximum_reduce_scatter_buffer_size": "each reduce-scatter is a separate collective",
+        "optimizations.maximum_inter_ipu_copies_buffer_size": "all copies of a time-step are merged, at any size",
+        "optimizations.maximum_send_recv_cluster_size": "inputs of host computations are sent at once",
+        "optimizations.merge_remote_buffers": "remote memory is counted in bytes, for any number of buffers",
+        "optimizations.enable_gather_simplifier": "embeddings have one form of lookup",
         "optimizations.triangular_solve_expander_block_size": "there is no triangular solver",
         "optimizations.cholesky_block_size": "there is no Cholesky factoriser",
         "optimizations.enable_fast_math": "no operation is transformed",
@@ -104,17 +104,19 @@ OTHER_ATTRIBUTES: Final = tuple(
         "scheduling.algorithm": _AS_WRITTEN,
         "scheduling.maximum_scheduler_lookahead_depth": _AS_WRITTEN,
         "scheduling.maximum_scheduler_search_space_size": _AS_WRITTEN,
-        "norms.experimental.distributed_batch_norm_replica_group_size": "layers take the statistics of each "
-        "replica; in Python they are taken over so many",
+        "norms.experimental.distributed_batch_norm_replica_group_size": "layers take statistics within each replica; "
+        "in Python over this number of replicas",
     }.items()
 )
 
 
 #: Graphcore's optimizers without a counterpart in a scenario.
 OTHER_OPTIMIZERS: Final = (
-    GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas average their gradients without being asked to"),
-    GraphcoreOption("GradientAccumulationOptimizerV2", "a scenario's count is `pipeline.gradient_accumulation_count`"),
-    GraphcoreOption("ShardedOptimizer", "variables are updated on the IPUs that they are on without being asked to"),
+    GraphcoreOption("CrossReplicaOptimizer", "a scenario's replicas always average their gradients"),
+    GraphcoreOption(
+        "GradientAccumulationOptimizerV2", "the count in a scenario is `pipeline.gradient_accumulation_count`"
+    ),
+    GraphcoreOption("ShardedOptimizer", "variables are always updated on their IPUs"),
 )
 
 

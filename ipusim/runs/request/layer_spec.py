@@ -64,12 +64,15 @@ class PythonSpec(Node, title="python"):
     fill: dict[Name, float] = Field(
         default={},
         max_length=64,
-        description="constant that a parameter starts with; default: Glorot uniform, or zero for one axis",
+        description="constant initial value of a parameter; default: Glorot uniform, or zero for one axis",
     )
     loss: bool = Field(
-        default=False, description="whether it is the loss, a function of outputs and labels that ends the model"
+        default=False,
+        description="whether the function is the loss, the last layer, with outputs and labels as arguments",
     )
-    cost: Cost = Field(default="counted", description="cycles of the passes, or counted from the function's operations")
+    cost: Cost = Field(
+        default="counted", description="cycles of the passes; default: counted from the function's operations"
+    )
 
 
 def _entry_kind(value: object) -> str | None:
@@ -102,12 +105,12 @@ else:
 class RepeatSpec(Node, title="repeat"):
     """Layers repeated several times in a row: names of layers get the number of the repetition, from 0."""
 
-    repeat: int = Field(ge=1, le=MAX_LAYERS, description="how many times the layers come")
+    repeat: int = Field(ge=1, le=MAX_LAYERS, description="number of times that the layers repeat")
     layers: Annotated[tuple[LayerSpec, ...], Strict(False)] = Field(
         min_length=1,
         max_length=MAX_LAYERS,
-        description="the layers in order: `attention` is `attention0`, then `attention1`, and `conv2` is `conv2_0`; "
-        "`from` with the name of one of them means that of the same time",
+        description="the layers in order; repetition 0 of `attention` is `attention0`, then `attention1`, and of "
+        "`conv2` `conv2_0`; `from` with the name of a repeated layer means the layer of the same repetition",
     )
 
 

@@ -24,12 +24,13 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     update: Cycles = Field(default=0, description="cycles of the tile clock, or time, of one weight update")
     backward_input: Cycles | None = Field(
         default=None,
-        description="the same of the half of the backward pass for the gradient of the input, in a schedule that runs "
-        "the halves apart; default: what backward_weights leaves of backward, or half of it",
+        description="cycles of the tile clock, or time, of the half of the backward pass for the gradient of the "
+        "input, in schedules with separate halves; default: backward less backward_weights, or half of backward",
     )
     backward_weights: Cycles | None = Field(
         default=None,
-        description="the same of the half for the gradients of the weights; default: the rest of backward",
+        description="cycles of the tile clock, or time, of the half of the backward pass for the gradients of the "
+        "weights; default: backward less backward_input",
     )
 
     @model_validator(mode="after")
@@ -41,7 +42,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
             ((name, cycles),) = given
             if "backward" not in self.model_fields_set:
                 (other,) = halves.keys() - {name}
-                raise ValueError(f"expected backward or {other} beside {name}, got {name} alone")
+                raise ValueError(f"expected backward or {other} in addition to {name}, got only {name}")
             if cycles > self.backward:
                 raise ValueError(f"expected {name} of at most backward, {self.backward} cycles, got {cycles}")
         return self
@@ -59,25 +60,27 @@ class TimedStageSpec(StageCyclesSpec, title="timed"):
     """Stage known only by its cost: takes time and moves bytes, and computes nothing."""
 
     name: Name = Field(description="the stage's name in charts")
-    output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch that leave for the next stage")
-    label_bytes: Bytes = Field(
-        default=0, description="bytes of labels among output_bytes, of which no gradient comes back"
+    output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch's output for the next stage")
+    label_bytes: Bytes = Field(default=0, description="bytes of labels in output_bytes, which have no gradient")
+    gradient_bytes: Bytes = Field(
+        default=0, description="bytes of the gradient of the stage's input, for the previous stage"
     )
-    gradient_bytes: Bytes = Field(default=0, description="bytes of the gradient of the stage's input, which go back")
     parameter_bytes: Bytes = Field(default=0, description="bytes of the stage's weights")
     state_bytes: Bytes = Field(default=0, description="bytes of the optimizer's state")
     accumulator_bytes: Bytes | None = Field(
-        default=None, description="bytes of the gradient accumulators; default: those of the weights, in training"
+        default=None, description="bytes of the gradient accumulators; default: the weights' bytes, in training"
     )
     input_bytes: Bytes | None = Field(
-        default=None, description="bytes of the stage's input; default: those of the output, or infeed, before it"
+        default=None,
+        description="bytes of the stage's input; default: the bytes of the previous stage's output, or of the infeed",
     )
     stash_bytes: Bytes = Field(
-        default=0, description="bytes that the forward pass of one micro-batch keeps for its backward pass"
+        default=0, description="bytes of one micro-batch kept from its forward pass to its backward pass"
     )
     rest_bytes: Bytes | None = Field(
         default=None,
-        description="bytes that the first half of its backward pass keeps for the second; default: stash_bytes",
+        description="bytes of one micro-batch kept from the first half of its backward pass to the second half; "
+        "default: stash_bytes",
     )
 
 

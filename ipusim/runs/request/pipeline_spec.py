@@ -97,10 +97,10 @@ class StageOptionsSpec(Node, title="stage options"):
     """Options of a stage's operations (Graphcore's PipelineStageOptions)."""
 
     convolution_options: PoplarOptionsSpec = Field(
-        default_factory=PoplarOptionsSpec, description="those of convolutions; default: the system's"
+        default_factory=PoplarOptionsSpec, description="options of convolutions; default: the system's"
     )
     matmul_options: PoplarOptionsSpec = Field(
-        default_factory=PoplarOptionsSpec, description="those of matrix products; default: the system's"
+        default_factory=PoplarOptionsSpec, description="options of matrix products; default: the system's"
     )
 
 
@@ -109,8 +109,8 @@ class MovedActivationsSpec(Node, title="moved activations"):
 
     to: Annotated[Literal["streaming_memory", "partner"], Choice(get_args(Destination))] = Field(
         default="streaming_memory",
-        description="where they go: to the Streaming Memory beside their IPU, or to the IPU that is as far from the "
-        "other end of the pipeline, as in BPipe",
+        description="destination: the Streaming Memory of their IPU, or a partner IPU at the same distance from the "
+        "opposite end of the pipeline, as in BPipe",
     )
     stages: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
         default=None,
@@ -122,15 +122,15 @@ class MovedActivationsSpec(Node, title="moved activations"):
         default=None,
         ge=0,
         le=10**6,
-        description="micro-batches of a stage that stay on its IPU at most; default: 1, or with partner as many as "
-        "leave no IPU with more than half of p + 2 for p IPUs under 1f1b, rounded up",
+        description="maximum number of a stage's micro-batches that stay on its IPU; default: 1, or with partner the "
+        "number that limits each of p IPUs to half of p + 2 micro-batches, rounded up, under 1f1b",
     )
     buffers: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="micro-batches of a stage beside these that are worked on, or on their way, at once at most; with "
-        "more than one, moves in point-to-point run beside the passes of other micro-batches that are moved",
+        description="maximum number of a stage's micro-batches in use or in transit at a time, in addition to keep; "
+        "with more than one buffer and sync: point_to_point, moves overlap the passes of other moved micro-batches",
     )
 
 
@@ -152,22 +152,25 @@ class PipelineSpec(Node, title="pipeline"):
     schedule: Annotated[
         str,
         Choice(registry.names, FILE, FILE_WORDS),
-        Argument("grouped, interleaved, sequential; beside them sharded and single", name="pipeline_schedule"),
+        Argument("grouped, interleaved, sequential; in addition sharded and single", name="pipeline_schedule"),
     ] = Field(default="grouped", description="order of the passes")
     sync: Annotated[str, Choice(tuple(mode.value for mode in Sync))] | None = Field(
-        default=None, description="how IPUs wait for each other; default: the schedule's own"
+        default=None, description="sync mode, the points at which IPUs wait for each other; default: the schedule's"
     )
     overlap_copies: bool = Field(
-        default=True, description="in point_to_point, whether an IPU goes on while what it has sent is on its way"
+        default=True,
+        description="whether an IPU continues its program during its outgoing copies, with sync: point_to_point",
     )
     overlapped: Annotated[Overlapped, CycleCount(MOST_CYCLES, ("sum", "max"))] = Field(
         default="sum",
-        description="what a composite pass takes, the forward pass of a stage in one slot with the backward pass of "
-        "another (dualpipe, dualpipe_v, OVERLAP_F_B of torch's CSV): the sum of both, as an IPU computes one after the "
-        "other, the longer one (max), or cycles or a time",
+        description="duration of a composite pass, a forward pass and another stage's backward pass in one slot "
+        "(dualpipe, dualpipe_v, OVERLAP_F_B of torch's CSV): sum of both, as an IPU computes one pass at a time; max "
+        "of both; or cycles, or a time",
     )
     splits: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
-        default=None, max_length=MAX_STAGES - 1, description="each names the layer that is the first of the next stage"
+        default=None,
+        max_length=MAX_STAGES - 1,
+        description="names of the layers that begin the second and later stages",
     )
     stages: Annotated[
         _ListedOrFile[StageSpec] | None,
@@ -177,70 +180,75 @@ class PipelineSpec(Node, title="pipeline"):
         ),
     ] = Field(
         default=None,
-        description="the stages, instead of splits: layer names, Python functions, or costs alone, which a file beside "
-        "the scenario can have, with a row for each stage and columns by the keys of such a stage",
+        description="the stages, instead of splits: layer names, Python functions, or only costs; or a file with the "
+        "costs, with a row for each stage and a column for each key of a stage with costs",
     )
     cycles: _ListedOrFile[StageCyclesSpec] | None = Field(
         default=None,
-        description="measured cycles of each stage, instead of the cost model's, in a list or in a file beside the "
-        "scenario, with a row for each stage and columns stage, forward, backward and the others of such a list",
+        description="measured cycles of each stage, instead of the cost model's: a list, or a file with a row for each "
+        "stage and columns stage, forward, backward and the other keys of the list",
     )
     device_mapping: Annotated[
         _Devices | None,
-        Argument("the IPU of each stage, several on one IPU included, and lists for concurrent stages"),
+        Argument("the IPU of each stage; an IPU may hold several stages; concurrent stages take a list of IPUs"),
     ] = Field(
         default=None,
-        description="the IPU of each stage, of concurrent ones a list, or v: over the IPUs and back, as 0, 1, 1, 0; "
-        "default: one stage on each IPU, or as the schedule, its file or virtual_stages says",
+        description="the IPU of each stage, or a list of IPUs for concurrent stages; or v, over the IPUs and back, as "
+        "0, 1, 1, 0; default: one stage on each IPU, or the mapping of the schedule, its file or virtual_stages",
     )
     virtual_stages: int | None = Field(
         default=None,
         ge=1,
         le=MAX_STAGES,
-        description="stages on each IPU, far apart in the model: they go round the IPUs so many times, as 0, 1, 0, 1, "
-        "or over them and back where the schedule or device_mapping has a V; default: as device_mapping says",
+        description="number of stages on each IPU, far apart in the model: the stages go round the IPUs that number of "
+        "times, as 0, 1, 0, 1, or over the IPUs and back if the schedule or device_mapping has a V; default: the "
+        "number in device_mapping",
     )
     micro_batch_size: int = Field(
         default=1, ge=1, le=65_536, description="samples in a micro-batch (Graphcore's batch size)"
     )
     gradient_accumulation_count: Annotated[
-        int, Argument("micro-batches of an execution; a multiple of the overlap length, with Graphcore's message")
+        int,
+        Argument(
+            "micro-batches of an execution; other counts than multiples of the overlap length are refused with "
+            "Graphcore's message"
+        ),
     ] = Field(ge=1, le=2**31 - 1, description="micro-batches of one execution of the pipeline")
-    repeat_count: Annotated[int, Argument("executions in a step, each with its weight update")] = Field(
+    repeat_count: Annotated[int, Argument("executions in a step; each ends with a weight update")] = Field(
         default=1, ge=1, le=10**6, description="executions of the pipeline in one step"
     )
     batch_serialization_iterations: Annotated[
-        int, Argument("each stage runs so many micro-batches before the next one begins; Sequential on one IPU, SUM")
+        int, Argument("micro-batches that each stage runs before the next stage begins; Sequential on one IPU, SUM")
     ] = Field(
         default=1,
         ge=1,
         le=65_536,
-        description="micro-batches that each stage runs in a row; more than 1 with all stages on one IPU and schedule "
-        "sequential, which are then the default",
+        description="micro-batches that each stage runs in a row; more than 1 needs all stages on one IPU and "
+        "schedule: sequential, and makes both the default",
     )
     segments: int | None = Field(
         default=None,
         ge=1,
         le=4096,
-        description="equal parts of a micro-batch along its sequence, each of which goes through the stages by itself, "
-        "under seq_1f1b; stages take such a part of their times and bytes for each; default: 2",
+        description="number of equal parts of a micro-batch along its sequence, which go through the stages one by one "
+        "under seq_1f1b; a part takes an equal share of a stage's times and bytes; default: 2",
     )
     micro_batch_group_size: int | None = Field(
         default=None,
         ge=1,
         le=2**31 - 1,
-        description="micro-batches that a stage runs before the next stage of its IPU does, under interleaved_1f1b: as "
-        "many as there are IPUs or more, and the last of them so many, too; default: equal groups as near to the "
-        "number of IPUs as the count allows",
+        description="number of micro-batches that a stage runs before its IPU changes to the next stage, under "
+        "interleaved_1f1b; the number of IPUs or more, in the last group too; default: equal groups with a size as "
+        "near to the number of IPUs as the count allows",
     )
     authors_order: bool = Field(
         default=False,
-        description="whether v_half, v_min and zbv run the order that their authors' own code has: it is another one "
-        "for few micro-batches, v_half and v_min of at most one more than there are IPUs, zbv of fewer than twice as "
-        "many less one",
+        description="whether v_half, v_min and zbv run the order of their authors' code, which differs for few "
+        "micro-batches: for v_half and v_min at most one more than the number of IPUs, for zbv fewer than one less "
+        "than twice the number of IPUs",
     )
-    allow_recompute: Annotated[bool, Attribute("activations are computed again instead of kept")] = Field(
-        default=False, description="whether activations are computed again before a backward pass instead of kept"
+    allow_recompute: Annotated[bool, Attribute("activations are recomputed instead of kept")] = Field(
+        default=False, description="whether activations are recomputed before a backward pass instead of kept"
     )
     recomputation_mode: Annotated[
         str,
@@ -249,83 +257,96 @@ class PipelineSpec(Node, title="pipeline"):
             "Auto, RecomputeThenBackpropagate, RecomputeAndBackpropagateInterleaved, as each schedule allows; "
             "recomputation_checkpoint is `pipeline.recomputation_checkpoints`"
         ),
-    ] = Field(default="Auto", description="when they are computed again; Auto: the schedule's own way")
+    ] = Field(
+        default="Auto",
+        description="time of recomputation, before or between the backward passes; Auto: the schedule's choice",
+    )
     recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] = Field(
         default=(),
         max_length=1024,
-        description="layers whose outputs are kept, so that a backward pass computes the layers between them again one "
-        "part after another (RecomputeAndBackpropagateInterleaved)",
+        description="layers with kept outputs; the layers between two of these are recomputed just before their part "
+        "of the backward pass (RecomputeAndBackpropagateInterleaved)",
     )
     offload_weight_update_variables: Annotated[
         bool | None,
         Argument(
-            "optimizer state in Streaming Memory, loaded and stored around the weight update; absent: if there is any"
+            "optimizer state in Streaming Memory, loaded before and stored after the weight update; absent: true if "
+            "the machine has Streaming Memory"
         ),
     ] = Field(
         default=None,
-        description="whether the optimizer's state lies in Streaming Memory; default: if there is any for the program, "
-        "but not where `system.host.framework` is popart or pytorch, which keep it on the IPUs",
+        description="whether the optimizer's state lies in Streaming Memory; default: if the program has Streaming "
+        "Memory, but not if `system.host.framework` is popart or pytorch, which keep the state on the IPUs",
     )
     offload_gradient_accumulation_buffers: Annotated[
         bool | None,
         Argument(
-            "accumulators in Streaming Memory, loaded and stored around every backward pass; absent: with serialization"
+            "accumulators in Streaming Memory, loaded before and stored after each backward pass; absent: true with "
+            "batch serialization"
         ),
     ] = Field(
         default=None,
-        description="whether the gradient accumulators lie in Streaming Memory; default: if there is any and batches "
-        "are serialized",
+        description="whether the gradient accumulators lie in Streaming Memory; default: with batch serialization, if "
+        "the program has Streaming Memory",
     )
     offload_activations: Annotated[
         _Offloaded | None,
-        Argument("activations in Streaming Memory, with batch serialization alone; absent: if there is any"),
+        Argument(
+            "activations in Streaming Memory, only with batch serialization; absent: true if the machine has Streaming "
+            "Memory"
+        ),
     ] = Field(
         default=None,
-        description="whether activations lie in Streaming Memory, with batch serialization only; or, under any "
-        "schedule, which of them are moved off their IPU behind a forward pass, and back before the backward pass; "
-        "default: with batch serialization, if there is any Streaming Memory",
+        description="whether activations lie in Streaming Memory, only with batch serialization; or, under any "
+        "schedule, the activations that are moved off their IPU after a forward pass and back before the backward "
+        "pass; default: with batch serialization, if the program has Streaming Memory",
     )
     replicated_optimizer_state_sharding: Annotated[
         bool,
         Argument(
-            "each replica stores its part of the offloaded optimizer's state; an all-gather before each weight update"
+            "each replica stores a part of the offloaded optimizer state; an all-gather runs before each weight update"
         ),
     ] = Field(
         default=False,
-        description="whether each replica stores a part of the optimizer's state, and all of them together the whole; "
-        "the state must be offloaded unless `system.host.framework` is popart or pytorch, whose replicas update a part "
-        "of each variable: gradients are reduce-scattered before it, and new weights gathered behind it",
+        description="whether each replica stores a part of the optimizer's state, and all replicas together the whole "
+        "state; the state must be offloaded unless `system.host.framework` is popart or pytorch; replicas of popart "
+        "and pytorch each update a part of each variable, with a reduce-scatter of the gradients before the update "
+        "and an all-gather of the new weights after the update",
     )
     replicated_weight_sharding: Annotated[
         bool | None,
         Argument(
-            "each replica stores its part of the weights; an all-gather before each pass; absent: with serialization"
+            "each replica stores a part of the weights; an all-gather runs before each pass; absent: true with batch "
+            "serialization"
         ),
     ] = Field(
         default=None,
-        description="whether each replica stores a part of the weights; default: if batches are serialized and there "
-        "is Streaming Memory",
+        description="whether each replica stores a part of the weights; default: with batch serialization, if the "
+        "program has Streaming Memory",
     )
     offload_weights: Annotated[
         bool | None,
         Argument(
-            "true or absent: those parts lie in Streaming Memory; false is refused with sharding, as the compiler does"
+            "true or absent: sharded weights lie in Streaming Memory; with sharding, false is refused, as by "
+            "Graphcore's compiler"
         ),
     ] = Field(
         default=None,
-        description="whether weights of which replicas store parts lie in Streaming Memory; default: they do, and "
-        "false is refused with them",
+        description="whether weights lie in Streaming Memory if each replica stores a part of the weights; false is "
+        "refused with such weights; default: true",
     )
     variables_on_host: bool = Field(
         default=False,
-        description="whether the host updates the weights, and keeps the optimizer's state in its own memory, as "
-        "IPUMultiWorkerStrategy and IPUHorovodStrategy offer: gradients go there behind the last pass, and new weights "
+        description="whether the host updates the weights and keeps the optimizer's state in its memory, as with "
+        "IPUMultiWorkerStrategy and IPUHorovodStrategy: gradients go to the host after the last pass, and new weights "
         "come back",
     )
     continuous_weight_updates: Annotated[
-        bool, Argument("false; true is refused in Graphcore's words: it is not implemented there either")
+        bool,
+        Argument("false; true is refused with Graphcore's message, as Graphcore does not implement the option either"),
     ] = Field(
-        default=False, description="updates while the pipeline is full, which Graphcore does not support: only false"
+        default=False,
+        description="weight updates while the pipeline is full, which Graphcore does not support: only false",
     )
     reduction_method: Annotated[Reduction, Choice(get_args(Reduction)), Argument("SUM, MEAN or RUNNING_MEAN")] = Field(
         default="SUM", description="how the gradients of the micro-batches are accumulated"
@@ -335,36 +356,44 @@ class PipelineSpec(Node, title="pipeline"):
         Argument("availableMemoryProportion and partialsType of matrix products and convolutions"),
     ] = Field(default=None, max_length=MAX_STAGES, description="options of the forward pass of each stage")
     backward_propagation_stages_poplar_options: Annotated[
-        _StageOptionsList | None, Argument("the same of backward passes")
+        _StageOptionsList | None, Argument("availableMemoryProportion and partialsType of backward passes")
     ] = Field(default=None, max_length=MAX_STAGES, description="options of the backward pass of each stage")
     weight_update_poplar_options: Annotated[
         StageOptionsSpec,
-        Argument("the same of the weight update, whose operations are elementwise here, so that nothing is split"),
+        Argument("accepted without effect: a weight update has only elementwise operations here, which are not split"),
     ] = Field(default_factory=StageOptionsSpec, description="options of the weight update")
     outfeed_loss: Annotated[
-        bool, Argument("a training program's outfeed carries the loss alone, as it does here without outfeed_mask too")
+        bool,
+        Argument(
+            "a training program's outfeed carries only the loss, which is also the default here without outfeed_mask"
+        ),
     ] = Field(
-        default=False, description="whether the outfeed carries the loss alone, as it does without outfeed_mask too"
+        default=False,
+        description="whether the outfeed carries only the loss, which is also the default without outfeed_mask",
     )
     outfeed_mask: Annotated[
         Annotated[tuple[bool, ...], Strict(False)] | None,
-        Argument("which of predictions and loss are left out; with it the last stage gives both"),
+        Argument("true for predictions or loss to leave out; with a mask the last stage returns both"),
     ] = Field(
         default=None,
         max_length=16,
-        description="of the predictions and the loss of a training program, true for what the outfeed leaves out",
+        description="two values, for the predictions and the loss of a training program; true leaves the output out of "
+        "the outfeed",
     )
     accumulate_outfeed: Annotated[
-        bool, Argument("results are summed up on the IPU; one element goes out with each weight update")
-    ] = Field(default=False, description="whether an execution's results are summed up on the IPU, and the sum is sent")
+        bool, Argument("results are summed on the IPU; one element is sent with each weight update")
+    ] = Field(
+        default=False, description="whether an execution's results are summed on the IPU and only the sum is sent"
+    )
     accumulate_outfeed_dtype: Annotated[
-        Annotated[DType, Choice(get_args(DType))] | None, Argument("type of that sum, and so its bytes")
-    ] = Field(default=None, description="floating-point type of that sum; default: that of the results")
+        Annotated[DType, Choice(get_args(DType))] | None,
+        Argument("floating-point type of the sum of results, which sets its bytes"),
+    ] = Field(default=None, description="floating-point type of the sum of results; default: the results' type")
     gradient_accumulation_dtype: Annotated[
         _AccumulationDType | None,
-        Argument("type of the accumulators, their bytes and the time of adding; of all, or by layer or variable"),
+        Argument("type of all accumulators, or by layer or variable; sets their bytes and the time of additions"),
     ] = Field(
         default=None,
-        description="floating-point type of the accumulators, of all or by layer or parameter (layer/W); default: the "
-        "weights' own",
+        description="floating-point type of all accumulators, or by layer or parameter (layer/W); default: the "
+        "weights' type",
     )

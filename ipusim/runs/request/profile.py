@@ -139,7 +139,7 @@ def has_stages(path: Path) -> bool:
 def misplaced(rows: Sequence[MeasuredStage], names: Sequence[str]) -> list[str]:
     """Return errors for rows whose name belongs to a stage at another position."""
     return [
-        f"{row.position}: column {_STAGE}: expected {own!r} in this place, got {row.name!r}: list stages in their order"
+        f"{row.position}: column {_STAGE}: expected {own!r} in this row, got {row.name!r}: list the stages in order"
         for row, own in zip(rows, names, strict=False)
         if row.name != own and row.name in names
     ]
@@ -252,7 +252,7 @@ def _wrong_stage(text: str, number: int, names: set[str]) -> Iterator[str]:
     if not text:
         yield f"column {_STAGE}: expected {number}, or a name, got nothing"
     elif text.lower() in _OVER_ALL and len(names) > 1:
-        yield f"column {_STAGE}: expected a stage, got {text!r}, which is a row over all stages: leave it out"
+        yield f"column {_STAGE}: expected a stage, got {text!r}, a row over all stages: delete the row"
     elif text.isdecimal() and text != str(number):
         missing = f": the row of stage {number} is missing" if str(number) not in names else ""
         counted = "as stages are counted from 0 in the order of the rows"
@@ -304,7 +304,8 @@ def _two_units(numbers: Mapping[str, str], titles: Mapping[str, str]) -> Iterato
     """Yield errors for cells with a unit in a column with a unit."""
     for name, text in numbers.items():
         if (unit := _unit(titles[name])) and text[-1:].isalpha():
-            yield f"column {titles[name]}: expected a number alone, as {unit} stands in the title, got {text!r}"
+            yield f"column {titles[name]}: expected a number without a unit, as the title has the unit {unit}, got "
+            f"{text!r}"
 
 
 @cache

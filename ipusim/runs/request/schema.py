@@ -56,11 +56,11 @@ class InfeedSpec(Node, title="infeed"):
 
     prefetch_depth: _Depth = Field(
         default=3,
-        description="micro-batches that the host keeps ready, 1 to 255",
+        description="micro-batches that the host prepares in advance, 1 to 255",
         json_schema_extra={"minimum": 1, "maximum": 255},
     )
     element_bytes: Bytes | None = Field(
-        default=None, description="bytes of one micro-batch; default: those of the data"
+        default=None, description="bytes of one micro-batch; default: the bytes of a micro-batch of the data"
     )
 
 
@@ -68,10 +68,12 @@ class OutfeedSpec(Node, title="outfeed"):
     """Queue from the last stage to the host."""
 
     mode: Annotated[Literal["ALL", "LAST"], Choice(("ALL", "LAST"))] = Field(
-        default="ALL", description="whether every micro-batch's results are sent, or only those of a step's last"
+        default="ALL",
+        description="whether the results of all micro-batches are sent, or only the results of a step's last "
+        "micro-batch",
     )
     buffer_depth: Annotated[int, Field(ge=-(2**31), le=1024)] = Field(
-        default=3, description="results that the host's buffer holds", json_schema_extra={"minimum": 1}
+        default=3, description="number of results that the host's buffer holds", json_schema_extra={"minimum": 1}
     )
     element_bytes: Bytes | None = Field(
         default=None, description="bytes of one micro-batch's results; default: the last stage's"
@@ -96,10 +98,10 @@ class Options(Node, title="scenario"):
         default=None, description="names the run's folder; default: the file's name"
     )
     system: SystemSpec = Field(description="the machine")
-    data: DataSpec | None = Field(
-        default=None, description="what the program learns from; absent when only time is simulated"
+    data: DataSpec | None = Field(default=None, description="training data; absent if only time is simulated")
+    model: ModelSpec | None = Field(
+        default=None, description="the layers; absent if the stages have functions or costs"
     )
-    model: ModelSpec | None = Field(default=None, description="the layers; absent when the stages say all")
     pipeline: PipelineSpec = Field(description="stages, schedule and counts")
     optimizer: Annotated[
         OptimizerSpec | None,
@@ -122,24 +124,25 @@ class Options(Node, title="scenario"):
         default="float32", description="floating-point type of weights and activations; float64 is for checks"
     )
     numerics: Annotated[Literal["on", "off"], Choice(("on", "off"))] | None = Field(
-        default=None, description="off simulates time alone; default: on if there are data"
+        default=None, description="whether the arithmetic runs; off simulates only time; default: on if there are data"
     )
     memory: Annotated[Literal["error", "report", "off"], Choice(("error", "report", "off"))] | None = Field(
         default=None,
-        description="whether a program that needs more memory than an IPU has is refused, or only reported; "
-        "default: error, but off on the machine free, which has no limit",
+        description="whether a program that exceeds an IPU's memory is refused (error), or only reported; default: "
+        "error, but off on the machine free, which has no limit",
     )
     code_bytes: Bytes | None = Field(
         default=None,
-        description="bytes of each IPU's memory that code and vertices take; 0: none; default: an estimate from the "
-        "operations of the IPU's stages, where these are known",
+        description="bytes of each IPU's memory for code and vertices; 0: none; default: an estimate from the "
+        "operations of the IPU's stages, if the operations are known",
     )
     use_synthetic_data: bool = Field(
         default=False,
-        description="whether the feeds cost no time, as with Graphcore's flag of that name; losses stay real",
+        description="whether the feeds cost no time, as with Graphcore's flag use_synthetic_data; losses are still "
+        "computed",
     )
     infeed: Annotated[
-        InfeedSpec, Argument("prefetch depth, bytes and host rates; the data are `data`", name="infeed_queue")
+        InfeedSpec, Argument("prefetch depth, bytes and host rates; the data set is `data`", name="infeed_queue")
     ] = Field(default_factory=InfeedSpec, description="the queue from the host")
     outfeed: Annotated[
         OutfeedSpec, Argument("mode ALL or LAST, buffer depth, bytes and host rates", name="outfeed_queue")
@@ -148,18 +151,19 @@ class Options(Node, title="scenario"):
     disturbances: Annotated[tuple[DisturbanceSpec, ...], Strict(False)] = Field(
         default=(),
         max_length=1024,
-        description="what works otherwise than the rates say: slow IPUs, bad cables, a host that stalls; the run is "
-        "compared with the same one without them",
+        description="departures from the rates: slow IPUs, bad cables, a host that stalls; the run is compared with a "
+        "run without the disturbances",
     )
     expect: Annotated[Mapping[str, Any], ExpectationsField()] | None = Field(
         default=None,
-        description="what is expected of the run, by names of figures or paths in summary.json: a comparison, a range "
-        "such as 0.9 M..1.1 M samples/s, a whole number or a name; `ipusim run` exits with 1 where it is missed",
+        description="expected figures of the run, by names of figures or paths in summary.json: a comparison, a range "
+        "such as 0.9 M..1.1 M samples/s, a whole number or a name; `ipusim run` exits with 1 if a figure is not as "
+        "expected",
     )
     rates: RatesOrFile = Field(
         default_factory=RatesSpec,
-        description="what prices work and links, here or in a file beside the scenario, as `ipusim validate "
-        "--fit` writes it; `ipusim devices --figures` lists it",
+        description="rates of computation and links, as a mapping or the name of a file such as `ipusim validate "
+        "--fit` writes; `ipusim devices --figures` lists all rates",
     )
 
     def with_pipeline(self, **values: Any) -> Options:

@@ -30,37 +30,46 @@ from ipusim.runs.request.graphcore import Attribute
 class HostSpec(Node, title="host"):
     """Host: rates that replace the machine's, and work between session runs."""
 
-    infeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU reads from the host's buffer")
+    infeed: BytesPerSecond | None = Field(
+        default=None, description="bytes per second that an IPU reads from the host's buffer"
+    )
     host_fill: HostBytesPerSecond | None = Field(
-        default=None, description="rate at which the host writes that buffer, of one IPU"
+        default=None, description="bytes per second that the host writes to one IPU's buffer"
     )
     data_rate: HostBytesPerSecond | None = Field(
         default=None,
-        description="rate at which the host makes samples, of which the infeeds of all its replicas get equal shares; "
-        "`ipu.dataset_benchmark` measures that of a dataset; default: no limit",
+        description="samples per second that the host prepares, shared equally by the infeeds of all its replicas; "
+        "`ipu.dataset_benchmark` measures the rate of a dataset; default: no limit",
     )
-    outfeed: BytesPerSecond | None = Field(default=None, description="rate at which an IPU writes to the host's buffer")
-    host_drain: HostBytesPerSecond | None = Field(default=None, description="rate at which the host reads that buffer")
-    network: BytesPerSecond | None = Field(default=None, description="rate between two hosts, in either direction")
+    outfeed: BytesPerSecond | None = Field(
+        default=None, description="bytes per second that an IPU writes to the host's buffer"
+    )
+    host_drain: HostBytesPerSecond | None = Field(
+        default=None, description="bytes per second that the host reads from one IPU's buffer"
+    )
+    network: BytesPerSecond | None = Field(
+        default=None, description="bytes per second between two hosts, in each direction"
+    )
     count: Annotated[int, Ge(1), Le(1024)] = Field(
         default=1,
-        description="hosts that train together, each with a device like this one and a share of the data; before each "
-        "weight update gradients go to the hosts, which sum them up over their network",
+        description="number of hosts that train one model, each with an equal device and a share of the data; before "
+        "each weight update gradients go to the hosts, which sum the gradients over their network",
     )
     sum_over: Annotated[str, Choice(("network", "links"))] = Field(
         default="network",
-        description="what sums up gradients over the hosts: the hosts, over their network, or the IPUs, over the links "
-        "and gateways of the smallest machine that holds all of them",
+        description="where gradients of several hosts are summed: by the hosts, over their network, or by the IPUs, "
+        "over the links and gateways of the smallest machine that holds all IPUs",
     )
     framework: Annotated[str, Choice(FRAMEWORKS)] | None = Field(
         default=None,
-        description="whose host code runs between session runs, each of `repeat_count` executions; its time is a rate, "
-        "such as `rates.session_run` and `rates.offchip_state`; default: none is counted",
+        description="framework whose host code runs between session runs, each of `repeat_count` executions; the time "
+        "of the code is a rate, such as `rates.session_run` and `rates.offchip_state`; default: none, and no time is "
+        "counted",
     )
     updates_optimizer: bool = Field(
         default=False,
-        description="whether the program sends its optimizer's values anew behind each session run, as PopART's does "
-        "with `session.updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable",
+        description="whether the program sends its optimizer's values again after each session run, as in PopART with "
+        "`session.updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable",
     )
 
 
@@ -71,7 +80,7 @@ class StreamingMemorySpec(Node, title="streaming memory"):
         default=None, description="bandwidth of one machine's memory, for its four IPUs together; default: assumed"
     )
     ipu_bandwidth: BytesPerSecond | None = Field(
-        default=None, description="what the link of one IPU to the memory carries; default: PCIe Gen4 x8"
+        default=None, description="bandwidth of one IPU's link to the memory; default: PCIe Gen4 x8"
     )
     capacity: MachineBytes | None = Field(default=None, description="size of one machine's memory; default: 256 GB")
 
@@ -79,16 +88,29 @@ class StreamingMemorySpec(Node, title="streaming memory"):
 class IoTilesSpec(Node, title="io_tiles"):
     """Tiles of each IPU for copies from and to the host, in parallel with computation."""
 
-    num_io_tiles: Annotated[int, Attribute("tiles of each IPU that neither compute nor hold the program's memory")] = (
-        Field(default=0, ge=0, le=1024, description="tiles that compute nothing")
-    )
+    num_io_tiles: Annotated[
+        int, Attribute("tiles of each IPU reserved for host copies, without computation and without the program's data")
+    ] = Field(default=0, ge=0, le=1024, description="tiles without computation")
     place_ops_on_io_tiles: Annotated[
-        bool, Attribute("feeds run beside the passes, one time-step ahead and behind; Grouped only")
-    ] = Field(default=False, description="whether the feeds run on them, one time-step ahead and behind (grouped only)")
+        bool,
+        Attribute(
+            "infeeds run during the passes, one time-step before, and outfeeds one time-step after; Grouped only"
+        ),
+    ] = Field(
+        default=False,
+        description="whether feeds run on these tiles during the passes: infeeds one time-step before, outfeeds one "
+        "time-step after (grouped only)",
+    )
     available_memory_proportion: Annotated[
         float,
-        Attribute("share of the tiles' memory for the feeds; with more to place, nothing is, and all tiles compute"),
-        Field(gt=0, le=1, description="share of their memory for the feeds; with more to place, all tiles compute"),
+        Attribute(
+            "share of the tiles' memory for the feeds; if the feeds need more, no feed is placed and all tiles compute"
+        ),
+        Field(
+            gt=0,
+            le=1,
+            description="share of these tiles' memory for the feeds; if the feeds need more, all tiles compute",
+        ),
     ] = float(AVAILABLE_MEMORY_PROPORTION)
 
 
@@ -97,7 +119,7 @@ class PoplarOptionsSpec(Node, title="poplar_options"):
 
     availableMemoryProportion: Annotated[float, Field(gt=0, le=1)] | None = Field(  # noqa: N815 - Poplar's own name
         default=None,
-        description="share of an IPU's memory that a product may take for itself while it runs; default: PopLibs', 0.6",
+        description="maximum share of an IPU's memory for temporary data of one product; default: PopLibs', 0.6",
     )
     partialsType: Annotated[Literal["half", "float"], Choice(tuple(PARTIALS_BYTES))] | None = Field(  # noqa: N815
         default=None, description="type of a product's partial sums; default: PopLibs', float"
@@ -109,8 +131,10 @@ class OperationsSpec(Node, title="operations"):
 
     poplar_options: Annotated[
         PoplarOptionsSpec,
-        Attribute("availableMemoryProportion and partialsType of these operations in stages that give none"),
-    ] = Field(default_factory=PoplarOptionsSpec, description="options of those whose stage does not give its own")
+        Attribute("availableMemoryProportion and partialsType of these operations in stages without their own options"),
+    ] = Field(
+        default_factory=PoplarOptionsSpec, description="options of these operations in stages without their own options"
+    )
 
 
 class SystemSpec(Node, title="system"):
@@ -120,13 +144,14 @@ class SystemSpec(Node, title="system"):
         description="the machine; `ipusim devices NAME` lists its devices"
     )
     auto_select_ipus: Annotated[
-        int | None, Attribute("size of the device, a power of two; more IPUs than the stages take run replicas")
+        int | None,
+        Attribute("number of IPUs of the device, a power of two; IPUs beyond the device mapping run replicas"),
     ] = Field(
         default=None,
         ge=1,
         le=max(machine.count for machine in MACHINES.values()),
-        description="IPUs of the device, a power of two; default: as few as hold the device mapping; with k "
-        "times as many, the program runs as k replicas",
+        description="number of IPUs of the device, a power of two; default: the smallest number that holds the device "
+        "mapping; with k times this number, the program runs as k replicas",
     )
     select_ipus: Annotated[
         int | None,
@@ -134,55 +159,64 @@ class SystemSpec(Node, title="system"):
         Field(ge=0, le=1023, description="id of the device in the machine's listing; default: the first that fits"),
     ] = None
     selection_order: Annotated[str, Choice(("AUTO", *ORDERS)), Attribute("AUTO, ZIGZAG, SNAKE or HOOF")] = Field(
-        default="AUTO", description="how logical IPUs are laid over the physical ones"
+        default="AUTO", description="order of the physical IPUs by logical IPU"
     )
     sync_replicas_independently: bool = Field(
         default=False,
-        description="whether replicas wait for each other only before a weight update; default: after every time-step",
+        description="whether replicas wait for each other only before a weight update, or after every time-step too; "
+        "default: after every time-step",
     )
     clock: Hertz | None = Field(default=None, description="tile clock; default: the generation's")
     overhead: Seconds | None = Field(
         default=None,
-        description="fixed time of a superstep that exchanges between IPUs, beside sync and hops; default: as measured",
+        description="fixed time of a superstep with copies between IPUs, in addition to sync and hops; default: as "
+        "measured",
     )
     host: HostSpec = Field(default_factory=HostSpec, description="rates of the host; default: the machine's")
     enable_remote_buffers: Annotated[
         bool,
         Attribute(
-            "whether variables may lie in Streaming Memory, where the machine has it",
+            "whether variables may lie in Streaming Memory, if the machine has Streaming Memory",
             name="device_connection.enable_remote_buffers",
         ),
     ] = Field(default=False, description="whether programs may keep variables in Streaming Memory")
     streaming_memory: StreamingMemorySpec = Field(
-        default_factory=StreamingMemorySpec, description="the memory beside every four IPUs; default: the machine's"
+        default_factory=StreamingMemorySpec,
+        description="the Streaming Memory of each four IPUs; default: the machine's",
     )
     io_tiles: IoTilesSpec = Field(default_factory=IoTilesSpec, description="tiles for host copies; default: none")
     matmuls: OperationsSpec = Field(
-        default_factory=OperationsSpec, description="how matrix products are planned, where cycles are not given"
+        default_factory=OperationsSpec,
+        description="options of the planner of matrix products; without effect on stages with given cycles",
     )
-    convolutions: OperationsSpec = Field(default_factory=OperationsSpec, description="the same of convolutions")
+    convolutions: OperationsSpec = Field(
+        default_factory=OperationsSpec,
+        description="options of the planner of convolutions; without effect on stages with given cycles",
+    )
     minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
-        default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
+        default=MINIMUM_REMOTE_TENSOR_SIZE,
+        description="number of elements below which a tensor of the optimizer's state is not offloaded",
     )
     minimum_sharded_elements: int = Field(
         default=MINIMUM_SHARDED_ELEMENTS,
         ge=1,
         le=2**31 - 1,
-        description="smaller variables are updated whole by each replica under `replicated_optimizer_state_sharding` "
-        "where `host.framework` is popart or pytorch (PopART's minElementsForReplicatedTensorSharding)",
+        description="number of elements below which each replica updates a whole variable under "
+        "`replicated_optimizer_state_sharding`, if `host.framework` is popart or pytorch (PopART's "
+        "minElementsForReplicatedTensorSharding)",
     )
     maximum_cross_replica_sum_buffer_size: Annotated[
         BufferBytes | None,
         Attribute(
-            "bytes of an IPU's gradients that wait until replicas sum them up together, IPU after IPU; 0, the default "
-            "there, stands for all gradients of all IPUs at once, and in a scenario for a sum of each variable",
+            "bytes of an IPU's gradients that replicas collect and then sum together, IPU after IPU; in this option 0, "
+            "the default, sums all gradients of all IPUs at once; in a scenario 0 sums each variable separately",
             name="optimizations.maximum_cross_replica_sum_buffer_size",
         ),
     ] = Field(
         default=None,
-        description="gradients of an IPU wait until they have so many bytes, and replicas sum them up together, IPU "
-        "after IPU; 0: each variable's by themselves; all: those of all IPUs at once; default: 0 where "
-        "`host.framework` is popart or pytorch, which merge none unless told, else all",
+        description="bytes of an IPU's gradients that replicas collect and then sum together, IPU after IPU; 0: the "
+        "gradients of each variable separately; all: the gradients of all IPUs at once; default: 0 if "
+        "`host.framework` is popart or pytorch, which merge no gradients by default, else all",
     )
 
     @property

@@ -264,7 +264,7 @@ def test_a_run_notes_what_has_no_effect(run):
     config = configured(auto_select_ipus=2)
     config.compilation_poplar_options["target.type"] = "Cpu"
     assert run(config=config).job.notes == (
-        "IPUConfig.compilation_poplar_options will have no effect: Poplar does not compile anything here.",
+        "IPUConfig.compilation_poplar_options will have no effect: ipusim compiles nothing with Poplar.",
     )
     assert run(config=configured(auto_select_ipus=2)).job.notes == ()
     config.select_ipus = []
