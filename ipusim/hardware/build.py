@@ -92,8 +92,8 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
     if not large:
         most = max(alike, key=lambda other: other.count)
         raise DeviceError(
-            f"expected at most {most.count // system.count} hosts of {system.count} IPUs that sum up over links, as "
-            f"{most.name} has {most.count}, got {hosts}"
+            f"expected at most {most.count // system.count} hosts of {system.count} IPUs for sums over links, as "
+            f"{most.name} has {most.count} IPUs, got {hosts}"
         )
     return build_system(
         large[0].name,
@@ -189,5 +189,5 @@ def _find_device(machine: Machine, mapping: Sequence[int], ipus: int | None, sel
         return first_device(machine, shards_of(mapping) if ipus is None else ipus)
     device = select_device(machine, select)
     if ipus is not None and ipus != device.count:
-        raise DeviceError(f"device {select} of {machine.name} has {device.count} IPUs, but {ipus} were asked for")
+        raise DeviceError(f"device {select} of {machine.name} has {device.count} IPUs, but {ipus} were requested")
     return device

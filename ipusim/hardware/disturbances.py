@@ -28,11 +28,11 @@ Problems = Iterator[tuple[str, str]]
 _FEW: Final = 8
 
 _Cycles = Annotated[int, Unit("cycles")]
-_From = Annotated[_Cycles, Doc("when it begins: cycles of the tile clock, or a time")]
-_Until = Annotated[_Cycles | None, Doc("when it ends; default: never")]
-_Ipu = Annotated[Ipu | None, Doc("logical IPU of the device, those of all replicas in a row")]
+_From = Annotated[_Cycles, Doc("start of the disturbance: cycles of the tile clock, or a time")]
+_Until = Annotated[_Cycles | None, Doc("end of the disturbance; default: never")]
+_Ipu = Annotated[Ipu | None, Doc("logical IPU of the device; the IPUs of all replicas are numbered in a row")]
 _Link = tuple[Ipu, Ipu]
-_Cable = Doc("the two logical IPUs that a cable joins; both of its directions")
+_Cable = Doc("the two logical IPUs that a cable joins; both directions are meant")
 
 
 class Disturbance(Protocol):
@@ -51,12 +51,16 @@ class Slower:
 
     kind: ClassVar[str] = "slower"
 
-    slower: Annotated[Fraction, Unit("times"), Doc("how many times as long work takes")]
+    slower: Annotated[Fraction, Unit("times"), Doc("factor on the duration of the work")]
     ipu: _Ipu = None
     link: Annotated[_Link | None, _Cable] = None
-    host: Annotated[HostPart | None, Doc("part of the host's work, of all replicas")] = None
-    streaming_memory: Annotated[int | None, Ge(0), Le(255), Doc("machine, of four IPUs, whose memory it is")] = None
-    delay: Annotated[_Cycles, Doc("of a cable: what a signal takes longer in addition")] = 0
+    host: Annotated[HostPart | None, Doc("part of the host's work, for all replicas")] = None
+    streaming_memory: Annotated[
+        int | None, Ge(0), Le(255), Doc("machine of the Streaming Memory, with four IPUs each")
+    ] = None
+    delay: Annotated[
+        _Cycles, Doc("additional latency of signals over the cable: cycles of the tile clock, or a time")
+    ] = 0
     from_: _From = 0
     until: _Until = None
 
@@ -65,9 +69,9 @@ class Slower:
         named = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none of them"
-            yield "slower", f"expected one thing that is slower: ipu, link, host or streaming_memory, got {got}"
+            yield "slower", f"expected one slower part: ipu, link, host or streaming_memory, got {got}"
         if self.delay and self.link is None:
-            yield "delay", "expected a delay of a link only, got one of something else"
+            yield "delay", "expected a delay only with a link, got a delay without a link"
         yield from _of_ipu(system, self.ipu)
         yield from _of_link(system, self.link)
         memories = sorted({system.streaming_memory_of(ipu) for ipu in range(system.count)})
@@ -84,7 +88,7 @@ class Delayed:
     kind: ClassVar[str] = "delay"
 
     link: Annotated[_Link, _Cable]
-    delay: Annotated[_Cycles, Doc("what a signal takes longer")]
+    delay: Annotated[_Cycles, Doc("additional latency of a signal: cycles of the tile clock, or a time")]
     from_: _From = 0
     until: _Until = None
 
@@ -103,9 +107,11 @@ class Jitter:
 
     kind: ClassVar[str] = "jitter"
 
-    jitter: Annotated[Fraction, Unit("share"), Doc("standard deviation of the duration of a pass, relative to it")]
-    ipu: Annotated[Ipu | None, Doc("logical IPU whose passes they are; default: all IPUs")] = None
-    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("of the draws")] = 0
+    jitter: Annotated[
+        Fraction, Unit("share"), Doc("standard deviation of the duration of a pass, as a share of the duration")
+    ]
+    ipu: Annotated[Ipu | None, Doc("logical IPU with varying passes; default: all IPUs")] = None
+    seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the random draws")] = 0
 
     def problems(self, system: Placed) -> Problems:
         """Yield a problem for an IPU that the device lacks."""
@@ -118,9 +124,9 @@ class Stall:
 
     kind: ClassVar[str] = "stall"
 
-    host: Annotated[HostPart, Doc("part of the host's work, of all replicas")]
-    stall: Annotated[_Cycles, Doc("how long it stands still: cycles of the tile clock, or a time")]
-    at: Annotated[_Cycles, Doc("when that begins")]
+    host: Annotated[HostPart, Doc("part of the host's work, for all replicas")]
+    stall: Annotated[_Cycles, Doc("duration of the stall: cycles of the tile clock, or a time")]
+    at: Annotated[_Cycles, Doc("start of the stall: cycles of the tile clock, or a time")]
 
     def problems(self, system: Placed) -> Problems:  # noqa: ARG002 - every system has a host
         """Yield nothing: every system has a host."""
@@ -134,8 +140,8 @@ class Dead:
     kind: ClassVar[str] = "dead"
 
     link: Annotated[_Link, _Cable]
-    dead: Annotated[bool, Doc("whether it is")]
-    from_: Annotated[_Cycles, Doc("when it dies; what is under way on it then is sent again")] = 0
+    dead: Annotated[bool, Doc("whether the cable is dead")]
+    from_: Annotated[_Cycles, Doc("time at which the cable dies; copies in transit are then sent again")] = 0
 
     @property
     def later(self) -> bool:
@@ -156,16 +162,17 @@ class Lost:
 
     kind: ClassVar[str] = "lost"
 
-    lost: Annotated[_Cycles, Doc("when it fails: cycles of the tile clock, or a time")]
+    lost: Annotated[_Cycles, Doc("time of the failure: cycles of the tile clock, or a time")]
     ipu: Annotated[Ipu, Doc("logical IPU that fails")]
-    detect: Annotated[_Cycles, Doc("until that is noticed")] = 0
-    restart: Annotated[_Cycles, Doc("until the program runs again")] = 0
-    checkpoint: Annotated[_Cycles, Doc("what writing a checkpoint takes, while all IPUs wait")] = 0
+    detect: Annotated[_Cycles, Doc("time from the failure to its detection")] = 0
+    restart: Annotated[_Cycles, Doc("time from the detection until the program runs again")] = 0
+    checkpoint: Annotated[_Cycles, Doc("time of writing a checkpoint; all IPUs wait meanwhile")] = 0
     checkpoint_every: Annotated[int, Ge(1), Le(10**6), Doc("weight updates from one checkpoint to the next")] = 1
     spare: Annotated[
         bool,
         Doc(
-            "whether an IPU of the device without a stage takes its place, of one replica; routes are by its links then"
+            "whether an IPU without a stage replaces the lost IPU, only with one replica; copies then use the links of "
+            "the spare IPU"
         ),
     ] = False
 
@@ -185,7 +192,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator
         wrong = list(disturbance.problems(system))
         yield from ((number, *problem) for problem in wrong)
         if isinstance(disturbance, Lost) and (disturbance.checkpoint, disturbance.checkpoint_every) != saved:
-            yield number, "checkpoint_every", "expected as many checkpoints, as long, as of the first that is lost"
+            yield number, "checkpoint_every", "expected the checkpoint and checkpoint_every of the first lost IPU"
         if isinstance(disturbance, Dead) and not wrong:
             dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
             if lost := system.topology.without(dead).cut_off:

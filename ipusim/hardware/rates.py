@@ -48,7 +48,7 @@ class Rates(ComputationRates):
 
     link_bytes_per_s: Fraction = _link_rate(
         Fraction(128 * 2**30, 8),
-        meaning="one IPU-Link in one direction",
+        meaning="rate of one IPU-Link in one direction",
         source=f"{_UTIL}: linkBandwidth, 128 Gibit/s",
         plausible=(16 * 10**9, Fraction(128 * 2**30, 8)),
         evidence="Graphcore's C600 datasheet: 64 GB/s each way over 4 links",
@@ -57,21 +57,21 @@ class Rates(ComputationRates):
         Fraction(85, 100),
         unit="of nominal",
         bounds=SHARE,
-        meaning="what a link's protocol leaves; of GW-Links assumed",
+        meaning="share of a link's nominal rate that its protocol leaves for data; assumed for GW-Links",
         source=f"{_UTIL}: linkEfficiency",
         plausible=("0.83", "0.85"),
         evidence="Graphcore's gc-iputraffictest on an M2000: 26.5 GB/s each way, if over 2 links",
     )
     rung_links: Fraction = _links(
         4,
-        meaning="IPU-Links of a C2 card, a rung, for the traffic of its own two IPUs",
+        meaning="IPU-Links of a C2 card, a rung, for traffic between the two IPUs of the card",
         source=f"{_UTIL}: numIntraIpuLinks",
         plausible=(4, 6),
         evidence="PopLibs of 2016 and Graphcore's glossary: all 6 of a card",
     )
     machine_rung_bytes_per_s: Fraction = _link_rate(
         Fraction(423_312_076_496, 8 * 2),
-        meaning="a rung of an IPU-Machine in one direction, for the traffic of its own two IPUs",
+        meaning="rate of a rung of an IPU-Machine in one direction, for traffic between the two IPUs of the rung",
         source="measured: Graphcore's gc-iputraffictest, devices 2 and 3 of an M2000, 423.3 Gbit/s both ways together; "
         "Bow-2000 assumed alike",
         plausible=(Fraction(423_312_076_496, 8 * 2), Fraction(128 * 2**30 * 6 * 85, 8 * 100)),
@@ -80,82 +80,84 @@ class Rates(ComputationRates):
     )
     rung_crossing_links: Fraction = _links(
         2,
-        meaning="IPU-Links of a rung for traffic that goes on to another rung",
+        meaning="IPU-Links of a rung for traffic to another rung",
         source=f"{_UTIL}: numCrossRoutingLinks",
         evidence="no other figure is published",
     )
     rail_links: Fraction = _links(
         2,
-        meaning="IPU-Links from a rung to the next, on each rail",
+        meaning="IPU-Links from a rung to the next rung, on each rail",
         source=f"{_UTIL}: numUpLinks and numDownLinks",
         evidence="no other figure is published",
     )
     gateway_link_bytes_per_s: Fraction = _link_rate(
         Fraction(100 * 10**9, 8),
-        meaning="one GW-Link in one direction",
+        meaning="rate of one GW-Link in one direction",
         source="Graphcore, Switched GW-Links in large scale Bow Pod systems: 100 Gbit/s",
         evidence="no measurement is published",
     )
     gateway_links: Fraction = _links(
         1,
-        meaning="GW-Links of a machine to each side; two pods alone have both between them",
+        meaning="GW-Links of a machine to each side; with only two pods, both sides lead to the other pod",
         source="Graphcore, Switched GW-Links in large scale Bow Pod systems",
-        evidence="the two ports of a machine are certain",
+        evidence="only the two ports of a machine are documented",
     )
     hop_latency_ns: Fraction = _link_ns(
         15,
-        meaning="a signal over one hop between IPUs; that data needs the same is assumed",
+        meaning="latency of a signal over one hop between IPUs; the same latency is assumed for data",
         source=f"{_UTIL}: syncLatencyPerHop; S. Knowles, Hot Chips 33",
         evidence="both sources give the same figure",
     )
     gateway_latency_ns: Fraction = _link_ns(
         2000,
-        meaning="a signal from an IPU over two machines' gateways to one in another pod",
+        meaning="latency of a signal from an IPU over two machines' gateways to an IPU in another pod",
         source="assumed",
         evidence="no measurement is published",
     )
     sync_skew_cycles: Fraction = _link_cycles(
         250,
-        meaning="what a sync of several IPUs takes beyond the signal among them and the sync of their own tiles",
+        meaning="cycles of a sync of several IPUs, beyond the signal between the IPUs and the sync of the tiles of "
+        "each IPU",
         source=f"derived from {_STENCIL}: 640 cycles on 16 IPUs, float, less 240 of signal and 150 of tiles; the same "
         "cycles are assumed for other numbers of IPUs, GC200 and Bow",
         plausible=(501 - 390, 642 - 390),
-        evidence="the same: 501 to 642 cycles by type of number",
+        evidence="stencil experiments: 501 to 642 cycles by type of number",
     )
     pre_copy_cycles: Fraction = _link_cycles(
         1894,
-        meaning="tiles lay out what they send to other IPUs, before a global exchange",
+        meaning="cycles of the tiles to arrange data for other IPUs before a global exchange",
         source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
         plausible=(1611, 1897),
-        evidence="the same, by type of number",
+        evidence="stencil experiments, by type of number",
     )
     pair_exchange_ns: Fraction = _link_ns(
         1350,
-        meaning="fixed time of a global exchange between 2 IPUs, beside the bytes on the links and their hops",
+        meaning="fixed time of a global exchange between 2 IPUs, in addition to the bytes on the links and their hops",
         source=f"derived from {_STENCIL}: 3.70 us more than on one IPU with a halo of 16,000 bytes, less its transfer "
         "and the other parts; the same in seconds is assumed for GC200 and Bow",
         plausible=(1350, 1740),
-        evidence="the same: 3.64 us with a halo of 8,000 bytes, half4, less the parts of that type",
+        evidence="stencil experiments: 3.64 us with a halo of 8,000 bytes, half4, less the parts of that type",
     )
     beyond_pair_exchange_ns: Fraction = _link_ns(
         2400,
-        meaning="the same in a larger device",
-        source=f"derived from {_STENCIL}: 5.04, 5.08 and 5.16 us on 4, 8 and 16 IPUs, float, less the same; the same "
-        "in seconds is assumed for GC200 and Bow",
+        meaning="fixed time of a global exchange in a device of more IPUs, in addition to the bytes on the links and "
+        "their hops",
+        source=f"derived from {_STENCIL}: 5.04, 5.08 and 5.16 us on 4, 8 and 16 IPUs, float, less the transfer and the "
+        "other parts; the same in seconds is assumed for GC200 and Bow",
         plausible=(1900, 2530),
-        evidence="the same: 3043 to 4048 cycles of global exchange on 16 IPUs by type of number",
+        evidence="stencil experiments: 3043 to 4048 cycles of global exchange on 16 IPUs by type of number",
     )
     post_copy_cycles: Fraction = _link_cycles(
         954,
-        meaning="tiles put away what they have received from other IPUs, behind a global exchange",
+        meaning="cycles of the tiles to store data from other IPUs after a global exchange",
         source=f"{_STENCIL}: 16 IPUs, float; code of the tiles, so that the same cycles are assumed for GC200 and Bow",
         plausible=(882, 954),
-        evidence="the same, by type of number",
+        evidence="stencil experiments, by type of number",
     )
 
     session_run_ns: Fraction = _host_ns(
         1_200_000,
-        meaning="what a framework's host does between two session runs, whatever the program",
+        meaning="time of a framework's host between two session runs, for any program",
         source="between the two measurements: 0.7 ms of a PopXL tutorial (0.80 ms a run, less what is simulated) and "
         "1.8 ms of Keras (2 ms a step of one run each, less 0.2 of a step among 937)",
         plausible=(700_000, 1_800_000),

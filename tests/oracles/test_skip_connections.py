@@ -183,7 +183,7 @@ def test_a_value_that_passes_a_stage_unused_is_not_kept_there(load):
             "a, type: dense, units: 6",
             "a, type: dense, units: 7",
             "model.layers.3.from",
-            "expected a layer whose output has the shape [6], got that of a with [7]",
+            "expected an earlier layer with an output of the shape [6], got the output of a with [7]",
         ),
     ],
 )
@@ -212,7 +212,7 @@ def test_a_network_checks_its_sums():
     with pytest.raises(ModelError, match="expected an earlier layer, got 'x' \\(these are a\\)"):
         Network((dense, NamedLayer("s", Add("x"))), (2,))
     with pytest.raises(
-        ModelError, match=r"expected a layer whose output has the shape \[4\], got that of a with \[3\]"
+        ModelError, match=r"expected an earlier layer with an output of the shape \[4\], got the output of a with \[3\]"
     ):
         Network((dense, NamedLayer("b", Dense(4)), NamedLayer("s", Add("a"))), (2,))
 

@@ -227,9 +227,9 @@ REFUSED = [
         {"ipu": 0, "slower": 2, "from": 5, "until": 4},
         "until: expected an end no earlier than its begin in cycle 5, got",
     ),
-    ({"slower": 2}, "slower: expected one thing that is slower: ipu, link, host or streaming_memory, got none of them"),
+    ({"slower": 2}, "slower: expected one slower part: ipu, link, host or streaming_memory, got none of them"),
     ({"slower": 2, "ipu": 0, "host": "infeed"}, "streaming_memory, got ipu and host"),
-    ({"slower": 2, "ipu": 0, "delay": 3}, "delay: expected a delay of a link only, got one of something else"),
+    ({"slower": 2, "ipu": 0, "delay": 3}, "delay: expected a delay only with a link, got a delay without a link"),
     ({"streaming_memory": 1, "slower": 2}, "streaming_memory: expected a machine of the device, out of 0, got 1"),
     (
         {"host": "infeeds", "slower": 2},

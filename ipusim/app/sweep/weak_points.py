@@ -35,7 +35,9 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
     invalid request.
     """
     if not 1 < slower < 1000:
-        raise OptionError("slower", f"expected how many times as long work takes, from above 1 to 1000, got {slower:g}")
+        raise OptionError(
+            "slower", f"expected factor on the duration of the work, from above 1 to 1000, got {slower:g}"
+        )
     system = assemble(time_alone(request, misfits=True)).system
     own = [
         {key: float(value) if isinstance(value, Fraction) else value for key, value in disturbance.items()}

@@ -143,7 +143,7 @@ def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt
             raise ModelError(f"{path}: expected array {name!r} to hold numbers, got {array.dtype} of {array.shape}")
     inputs, labels = arrays[x], arrays[y]
     if tokens and (inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() > np.iinfo(np.int32).max):
-        raise ModelError(f"{path}: expected array {x!r} to hold tokens, whole numbers from 0, got {inputs.dtype}")
+        raise ModelError(f"{path}: expected tokens in array {x!r}, whole numbers from 0, got {inputs.dtype}")
     inputs = inputs.astype(np.int32) if tokens else _converted(inputs, dtype)
     if labels.dtype.kind == "f":
         return Dataset(inputs, _converted(labels, dtype), None, path.name)

@@ -50,7 +50,7 @@ def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: 
     """
     if combination in ("logical_and", "logical_or"):
         call = _call("reduce_scatter", x, group, combination)
-        raise ModelError(f"no gradient comes back through {call}: use what it gives for results alone")
+        raise ModelError(f"no gradient comes back through {call}: use its output only for results")
     arriving = np.reshape(all_gather(gradient, group), (-1,))[: len(x)]
     if combination == "add":
         return arriving

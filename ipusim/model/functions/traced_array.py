@@ -49,8 +49,7 @@ class TracedArray(ArrayBox):  # type: ignore[misc]
         if package_of(frame) not in _INNER:
             _refuse(
                 "its value, as getval returns it,",
-                "compute with the array itself, and where no gradient is meant to come back, say so by an autograd "
-                "primitive whose gradient is zero",
+                "compute with the array itself; to stop a gradient, use an autograd primitive with a gradient of zero",
             )
         return Box._value.__get__(self)
 
@@ -122,8 +121,8 @@ def _refuse(what: str = "", remedy: str = _REMEDY) -> NoReturn:
         frame = frame.f_back
     what = what or _called(frame)
     raise UntraceableError(
-        f"{what} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and no gradient comes "
-        f"back from what it makes: {remedy}"
+        f"{what} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and its result has no "
+        f"gradient: {remedy}"
     )
 
 

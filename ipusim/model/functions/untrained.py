@@ -54,7 +54,7 @@ class Untrained:
     def _check(self, name: str) -> None:
         if name not in self.values or (self._names is not None and name not in self._names):
             raise ModelError(
-                f"variable {name!r} was asked for, but not when the stage was tried on the first micro-batch: ask for "
+                f"variable {name!r} was requested, but not in the trial of the stage on the first micro-batch: request "
                 "all variables in every call"
             )
 
@@ -70,8 +70,8 @@ def check_same(name: str, one: Array, other: Array) -> None:
     """Refuse one variable asked for in two shapes or dtypes; raises ModelError."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         raise ModelError(
-            f"variable {name!r} was asked for as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
-            "one name is one variable"
+            f"variable {name!r} was requested as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
+            "a name stands for one variable"
         )
 
 

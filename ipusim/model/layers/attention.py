@@ -51,14 +51,22 @@ class MultiHeadAttention(InHalves):
 
     kind: ClassVar = "multi_head_attention"
 
-    num_heads: Annotated[int, Ge(1), Le(1024), Doc("heads that look in parallel")]
-    key_dim: Annotated[Axis | None, Doc("elements of a head; default: the input's, divided among the heads")] = None
-    causal: Annotated[bool, Doc("whether positions take from none after them")] = False
+    num_heads: Annotated[int, Ge(1), Le(1024), Doc("number of attention heads")]
+    key_dim: Annotated[
+        Axis | None, Doc("elements of a head; default: the elements of the input, divided among the heads")
+    ] = None
+    causal: Annotated[bool, Doc("whether each position ignores the positions after it")] = False
     use_bias: Annotated[bool, Doc("whether the projections have biases")] = True
     dropout: Annotated[Rate, Doc("share of the attention weights that are dropped in training")] = 0.0
-    split_qkv: Annotated[bool, Doc("whether queries, keys and values are made by a product each, else by one")] = False
+    split_qkv: Annotated[
+        bool, Doc("whether queries, keys and values are computed by a matrix product each, or by one joint product")
+    ] = False
     padding_mask: Annotated[
-        bool, Doc("whether scores have a mask of padded positions added, of which there are none here: time alone")
+        bool,
+        Doc(
+            "whether a mask of padded positions is added to the scores; only time is affected, as samples have no "
+            "padding here"
+        ),
     ] = False
 
     def __post_init__(self) -> None:

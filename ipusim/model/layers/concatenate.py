@@ -28,7 +28,7 @@ class Concatenate(Join):
     source: Annotated[EarlierLayer, Called("from"), Doc("the earlier layer")]
     crop: Annotated[
         tuple[Axis, Axis] | None,
-        Doc("height and width of the middle of the earlier images that is taken; default: all"),
+        Doc("height and width of the center crop of the earlier layer's images; default: the whole images"),
     ] = None
     beside: Shape | None = field(default=None, init=False, compare=False)
 

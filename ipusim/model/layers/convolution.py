@@ -23,8 +23,8 @@ from ipusim.model.layers.windows import Extent, Extents, Padding, Pair, Windows
 from ipusim.model.work import Convolution, Product
 
 _GROUPS = Doc(
-    "parts that channels and filters are divided into, each part of the filters made of its own part of the "
-    "channels; as many as there are channels: a depthwise convolution"
+    "number of parts of channels and filters; each part of the filters reads one part of the channels; with one "
+    "channel in each part: a depthwise convolution"
 )
 
 
@@ -211,7 +211,7 @@ class Conv1D(_Convolution):
     kind: ClassVar = "conv1d"
 
     filters: Annotated[Axis, Doc("channels of the output")]
-    kernel_size: Annotated[Extent, Doc("steps that the kernel extends over")]
+    kernel_size: Annotated[Extent, Doc("length of the kernel, in steps of the sequence")]
     strides: Annotated[Extent, Doc("steps from one window to the next")] = 1
     padding: Annotated[Padding, Doc("whether the sequence is padded for windows at its ends")] = "valid"
     activation: Annotated[ActivationName, Doc("function of each output")] = "identity"

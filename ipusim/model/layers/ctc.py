@@ -32,15 +32,19 @@ class CTC(ParameterlessLoss):
 
     kind: ClassVar = "ctc"
 
-    labels: Annotated[Axis, Doc("labels of the longest sample")]
+    labels: Annotated[Axis, Doc("number of labels of the longest sample")]
     blank: Annotated[
-        int, Ge(-65_536), Le(65_535), Doc("class that stands for no label; below 0 counted from behind the last one")
+        int,
+        Ge(-65_536),
+        Le(65_535),
+        Doc("class of the blank, which stands for no label; a negative number counts from the end"),
     ] = -1
     timed: Annotated[
-        bool, Doc("whether a number more stands behind a sample's labels: its time steps, which are all without it")
+        bool, Doc("whether a sample's labels are followed by its number of time steps; by default all time steps count")
     ] = False
     log_probabilities: Annotated[
-        bool, Doc("whether outputs are logarithms of probabilities; else softmax makes probabilities of them")
+        bool,
+        Doc("whether outputs are logarithms of probabilities; by default softmax turns outputs into probabilities"),
     ] = False
 
     def __post_init__(self) -> None:

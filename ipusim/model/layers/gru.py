@@ -30,7 +30,7 @@ class GRU(Recurrent):
 
     reset_after: Annotated[bool, Doc("whether the reset gate comes after the matrix product")] = True
     masked: Annotated[
-        bool, Doc("whether the last element of a time step says if it is part of the sequence, 1, or behind its end, 0")
+        bool, Doc("whether the last element of a time step is a mask: 1 in the sequence, 0 after its end")
     ] = False
     gates: ClassVar[int] = 3
     saved_elements: ClassVar[int] = 5

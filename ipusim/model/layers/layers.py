@@ -59,7 +59,7 @@ class Reshape(View):
 
     kind: ClassVar = "reshape"
 
-    target_shape: Annotated[tuple[Axis, ...], Len(1, 4), Doc("the axes of a sample then")]
+    target_shape: Annotated[tuple[Axis, ...], Len(1, 4), Doc("the axes of a sample after the layer")]
 
     def __post_init__(self) -> None:
         """Raise ModelError for no axes, or one below 1."""
@@ -95,10 +95,10 @@ class Dense(InHalves):
     activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
     use_bias: Annotated[bool, Doc("whether b is added")] = True
     serialization_factor: Annotated[
-        Axis, Doc("parts that the matrix products are split into, to take less memory at a time")
+        Axis, Doc("number of parts of the matrix products, one computed at a time to save memory")
     ] = 1
     serialization_dimension: Annotated[
-        Dimension, Doc("what the parts split: the rows of x, the sums over its columns, or the units")
+        Dimension, Doc("dimension split into parts: the rows of x, the sums over its columns, or the units")
     ] = "a_columns"
 
     def __post_init__(self) -> None:

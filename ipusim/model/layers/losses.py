@@ -114,7 +114,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     kind: ClassVar = "masked_softmax_cross_entropy"
 
-    positions: Annotated[Axis, Doc("positions of each sample, the first ones, that the loss is taken of")]
+    positions: Annotated[Axis, Doc("number of positions, from the first, that count in the loss of a sample")]
 
     def __post_init__(self) -> None:
         """Raise ModelError for no positions."""

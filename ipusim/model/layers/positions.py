@@ -26,7 +26,7 @@ class TakePositions(Parameterless):
 
     kind: ClassVar = "take_positions"
 
-    count: Annotated[Axis, Doc("positions that are taken, of the first axis of a sample")]
+    count: Annotated[Axis, Doc("number of positions kept, from the first, on the first axis of a sample")]
 
     def __post_init__(self) -> None:
         """Raise ModelError for no positions."""

@@ -94,9 +94,9 @@ class Recurrent(InHalves):
     activation: Annotated[_ActivationName, Doc("function of the candidate state")] = "tanh"
     recurrent_activation: Annotated[_ActivationName, Doc("function of the gates")] = "sigmoid"
     use_bias: Annotated[bool, Doc("whether b is added")] = True
-    return_sequences: Annotated[bool, Doc("whether the outputs of all time steps are returned, or the last one")] = (
-        False
-    )
+    return_sequences: Annotated[
+        bool, Doc("whether the outputs of all time steps are returned, or only the last output")
+    ] = False
 
     #: Products of ``units`` columns in each step.
     gates: ClassVar[int]

@@ -29,7 +29,7 @@ class Residual(chain.InChains):
 
     layers: Annotated[chain.Chain, Len(1, 64), Doc("the layers in order")]
     shortcut: Annotated[
-        chain.Chain, MaxLen(64), Doc("layers on the way of the input itself, such as a 1 x 1 convolution")
+        chain.Chain, MaxLen(64), Doc("layers on the shortcut of the input, such as a 1 x 1 convolution")
     ] = ()
 
     def __post_init__(self) -> None:

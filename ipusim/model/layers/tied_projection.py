@@ -32,7 +32,7 @@ class TiedProjection(InHalves):
     within: ClassVar = False
 
     units: Annotated[int, Ge(1), Le(10**7), Doc("outputs: rows of the table, the size of the vocabulary")]
-    embedding: Annotated[EarlierLayer, Doc("the earlier embedding, whose table it is")]
+    embedding: Annotated[EarlierLayer, Doc("the earlier embedding with the shared table")]
     use_bias: Annotated[bool, Doc("whether b is added")] = True
 
     def __post_init__(self) -> None:

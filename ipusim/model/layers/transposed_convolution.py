@@ -36,7 +36,9 @@ class Conv2DTranspose(InHalves):
     filters: Annotated[Axis, Doc("channels of the output")]
     kernel_size: Annotated[Extents, Doc("height and width of the kernel")]
     strides: Annotated[Extents, Doc("steps in the output from one element of the input to the next")] = (1, 1)
-    padding: Annotated[Padding, Doc("whether the output ends where the steps do, or where the kernel does")] = "valid"
+    padding: Annotated[
+        Padding, Doc("whether the output ends after the last step (same) or after the last kernel position (valid)")
+    ] = "valid"
     activation: Annotated[ActivationName, Doc("function of each output")] = "identity"
     use_bias: Annotated[bool, Doc("whether b is added")] = True
 

@@ -22,7 +22,7 @@ _ADADELTA_SETS: Final = 3
 #: Compute sets of an update by FTRL: the accumulator, the linear term, and the weight (assumed).
 _FTRL_SETS: Final = 3
 
-_First = Annotated[float, Ge(0), Le(1e6), Doc("what the sum of squares begins with")]
+_First = Annotated[float, Ge(0), Le(1e6), Doc("initial value of the sum of squares")]
 _Penalty = Annotated[float, Ge(0), Le(1e6)]
 
 
@@ -137,7 +137,7 @@ class Ftrl(InSlots):
     initial_accumulator: _First = 0.1
     l1: Annotated[_Penalty, Doc("weight of the sum of absolute weights")] = 0.0
     l2: Annotated[_Penalty, Doc("weight of the sum of squared weights")] = 0.0
-    l2_shrinkage: Annotated[_Penalty, Doc("weight of the squared weights in the gradient alone")] = 0.0
+    l2_shrinkage: Annotated[_Penalty, Doc("weight of the squared weights, only in the gradient")] = 0.0
     beta: Annotated[_Penalty, Doc("added to the root of the sum of squares")] = 0.0
     gradient_map: GradientMapping = None
 

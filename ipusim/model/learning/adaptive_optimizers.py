@@ -35,11 +35,11 @@ class _Moments(InSlots):
 
     learning_rate: LearningRate
     beta_1: Annotated[_Beta, Doc("decay of the mean of gradients")] = 0.9
-    beta_2: Annotated[_Beta, Doc("decay of the mean of their squares")] = 0.999
+    beta_2: Annotated[_Beta, Doc("decay of the mean of squared gradients")] = 0.999
     epsilon: _Epsilon = 1e-8
-    weight_decay: Annotated[float, Ge(0), Le(1), Doc("share of a weight that is added to its update")] = 0.0
+    weight_decay: Annotated[float, Ge(0), Le(1), Doc("share of a weight added to its update")] = 0.0
     exclude_from_weight_decay: Annotated[
-        tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters that are not decayed")
+        tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters without weight decay")
     ] = ()
     gradient_map: GradientMapping = None
 
@@ -165,11 +165,11 @@ class LARS(Momentum):
     kind: ClassVar[str] = "lars"
     graphcore: ClassVar[str] = ""
 
-    eeta: Annotated[float, Ge(0), Le(1), Doc("share of a parameter's length that a step takes")] = 0.001
-    epsilon: Annotated[float, Ge(0), Le(1), Doc("added to the length that is divided by")] = 0.0
+    eeta: Annotated[float, Ge(0), Le(1), Doc("length of a step, as a share of a parameter's norm")] = 0.001
+    epsilon: Annotated[float, Ge(0), Le(1), Doc("added to the norm in the denominator")] = 0.0
     weight_decay: Annotated[float, Ge(0), Le(1), Doc("share of a weight that is added to its gradient")] = 0.0
     skip_list: Annotated[
-        tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters that learn by momentum alone")
+        tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters updated by momentum only")
     ] = ()
 
     def __post_init__(self) -> None:
@@ -221,9 +221,9 @@ class RMSProp(InSlots):
 
     learning_rate: LearningRate
     decay: Annotated[float, Ge(0), Lt(1), Doc("decay of the mean of squares")] = 0.9
-    momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the steps that are summed up")] = 0.0
+    momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the accumulated steps")] = 0.0
     epsilon: Annotated[float, Gt(0), Le(1), Doc("added under the root")] = 1e-10
-    centered: Annotated[bool, Doc("whether squares are those of differences from the mean gradient")] = False
+    centered: Annotated[bool, Doc("whether squares are of differences from the mean gradient")] = False
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:

@@ -109,7 +109,7 @@ LearningRate = Annotated[float, Ge(0), Le(1e6), Doc("step size")]
 GradientMapping = Annotated[
     GradientMap | None,
     Called("map_gradient"),
-    Doc("what is done to each micro-batch's gradients before they are accumulated"),
+    Doc("mapping of each micro-batch's gradients before accumulation"),
 ]
 
 
@@ -157,7 +157,7 @@ class Momentum(InSlots):
 
     learning_rate: LearningRate
     momentum: Annotated[float, Ge(0), Le(1), Doc("decay of the accumulator")]
-    nesterov: Annotated[bool, Doc("whether a step takes the next decay ahead, as Nesterov's")] = False
+    nesterov: Annotated[bool, Doc("whether a step uses Nesterov momentum")] = False
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:

@@ -93,7 +93,7 @@ def test_a_part_of_a_torus_machine_is_a_ladder() -> None:
         ({"mapping": [0, -1]}, "stage 1 is mapped to IPU -1: expected an IPU from 0 up"),
         ({"mapping": []}, "the device mapping is empty: expected the IPU of at least one stage"),
         ({"mapping": [0], "select": 7}, "m2000 has no device with id 7: ids go from 0 to 6"),
-        ({"mapping": [0], "select": 4, "ipus": 4}, "device 4 of m2000 has 2 IPUs, but 4 were asked for"),
+        ({"mapping": [0], "select": 4, "ipus": 4}, "device 4 of m2000 has 2 IPUs, but 4 were requested"),
         (
             {"mapping": [0], "host_rates": {"infeed_byte_per_s": Fraction(1)}},
             "unknown host rate 'infeed_byte_per_s': expected one of infeed_bytes_per_s, host_fill_bytes_per_s, "

@@ -306,15 +306,15 @@ REFUSED = {
     "crop to nothing": (lambda: Concatenate("a", (0, 2)), r"a height and a width from 1 to crop to, got \(0, 2\)"),
     "larger crop": (
         lambda: Concatenate("a", (3, 2)).with_beside((2, 5, 4)).output_shape((3, 2, 1)),
-        r"at least \[3, 2\] in height and width, got that of a with \[2, 5, 4\]",
+        r"at least \[3, 2\] in height and width, got the output of a with \[2, 5, 4\]",
     ),
     "crop of no image": (
         lambda: Concatenate("a", (3, 2)).with_beside((5, 4)).output_shape((3, 1)),
-        r"at least \[3, 2\] in height and width, got that of a with \[5, 4\]",
+        r"at least \[3, 2\] in height and width, got the output of a with \[5, 4\]",
     ),
     "other axes": (
         lambda: Concatenate("a").with_beside((5, 4)).output_shape((3, 4)),
-        r"the axes \[3\] before its last one, got that of a with \[5, 4\]",
+        r"the axes \[3\] before its last one, got the output of a with \[5, 4\]",
     ),
     "unknown beside": (lambda: Concatenate("a").output_shape((3, 4)), "beside the input is its network's to know"),
     "join alone": (lambda: Concatenate("a").forward({}, np.ones((1, 2))), "to join 'a' is its stage's to do"),

@@ -41,10 +41,13 @@ def test_inference_has_no_halves(load):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ("backward_input: 5", "expected backward or backward_weights beside backward_input, got backward_input alone"),
+        (
+            "backward_input: 5",
+            "expected backward or backward_weights in addition to backward_input, got only backward_input",
+        ),
         (
             "backward_weights: 5",
-            "expected backward or backward_input beside backward_weights, got backward_weights alone",
+            "expected backward or backward_input in addition to backward_weights, got only backward_weights",
         ),
         ("backward: 9, backward_input: 10", "expected backward_input of at most backward, 9 cycles, got 10"),
         ("backward: 9, backward_weights: 10", "expected backward_weights of at most backward, 9 cycles, got 10"),

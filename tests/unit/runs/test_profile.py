@@ -92,7 +92,8 @@ def test_what_was_not_measured_is_not_set(own):
                 f"profile.csv:2: column backward [us]: {CYCLES} '-1 us'",
                 f"profile.csv:3: column forward: {CYCLES} nothing "
                 "(cycles of the tile clock, or time, of the forward pass of one micro-batch)",
-                "profile.csv:3: column backward [us]: expected a number alone, as us stands in the title, got '2 ms'",
+                "profile.csv:3: column backward [us]: expected a number without a unit, as the title has the unit us, "
+                "got '2 ms'",
                 f"profile.csv:5: column forward: {CYCLES} '3 min'",
                 "profile.csv:6: column stage: expected 2, or a name, got nothing",
                 "profile.csv:6: expected 3 cells, as many as there are columns, got 4; if 1,1 is a number with a "
@@ -146,8 +147,8 @@ def test_the_dict_door_takes_it_from_its_folder_and_another_clock_reads_it_anew(
     with pytest.raises(RequestError) as caught:
         assemble(request)
     assert str(caught.value).splitlines() == [
-        f"pipeline.cycles: profile.csv:{line}: column stage: expected '{right}' in this place, got '{wrong}': list "
-        "stages in their order"
+        f"pipeline.cycles: profile.csv:{line}: column stage: expected '{right}' in this row, got '{wrong}': list the "
+        "stages in order"
         for line, right, wrong in ((2, "stage0", "stage1"), (3, "stage1", "stage0"))
     ]
 
@@ -181,7 +182,10 @@ def test_a_name_that_leads_to_no_profile_is_refused(load, own, tmp_path, cycles,
         ("a,'5,5',1,", "3: column forward [us]: {} '5,5 us'; did you mean 5.5 us?"),
         ("a,5%,1,", "3: column forward [us]: {} '5% us'"),
         ("a,'1,024',1,", "3: column forward [us]: {} '1,024 us'; did you mean 1.024 us or 1024 us?"),
-        ("a,5 usec,1,", "3: column forward [us]: expected a number alone, as us stands in the title, got '5 usec'"),
+        (
+            "a,5 usec,1,",
+            "3: column forward [us]: expected a number without a unit, as the title has the unit us, got '5 usec'",
+        ),
         (
             "a,9,3,5",
             "3: column source: expected who measured it, got '5'; if 3,5 is a number with a decimal comma, write 3.5",
@@ -238,6 +242,6 @@ def test_rows_called_as_other_stages_are_misplaced(own):
     rows = read_profile(own("stage,forward\nfirst,1\nb,1\n2,1\n"), 10**9, "p.csv")
     assert misplaced(rows, ["a", "b", "c"]) == []
     assert misplaced(rows, ["b", "first", "c"]) == [
-        "p.csv:2: column stage: expected 'b' in this place, got 'first': list stages in their order",
-        "p.csv:3: column stage: expected 'first' in this place, got 'b': list stages in their order",
+        "p.csv:2: column stage: expected 'b' in this row, got 'first': list the stages in order",
+        "p.csv:3: column stage: expected 'first' in this row, got 'b': list the stages in order",
     ]

@@ -65,7 +65,7 @@ def test_each_form_holds_of_what_it_says(name, text, hold, miss):
         ("makespan", "<= 540", "expected seconds with a unit, such as 3.7 us, got '<= 540'"),
         ("makespan", "<= 5 uz", "expected seconds in one of s, ms, us, µs, ns such as '3.7 us', got '5 uz'; "
          "did you mean 5 us?"),
-        ("makespan", "2 ms..1 ms", "expected the smaller bound first, got '2 ms..1 ms', which nothing is"),
+        ("makespan", "2 ms..1 ms", "expected the smaller bound first, got '2 ms..1 ms', an empty range"),
         ("makespan", "<= -1 s", "expected seconds from 0 up, got '<= -1 s'"),
         ("bubble", "<= 20", "expected a share from 0 to 1 or with %, got '<= 20'; did you mean 20 %?"),
         ("bubble", "at least 120 %", "expected a share from 0 % to 100 %, got 'at least 120 %'"),

@@ -241,7 +241,7 @@ CASES = {
     "device of another size": (
         "auto_select_ipus: 2",
         "auto_select_ipus: 4, select_ipus: 4",
-        "bad.yaml:2:57: system.select_ipus: device 4 of m2000 has 2 IPUs, but 4 were asked for",
+        "bad.yaml:2:57: system.select_ipus: device 4 of m2000 has 2 IPUs, but 4 were requested",
     ),
     "stage mapped nowhere": (
         GROUPED,

@@ -138,8 +138,8 @@ def test_wrong_keys_and_values_are_told_as_everywhere(file: Path, override: str,
         (
             "name: conv2, type: dense, units: 4",
             "name: conv2, type: dense, units: 5",
-            "12:46: model.layers.1.layers.1.layers.1.from: expected a layer whose output has the shape [5], got that "
-            "of hidden0 with [4]",
+            "12:46: model.layers.1.layers.1.layers.1.from: expected an earlier layer with an output of the shape [5], "
+            "got the output of hidden0 with [4]",
         ),
         (
             "type: dense, units: 4}\n            - ",
