@@ -118,7 +118,7 @@ def test_the_verdict_comes_first_and_the_numbers_are_those_of_the_fit(stages):
 def test_what_is_written_says_what_it_comes_from_and_a_scenario_takes_it(stages, tmp_path):
     done = ipusim("validate", "--fit", stages, "--rates", NAMES, "--out", tmp_path / "mine.yaml")
     assert done.stdout.splitlines()[-1] == (
-        f"{tmp_path / 'mine.yaml'}: a scenario beside it takes these rates with `rates: mine.yaml`"
+        f"{tmp_path / 'mine.yaml'}: a scenario in the same folder uses these rates with `rates: mine.yaml`"
     )
     head = [line for line in (tmp_path / "mine.yaml").read_text().splitlines() if line.startswith("#")]
     assert head == [
@@ -251,7 +251,7 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
         (["--rates", "rail_links"], "--rates: expected rates that can take any value, got rail_links, a whole number"),
         (["--rates", "amp_ceiling,amp_ceiling"], "--rates: expected each rate once, got amp_ceiling twice"),
         (["--out", "mine.txt"], "--out: expected rates named .yaml or .yml, got mine"),
-        (["--rows", "more.csv"], "--rows: expected either it or --fit, got both\n"),
+        (["--rows", "more.csv"], "--rows: expected either this option or --fit, got both\n"),
         (["--fit", "more.csv"], "more.csv: No such file or directory"),
     ],
 )

@@ -179,7 +179,7 @@ def test_wide_names_lose_no_column_at_any_width(tmp_path):
         ),
         (
             ("{kept}", "{kept}", "--set", "steps=1"),
-            "--set: expected a scenario whose keys to change, got runs that lie in folders\n",
+            "--set: expected a scenario with keys to change, got run folders\n",
         ),
         (("{small}", "{small}"), "{small}: expected each to compare once, got it a second time\n"),
         (("{small}", "--schedules", "grouped,grouped"), "expected each schedule once, got 'grouped' a second time\n"),

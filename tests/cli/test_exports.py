@@ -201,8 +201,8 @@ def test_tables_go_into_the_run_folder_until_it_is_another_runs(tmp_path):
     assert ipusim("run", TIMED, "--out", tmp_path).returncode == 0
     done = ipusim("show", tmp_path / "timeline.npz", "--out", tmp_path / "spans.csv")
     assert done.stdout == (
-        f"{tmp_path}: spans.csv, ipus.csv\n"
-        "No memory.csv: the run has not written what its stages hold, which they may not say.\n"
+        f"{tmp_path}: spans.csv, ipus.csv\nNo memory.csv: the run has written no memory of its stages, which may not "
+        "give their bytes.\n"
     )
     assert (tmp_path / "spans.csv").exists()
     assert door.load(tmp_path).memory_over_time().empty
@@ -271,14 +271,14 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--perfetto", "--from", "3"), "--from: expected either it or --perfetto, got both"),
-        (("--perfetto", "--out", "a.svg"), "--out: expected either it or --perfetto, got both"),
-        (("--no-browser",), "--no-browser: expected either it or a picture, got both"),
-        (("--out", "a.csv", "--phase", "main"), "--phase: expected either it or tables, got both"),
-        (("--out", "a.parquet", "--execution", "0"), "--execution: expected either it or tables, got both"),
-        (("--out", "a.csv", "--no-browser"), "--no-browser: expected either it or tables, got both"),
-        (("--out", "a.csv", "--title", "x"), "--title: expected either it or tables, got both"),
-        (("--perfetto", "--size", "6x3in"), "--size: expected either it or --perfetto, got both"),
+        (("--perfetto", "--from", "3"), "--from: expected either this option or --perfetto, got both"),
+        (("--perfetto", "--out", "a.svg"), "--out: expected either this option or --perfetto, got both"),
+        (("--no-browser",), "--no-browser: expected either this option or a picture, got both"),
+        (("--out", "a.csv", "--phase", "main"), "--phase: expected either this option or tables, got both"),
+        (("--out", "a.parquet", "--execution", "0"), "--execution: expected either this option or tables, got both"),
+        (("--out", "a.csv", "--no-browser"), "--no-browser: expected either this option or tables, got both"),
+        (("--out", "a.csv", "--title", "x"), "--title: expected either this option or tables, got both"),
+        (("--perfetto", "--size", "6x3in"), "--size: expected either this option or --perfetto, got both"),
         (("--theme", "night"), "--theme: expected light, dark or print, got 'night'"),
         (("--size", "6x3"), "--size: expected a width and a height from 1 to 40 inches, such as 6x3in, got '6x3'"),
         (

@@ -173,8 +173,8 @@ def test_no_pin_is_written_of_a_scenario_that_misses_what_it_expects(tmp_path):
     ("words", "told"),
     [
         ((), "--pin: expected scenarios, YAML files, with it, got none"),
-        (("a.yaml", "--update"), "--update: expected either it or --pin, got both"),
-        (("a.yaml", "--junit", "a.xml"), "--junit: expected either it or --pin, got both"),
+        (("a.yaml", "--update"), "--update: expected either this option or --pin, got both"),
+        (("a.yaml", "--junit", "a.xml"), "--junit: expected either this option or --pin, got both"),
         ((".",), ".: expected a scenario file, got a folder"),
     ],
 )

@@ -217,7 +217,7 @@ def test_its_scenario_is_printed_or_written(program):
     several = ipusim("import", program, "--", "2")
     assert several.returncode == 2
     assert several.stderr.endswith(
-        "--pipeline: expected which of those that small.py runs: 0 small, 1 small; got none\n"
+        "--pipeline: expected the number of a pipeline or loop of small.py: 0 small, 1 small; got none\n"
     )
     assert ipusim("import", program, "--pipeline", "1", "--", "2").returncode == 0
     assert ipusim("import", program, "--pipeline", "2", "--", "2").stderr.endswith("0 small, 1 small; got 2\n")
@@ -315,24 +315,33 @@ def test_only_programs_import_tensorflow(tmp_path):
     [
         (
             ["run", "small.py", "--set", "a=1"],
-            "--set: expected a scenario to change 'a=1' in, got the program small.py\n",
+            "--set: expected a scenario with a key 'a=1' to change, got the program small.py\n",
         ),
         (
             ["run", "some{}.yaml", "--synthetic"],
-            "--synthetic: expected a program, a Python file, got some{}.yaml: of a scenario, "
-            "--set use_synthetic_data=true says it\n",
+            "--synthetic: expected a program, a Python file, got some{}.yaml: for a scenario use --set "
+            "use_synthetic_data=true\n",
         ),
         (
             ["run", "{x}.yaml", "--profile-steps", "1"],
-            "--profile-steps: expected a program, a Python file, got {x}.yaml: of a scenario, --set steps=N says it\n",
+            "--profile-steps: expected a program, a Python file, got {x}.yaml: for a scenario use --set steps=N\n",
         ),
         (["run", "smal.py"], "smal.py: expected a program, a Python file, got no such file; did you mean small.py?\n"),
         (["run", "."], None),
-        (["import", "small.py", "--stages", "2"], "--stages: expected either it or a program, got both\n"),
-        (["import", "small.py", "--replay"], "--replay: expected either it or a program, got both\n"),
-        (["import", "small.py", "--name", "forward=f*"], "--name: expected either it or a program, got both\n"),
-        (["import", "small.json", "--pipeline", "1"], "--pipeline: expected either it or a measured file, got both\n"),
-        (["import", "small.json", "--synthetic"], "--synthetic: expected either it or a measured file, got both\n"),
+        (["import", "small.py", "--stages", "2"], "--stages: expected either this option or a program, got both\n"),
+        (["import", "small.py", "--replay"], "--replay: expected either this option or a program, got both\n"),
+        (
+            ["import", "small.py", "--name", "forward=f*"],
+            "--name: expected either this option or a program, got both\n",
+        ),
+        (
+            ["import", "small.json", "--pipeline", "1"],
+            "--pipeline: expected either this option or a measured file, got both\n",
+        ),
+        (
+            ["import", "small.json", "--synthetic"],
+            "--synthetic: expected either this option or a measured file, got both\n",
+        ),
         (["run", "small.py", "--quiet", "--json"], None),
         (["run", "some.yaml", "more"], None),
         (["run", "small.py", "--from", "3", "--to", "2"], "--from: expected a cycle before --to 2, got 3\n"),

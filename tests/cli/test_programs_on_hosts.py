@@ -174,8 +174,7 @@ def test_what_python_raises_on_a_host_is_printed_as_python_prints_it():
     [
         (
             ["some.yaml", "--hosts", "2"],
-            "--hosts: expected a program, a Python file, got some.yaml: of a scenario, --set system.host.count=2 says "
-            "it\n",
+            "--hosts: expected a program, a Python file, got some.yaml: for a scenario use --set system.host.count=2\n",
         ),
         (["program.py", "--hosts", "2000"], "--hosts: expected at most 1,024, got 2,000\n"),
     ],

@@ -254,7 +254,7 @@ def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result
     assert changed != line
     journal.write_bytes(b"".join([head, changed, *others, b"[" * 100_000 + b"\n"]))
     again = ipusim(*words, cwd=workspace)
-    assert again.stderr == "out: 2 of the points kept there are damaged and simulated anew\n"
+    assert again.stderr == "out: 2 of the stored points are damaged and simulated again\n"
     assert again.stdout.replace("2 of 3 points are taken from an earlier sweep of the same.\n", "") == first.stdout
     assert sorted(journal.read_bytes().splitlines()) == sorted(kept.splitlines())
 

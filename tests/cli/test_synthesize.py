@@ -119,9 +119,9 @@ def test_a_limit_of_micro_batches_holds(folder):
         (["--memory", "1 MiB,1 MiB"], "--memory: expected one size, or one for each of 4 IPUs, got 2"),
         (["--memory", "0 B"], "--memory: expected sizes above 0, got '0 B'"),
         (["--memory", "1 MiB"], "expected a schedule that fits the memory, got none: raise the limit, or use more"),
-        (["--replicas", "1"], "--replicas: expected either it or --order, got both"),
+        (["--replicas", "1"], "--replicas: expected either this option or --order, got both"),
         (["--out", "out.yaml"], "--out: expected a folder with --order, got out.yaml"),
-        (["--synthesize"], "--synthesize: expected either it or --order, got both"),
+        (["--synthesize"], "--synthesize: expected either this option or --order, got both"),
         (["--schedules", "1f1c"], "got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
         (
             [*SERIALIZED, "--set", "pipeline.schedule=sequential"],

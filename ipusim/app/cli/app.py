@@ -24,21 +24,22 @@ app = typer.Typer(
 
 _SCENARIO: Final = typer.Argument(
     metavar="SCENARIO",
-    help="the scenario, a YAML file, or measured stages, a CSV file with the columns stage, forward [ms], "
-    "backward [ms] and others",
+    help="a scenario in YAML, or measured stages in CSV with columns stage, forward [ms], backward [ms] and others",
 )
 ScenarioPath = Annotated[Path, _SCENARIO]
 ScenarioIfAny = Annotated[Path | None, _SCENARIO]
 RunOrScenario = Annotated[
-    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for time")
+    Path, typer.Argument(metavar="RUN", help="a run folder, or a scenario, which is run for its time")
 ]
 CheckTimes = Annotated[
     bool,
     typer.Option(
-        "--check-times", help="compute times of passes, sends, weight updates and ends a second time, without events"
+        "--check-times", help="compute the times of passes, sends, weight updates and ends again, without events"
     ),
 ]
-Workers = Annotated[int | None, typer.Option(metavar="N", help="processes side by side  [default: one for each core]")]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="number of parallel processes  [default: one for each core]")
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="another value for a key, such as pipeline.repeat_count=2"),
@@ -60,11 +61,11 @@ Execution = Annotated[
     ),
 ]
 Title = Annotated[
-    str, typer.Option("--title", metavar="TEXT", help="headline of the picture  [default: what the scenario says]")
+    str, typer.Option("--title", metavar="TEXT", help="headline of the picture  [default: the scenario's description]")
 ]
 Size = Annotated[str, typer.Option("--size", metavar="WxHin", help="width and height of the picture, such as 6x3in")]
 Theme = Annotated[
-    str, typer.Option("--theme", metavar="NAME", help="light, dark, or print, in greys  [default: light]")
+    str, typer.Option("--theme", metavar="NAME", help="colors: light, dark, or print, in greys  [default: light]")
 ]
 
 #: File extension of each output form, by the option that prints the form.
@@ -100,7 +101,7 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
             f"as_{name}",
             inspect.Parameter.KEYWORD_ONLY,
             default=False,
-            annotation=Annotated[bool, typer.Option(f"--{name}", help=f"print {text} and nothing else")],
+            annotation=Annotated[bool, typer.Option(f"--{name}", help=f"print only {text}")],
         )
         for name, text in _FORM_HELP.items()
     ]
@@ -120,7 +121,7 @@ def refuse_beside(context: typer.Context, what: str, *others: str) -> None:
         name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE" and name not in (what.removeprefix("--"), *others):
-            raise OptionError(name, f"expected either it or {what}, got both")
+            raise OptionError(name, f"expected either this option or {what}, got both")
 
 
 def _version(is_requested: bool) -> None:

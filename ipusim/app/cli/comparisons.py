@@ -24,24 +24,24 @@ _Schedules = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="the schedules, separated by commas, or all  [default: each scenario's own; of one scenario alone "
-        "Graphcore's own: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
+        help="the schedules, separated by commas, or all  [default: the schedule of each scenario; for one scenario "
+        "Graphcore's: grouped, interleaved, sequential and sharded; `ipusim schedule` lists all]",
     ),
 ]
 _Orders = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="the selection orders to run each in, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: that of "
-        "the scenario]",
+        help="selection orders for each scenario, separated by commas: AUTO, ZIGZAG, SNAKE, HOOF  [default: the "
+        "scenario's]",
     ),
 ]
 _Sync = Annotated[
     str,
     typer.Option(
         metavar="MODES",
-        help="the sync modes to run each in, separated by commas: lock_step, point_to_point  [default: that of the "
-        "scenario, or the schedule's own]",
+        help="sync modes for each scenario, separated by commas: lock_step, point_to_point  [default: the scenario's, "
+        "or the schedule's]",
     ),
 ]
 _Disturbances = Annotated[
@@ -49,14 +49,15 @@ _Disturbances = Annotated[
     typer.Option(
         "--disturbances",
         metavar="LIST",
-        help="disturb each scenario so, in place of its own disturbances, such as '[{jitter: 10 %}]', and say what it "
-        "costs: S",
+        help="disturbances of each scenario, instead of its own, such as '[{jitter: 10 %}]'; print their cost as S",
     ),
 ]
 _Title = Annotated[
     str,
     typer.Option(
-        metavar="TEXT", help="of the picture; its rows have the names of scenarios  [default: what all runs are of]"
+        metavar="TEXT",
+        help="title of the picture; its rows have the names of scenarios  [default: the common description of all "
+        "runs]",
     ),
 ]
 _Traces = Annotated[
@@ -64,8 +65,8 @@ _Traces = Annotated[
     typer.Option(
         "--trace",
         metavar="NAME",
-        help="a run whose trace is to stand in the picture, by its name in the table; may be repeated  [default: the "
-        "best, the first and others, as many as fit]",
+        help="name in the table of a run with its trace in the picture; may be repeated  [default: the best run, the "
+        "first, and further runs that fit]",
     ),
 ]
 _Out = Annotated[
@@ -73,7 +74,7 @@ _Out = Annotated[
     typer.Option(
         metavar="PLACE",
         help="folder of the results, or one file: .json, .csv, .md, .parquet, .png, .svg or .pdf  [default: "
-        "reports/<name>, of several reports/comparison]",
+        "reports/<name>, for several scenarios reports/comparison]",
     ),
 ]
 
@@ -87,7 +88,7 @@ def compare(
     sync: _Sync = "",
     syncs: Annotated[str, typer.Option(hidden=True)] = "",
     losses: Annotated[
-        bool, typer.Option("--losses", help="compute too, and compare the last step's mean loss")
+        bool, typer.Option("--losses", help="run the arithmetic too, and compare the last step's mean loss")
     ] = False,
     disturbances: _Disturbances = None,
     title: _Title = "",
@@ -145,7 +146,7 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
     from ipusim.base.errors import OptionError
 
     if overrides and all(path.is_dir() for path in runs):
-        raise OptionError("set", "expected a scenario whose keys to change, got runs that lie in folders")
+        raise OptionError("set", "expected a scenario with keys to change, got run folders")
     return _of_all(
         runs, lambda path: Compared(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
     )

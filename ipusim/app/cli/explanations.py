@@ -27,28 +27,29 @@ Folder = Annotated[
 ]
 Trust = Annotated[
     bool,
-    typer.Option("--trust", help="of a run folder: run the Python, read the files elsewhere that its scenario names"),
+    typer.Option(
+        "--trust", help="for a run folder: run the Python and read the files outside the folder that its scenario names"
+    ),
 ]
 What = Annotated[
     list[str] | None,
     typer.Option(
         "--what",
         metavar="CHANGES",
-        help="try this change instead of those that are tried by themselves: keys and values with spaces between "
-        "them, xN for N times what it is, such as pipeline.gradient_accumulation_count=128 or rates.link=x2; "
-        "several times for several changes, of which every two are tried together too",
+        help="try this change instead of the default changes: keys and values, separated by spaces, with xN for N "
+        "times the present value, such as pipeline.gradient_accumulation_count=128 or rates.link=x2; may be repeated; "
+        "each two changes are also tried together",
     ),
 ]
 Modes = Annotated[
     str,
     typer.Option(
         metavar="MODES",
-        help="the sync modes to try schedules in, separated by commas: lock_step, point_to_point  [default: that "
-        "of the run]",
+        help="sync modes of the tried schedules, separated by commas: lock_step, point_to_point  [default: the run's]",
     ),
 ]
 Straggling = Annotated[
-    bool, typer.Option("--stragglers", help="say how much slower IPUs and passes cost: S, S_t, S_w, M_W, M_S")
+    bool, typer.Option("--stragglers", help="print the cost of slower IPUs and passes: S, S_t, S_w, M_W, M_S")
 ]
 
 

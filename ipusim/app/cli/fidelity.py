@@ -22,9 +22,9 @@ _Rows = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.csv",
-        help="your own throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
-        "items_per_s, and if you like framework, items, settings, source; nothing is fitted to them  "
-        "[default: the published ones]",
+        help="your throughputs, with columns model (a name or a scenario), machine, ipus, micro_batch, count, "
+        "items_per_s, and optionally framework, items, settings, source; no rate is fitted to your throughputs  "
+        "[default: the published throughputs]",
     ),
 ]
 Fit = Annotated[
@@ -32,23 +32,23 @@ Fit = Annotated[
     typer.Option(
         metavar="ROWS.csv",
         help="fit rates to your throughputs, with the columns of --rows, or to cycles of stages, with a column "
-        "scenario beside those of `check --profile`, and say how sure they are; may be repeated",
+        "scenario and the columns of `check --profile`; print the uncertainty of each rate; may be repeated",
     ),
 ]
 Schedules = Annotated[
     bool,
     typer.Option(
         "--schedules",
-        help="hold schedules against published values, rankings and forms; exit code 1 where a value that followed "
-        "from its inputs does so no longer",
+        help="compare schedules with published values, rankings and forms; exit code 1 if a value no longer follows "
+        "from its inputs",
     ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option(
         metavar="PLACE",
-        help="folder for tables and pictures; with --fit FILE.yaml for the rates, which a scenario names as "
-        "`rates: FILE.yaml`",
+        help="folder for tables and pictures; with --fit a FILE.yaml for the rates, used in a scenario as `rates: "
+        "FILE.yaml`",
     ),
 ]
 
@@ -61,24 +61,22 @@ def validate(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="your own products, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; nothing is fitted to them "
-            " [default: the measured ones that the rates were fitted to]",
+            help="your products, with columns m, k, n, dtype (fp16 or fp32) and TFLOP/s; no rate is fitted to your "
+            "products  [default: the products that the rates are fitted to]",
         ),
     ] = None,
     rows: _Rows = None,
     ipu: Annotated[
         str | None,
-        typer.Option(
-            metavar="IPU", help="the chip that your products were measured on: GC2, GC200 or BOW  [default: BOW]"
-        ),
+        typer.Option(metavar="IPU", help="chip of your measured products: GC2, GC200 or BOW  [default: BOW]"),
     ] = None,
     fit: Fit = None,
     rates: Annotated[
         str | None,
         typer.Option(
             metavar="RATES",
-            help="what to fit, such as amp_ceiling,session_run; `devices --figures` lists them  [default: the rates of "
-            "computation and of the rows' hosts that the rows tell]",
+            help="names of the rates to fit, such as amp_ceiling,session_run; `devices --figures` lists all rates  "
+            "[default: rates of computation and of the rows' hosts that the rows determine]",
         ),
     ] = None,
     schedules: Schedules = False,
@@ -95,9 +93,9 @@ def validate(
         _schedules(out, form)
         return
     if rates is not None:
-        raise OptionError("rates", "expected rows to fit them to with it, in {}, got none", "fit")
+        raise OptionError("rates", "expected rows to fit the rates to, in {}, got none", "fit")
     if ipu is not None and products is None:
-        raise OptionError("ipu", "expected rows of your own with it, in {}, got none", "products")
+        raise OptionError("ipu", "expected rows of your own, in {}, got none", "products")
     _validate(products, rows, ipu, out, form)
 
 
@@ -155,5 +153,5 @@ def _fit(rows: Sequence[Path], rates: str | None, out: Path | None, form: str) -
     ends = []
     if out is not None:
         write_file(out, rates_file(calibration, out.name))
-        ends = [f"{out}: a scenario beside it takes these rates with `rates: {out.name}`"]
+        ends = [f"{out}: a scenario in the same folder uses these rates with `rates: {out.name}`"]
     print_result(CalibrationResult(calibration), form, *ends)

@@ -21,10 +21,10 @@ _File = Annotated[
     Path,
     typer.Argument(
         metavar="FILE...",
-        help="program.py, a program in Graphcore's API, which is run; or what a profiler measured, and nothing is run: "
-        "traces of torch's profiler or others in Chrome's format, JSON or packed by gzip, of each rank; logs of "
-        "Megatron-LM with --timing-log-level 2 --timing-log-option all, or its OpenTelemetry spans; logs of "
-        "DeepSpeed's wall clock breakdown; reports of nsys as SQLite, or its nvtx_sum as CSV",
+        help="program.py, a program in Graphcore's API, which is run; or profiler measurements: a trace for each rank "
+        "in Chrome's format, as JSON or gzip, from torch's profiler or others; logs of Megatron-LM with "
+        "--timing-log-level 2 --timing-log-option all, or its OpenTelemetry spans; logs of DeepSpeed's wall clock "
+        "breakdown; reports of nsys as SQLite, or its nvtx_sum as CSV",
     ),
 ]
 _Names = Annotated[
@@ -32,10 +32,10 @@ _Names = Annotated[
     typer.Option(
         "--name",
         metavar="PASS=NAME",
-        help="what is a forward, backward, backward_input, backward_weights or update; * is any text, {stage} the "
-        "number of a stage, {micro_batch} that of a micro-batch: forward=fwd_{stage}_*, or encoder.forward=enc*; parts "
-        "of a pass are summed: forward=attn(F)+mlp(F)  [default: names of torch.distributed.pipelining; of Megatron's "
-        "and DeepSpeed's timers and spans]",
+        help="name of the spans of forward, backward, backward_input, backward_weights or update; * is any text, "
+        "{stage} a stage's number, {micro_batch} a micro-batch's number: forward=fwd_{stage}_*, or "
+        "encoder.forward=enc*; parts of a pass are summed: forward=attn(F)+mlp(F)  [default: names of "
+        "torch.distributed.pipelining; names of Megatron's and DeepSpeed's timers and spans]",
     ),
 ]
 _Stages = Annotated[
@@ -43,14 +43,14 @@ _Stages = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="where names do not say the stage: stages that the ranks, in their order, are divided among; they are "
-        "then all  [default: as the files say, or one a rank of a trace]",
+        help="number of stages, if names have no stage: the ranks are divided among the stages in order, and all "
+        "ranks are needed  [default: the number in the files, or one stage for each rank of a trace]",
     ),
 ]
 _Count = Annotated[
     int | None,
     typer.Option(
-        min=1, max=2**31 - 1, metavar="N", help="micro-batches behind a weight update  [default: as measured]"
+        min=1, max=2**31 - 1, metavar="N", help="micro-batches for each weight update  [default: as measured]"
     ),
 ]
 _Parts = Annotated[
@@ -59,22 +59,22 @@ _Parts = Annotated[
         "--parts-per-pass",
         min=1,
         metavar="N",
-        help="spans in a pass that is made of parts  [default: all until one of another pass begins]",
+        help="number of spans in a pass with several parts  [default: all spans until a span of another pass begins]",
     ),
 ]
 _Out = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.yaml",
-        help="file for the scenario, of stages with FILE.csv beside it  [default: it is printed, of stages the CSV]; "
-        "with --replay the folder of the results  [default: reports/<name of the first file>]",
+        help="file for the scenario, and for stages also FILE.csv  [default: the scenario is printed, for stages only "
+        "the CSV]; with --replay the folder of the results  [default: reports/<name of the first file>]",
     ),
 ]
 _Replay = Annotated[
     bool,
     typer.Option(
         "--replay",
-        help="hold a measured step against the simulation of its plan: times, bubble, idle time by cause, critical "
+        help="compare a measured step with the simulation of its plan: times, bubble, idle time by cause, critical "
         "path, and the difference by part: copies, waits, jitter, stragglers, not explained",
     ),
 ]
@@ -82,7 +82,12 @@ _Replay = Annotated[
 
 _Which = Annotated[
     int | None,
-    typer.Option("--pipeline", min=0, metavar="N", help="of a program with several pipelines or loops: which, from 0"),
+    typer.Option(
+        "--pipeline",
+        min=0,
+        metavar="N",
+        help="for a program with several pipelines or loops: number of the pipeline or loop, from 0",
+    ),
 ]
 
 
@@ -172,7 +177,10 @@ def _write_program(
     folder = Path() if out is None else out.parent
     text = scenario_text(said.request, folder, (mark_of("import"), *versions(), *said.comments))
     if text is None:
-        raise FileError(f"{program}: expected a program that a scenario can hold, got one with more or other values")
+        raise FileError(
+            f"{program}: expected a program that a scenario can describe, got a program with more values or different "
+            "values"
+        )
     if out is None:
         typer.echo(text, nl=False)
         return
@@ -185,9 +193,9 @@ def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) ->
     """Return the pipeline or loop number ``which``; raises OptionError for a wrong number, or an ambiguous choice."""
     listed = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
     if which is None and len(programs) > 1:
-        raise OptionError("pipeline", f"expected which of those that {program} runs: {listed}; got none")
+        raise OptionError("pipeline", f"expected the number of a pipeline or loop of {program}: {listed}; got none")
     if which is not None and which >= len(programs):
-        raise OptionError("pipeline", f"expected one of those that {program} runs: {listed}; got {which}")
+        raise OptionError("pipeline", f"expected the number of a pipeline or loop of {program}: {listed}; got {which}")
     return programs[which or 0]
 
 

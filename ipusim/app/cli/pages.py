@@ -44,8 +44,9 @@ def show(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="the picture, .png, .svg or .pdf, or tables, .csv or .parquet: spans.csv has memory.csv and ipus.csv "
-            "beside it, x.csv x-memory.csv and x-ipus.csv  [default: trace-<what it shows>.png beside the timeline]",
+            help="the picture, .png, .svg or .pdf, or tables, .csv or .parquet: spans.csv comes with memory.csv and "
+            "ipus.csv, x.csv with x-memory.csv and x-ipus.csv  [default: trace-<part of the run>.png in the "
+            "timeline's folder]",
         ),
     ] = None,
     start: Start = None,
@@ -57,7 +58,10 @@ def show(
     theme: Theme = "light",
     perfetto: Annotated[
         bool,
-        typer.Option("--perfetto", help="open the trace in a Perfetto that is installed here, else say how to open it"),
+        typer.Option(
+            "--perfetto",
+            help="open the trace in the installed Perfetto, or print instructions without an installed Perfetto",
+        ),
     ] = False,
     browser: Annotated[bool, typer.Option(" /--no-browser", help="with --perfetto: only print the address")] = True,
 ) -> None:
@@ -141,5 +145,5 @@ def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> N
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
         files = exported(run, out, start, end)
         results.write(files)
-    why = "the run has not written what its stages hold, which they may not say."
+    why = "the run has written no memory of its stages, which may not give their bytes."
     print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {why}" for name in names if name not in files))

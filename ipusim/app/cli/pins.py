@@ -22,15 +22,18 @@ def hold(
     context: typer.Context,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILES and FOLDERS]", help="scenarios, and folders of them  [default: here]"),
+        typer.Argument(
+            metavar="[FILES and FOLDERS]", help="scenarios, and folders of scenarios  [default: the present folder]"
+        ),
     ] = None,
     pins: Annotated[
         bool,
         typer.Option(
-            "--pin", help="write a pin beside each of FILES, NAME.pin.json: Plan, prices, time, memory and losses"
+            "--pin",
+            help="write a pin NAME.pin.json in the folder of each of FILES: Plan, prices, time, memory and losses",
         ),
     ] = False,
-    update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and say what changes")] = False,
+    update: Annotated[bool, typer.Option("--update", help="renew the pins that differ, and print the changes")] = False,
     check_times: CheckTimes = False,
     workers: Workers = None,
     form: str = "",

@@ -43,7 +43,8 @@ class MemoryResult(Result):
             yield holder_table(self.job.memory)
             yield from (f"{words}." for words in [holder_words(self.job.memory)] if words)
         if self.moves is None:
-            yield "What changes would free takes runs of everything, as nothing repeats itself here: --memory."
+            yield "The memory that changes would free is known only after full runs, as this run repeats nothing: use "
+            "--memory."
             return
         yield moves_table(self.moves)
         yield from move_words(self.moves)

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 _Costs = Annotated[
-    bool, typer.Option("--costs", help="print what everything costs: cycles, formula, rates and sources")
+    bool, typer.Option("--costs", help="print the cost of each operation: cycles, formula, rates and sources")
 ]
 _Memory = Annotated[
     bool,
     typer.Option(
         "--memory",
-        help="print what holds each IPU's memory, and what changes would free of it and cost in time, which is printed "
-        "anyway where a program does not fit",
+        help="print the contents of each IPU's memory, and the effect of changes on memory and time; always printed "
+        "if a program does not fit",
     ),
 ]
 _Profile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.csv",
-        help="measured stages, as `pipeline.cycles` takes them, to hold against what the model is priced at",
+        help="measured stages, in the format of `pipeline.cycles`, to compare with the model's simulated cycles",
     ),
 ]
 
@@ -48,7 +48,7 @@ def check(
     memory: _Memory = False,
     profile: _Profile = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="print the JSON Schema of a scenario, for editors, and nothing else")
+        bool, typer.Option("--schema", help="print only the JSON Schema of a scenario, for editors")
     ] = False,
     form: str = "",
 ) -> None:
@@ -108,7 +108,8 @@ def _print_memory(job: Job, *, requested: bool, form: str) -> Moves | None:
 @printing
 def schedule(
     name: Annotated[
-        str | None, typer.Argument(metavar="[SCHEDULE]", help="its name or file; without one, all are listed")
+        str | None,
+        typer.Argument(metavar="[SCHEDULE]", help="name or file of the schedule; without it, all schedules are listed"),
     ] = None,
     stages: Annotated[int | None, typer.Option(min=1, max=1024, metavar="N", help="computational stages")] = None,
     count: Annotated[
@@ -118,14 +119,16 @@ def schedule(
         str | None, typer.Option(metavar="IPUS", help="IPU of each stage, such as 0,1,0  [default: one stage on each]")
     ] = None,
     inference: Annotated[bool, typer.Option("--inference", help="forward passes only")] = False,
-    recompute: Annotated[bool, typer.Option("--recompute", help="with recomputation of activations")] = False,
+    recompute: Annotated[bool, typer.Option("--recompute", help="recompute activations")] = False,
     sync: Annotated[str | None, typer.Option(metavar="MODE", help="sync mode  [default: the schedule's own]")] = None,
     written: Annotated[
-        str, typer.Option("--as", metavar="FORM", help="grid, instructions, or torch: a CSV file as torch has it")
+        str, typer.Option("--as", metavar="FORM", help="grid, instructions, or torch: a CSV file in torch's format")
     ] = "grid",
     blocking: Annotated[
         bool,
-        typer.Option("--blocking", help="of FILE.csv: say whether its ranks hang if each send waits for its receive"),
+        typer.Option(
+            "--blocking", help="for FILE.csv: print whether its ranks hang if each send waits for its receive"
+        ),
     ] = False,
     form: str = "",
 ) -> None:
@@ -145,10 +148,12 @@ def schedule(
 @app.command()
 @printing
 def devices(
-    system: Annotated[str, typer.Argument(metavar="SYSTEM", help="such as c2_server or pod16")] = "c2_server",
+    system: Annotated[
+        str, typer.Argument(metavar="SYSTEM", help="name of the system, such as c2_server or pod16")
+    ] = "c2_server",
     figures: Annotated[
         bool,
-        typer.Option("--figures", help="print every figure that it is simulated by, with its source"),
+        typer.Option("--figures", help="print every figure of the simulated system, with its source"),
     ] = False,
     form: str = "",
 ) -> None:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ipusim.api import Run
 
 Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="of a program, as behind `python program.py`")
+    list[str] | None,
+    typer.Argument(metavar="[-- ARGUMENTS]", help="for a program: its arguments, as after `python program.py`"),
 ]
 ProfileSteps = Annotated[
     int | None,
@@ -27,7 +28,7 @@ ProfileSteps = Annotated[
         "--profile-steps",
         min=1,
         metavar="N",
-        help="of a program: session runs of each pipeline or loop to keep  [default: all]",
+        help="for a program: number of session runs of each pipeline or loop to keep  [default: all]",
     ),
 ]
 Hosts = Annotated[
@@ -36,8 +37,8 @@ Hosts = Annotated[
         "--hosts",
         min=1,
         metavar="N",
-        help="of a program: simulated hosts that run it, as of `mpirun -np N`; each line that one prints begins with "
-        "its number, and the results are the first host's  [default: one, without a number]",
+        help="for a program: number of simulated hosts that run it, as with `mpirun -np N`; printed lines begin with "
+        "the number of the host, and the results are the first host's  [default: one, without a number]",
     ),
 ]
 TensorFlow = Annotated[
@@ -45,10 +46,10 @@ TensorFlow = Annotated[
     typer.Option(
         "--tensorflow",
         metavar="N",
-        help="of a program: TensorFlow's major version that it is told, 1 or 2  [default: by the names that it uses]",
+        help="for a program: TensorFlow's major version, 1 or 2  [default: the version of the names in the program]",
     ),
 ]
-Synthetic = Annotated[bool, typer.Option("--synthetic", help="of a program: no data travel from and to the host")]
+Synthetic = Annotated[bool, typer.Option("--synthetic", help="for a program: no data copies from and to the host")]
 
 
 def is_program(path: Path) -> bool:
@@ -82,7 +83,9 @@ def check_options(
     """
     if is_program(path):
         if overrides:
-            raise OptionError("set", f"expected a scenario to change {overrides[0]!r} in, got the program {path}")
+            raise OptionError(
+                "set", f"expected a scenario with a key {overrides[0]!r} to change, got the program {path}"
+            )
         if options.hosts is not None:
             from ipusim.ipu.horovod import MOST
 
@@ -90,7 +93,9 @@ def check_options(
                 raise OptionError("hosts", f"expected at most {MOST:,}, got {options.hosts:,}")
         return
     if arguments:
-        raise typer.BadParameter(f"expected none behind a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS")
+        raise typer.BadParameter(
+            f"expected no arguments after a scenario, got {' '.join(arguments)}", param_hint="ARGUMENTS"
+        )
     if options.tensorflow is not None:
         raise OptionError("tensorflow", f"expected a program, a Python file, got {path}")
     in_scenarios = (
@@ -100,7 +105,7 @@ def check_options(
     )
     for option, is_set, setting in in_scenarios:
         if is_set:
-            text = f"expected a program, a Python file, got {path}: of a scenario, --set {setting} says it"
+            text = f"expected a program, a Python file, got {path}: for a scenario use --set {setting}"
             raise OptionError(option, text)
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NoJump = Annotated[
     bool,
-    typer.Option("--no-jump", help="simulate every micro-batch, also of a run without arithmetic that repeats itself"),
+    typer.Option("--no-jump", help="simulate every micro-batch, even if a run without arithmetic repeats"),
 ]
 
 
@@ -45,8 +45,8 @@ def run(
         Path,
         typer.Argument(
             metavar="SCENARIO",
-            help="the scenario, a YAML file; or measured stages, a CSV file with the columns stage, forward [ms], "
-            "backward [ms] and others; or a program in Graphcore's API, a Python file",
+            help="a scenario in YAML; or measured stages in CSV with columns stage, forward [ms], backward [ms] and "
+            "others; or a program in Graphcore's API, a Python file",
         ),
     ],
     arguments: programs.Arguments = None,
@@ -57,9 +57,9 @@ def run(
     phase: PhaseName = None,
     execution: Execution = None,
     full_trace: Annotated[
-        bool, typer.Option("--full-trace", help="the trace file leaves nothing out of a run that repeats itself")
+        bool, typer.Option("--full-trace", help="write the whole trace file, without omissions of repeated parts")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="print every table behind the verdict")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="print all tables after the verdict")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="print nothing")] = False,
     form: str = "",
     no_jump: NoJump = False,
@@ -75,9 +75,9 @@ def run(
     results = _Results(start, end, phase, execution, full_trace, check_times)
     if programs.is_program(scenario):
         if no_jump:
-            raise OptionError("no_jump", f"expected a scenario, of which time alone may be simulated, got {scenario}")
+            raise OptionError("no_jump", f"expected a scenario, for a simulation of only time, got {scenario}")
         if check_times:
-            raise OptionError("check_times", f"expected a scenario, which is run at once, got {scenario}")
+            raise OptionError("check_times", f"expected a scenario, which is run in one go, got {scenario}")
         results.check((execution or 0) + 1)  # the number of executions is unknown before the run
         folder = out or Path("reports") / scenario.stem
         done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=bool(form))

@@ -59,7 +59,7 @@ def plan_for(
     )
     asked = chosen.count_step(shape) if count is None else count
     if abs(asked) * shape.steps > _MOST_OPERATIONS:
-        text = f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, got"
+        text = f"expected at most {_MOST_OPERATIONS} operations, the limit of a readable grid, got"
         raise OptionError("count", f"{text} {runs.show(asked)} x {shape.steps}")
     shape = replace(shape, micro_batches=asked * shape.segments)
     try:

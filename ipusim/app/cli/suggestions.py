@@ -35,57 +35,67 @@ def _option(text: str, metavar: str) -> Any:
     return typer.Option(metavar=metavar, help=text)
 
 
-Batch = Annotated[int | None, _option("samples behind a weight update  [default: the scenario's]", "N")]
+Batch = Annotated[int | None, _option("samples for each weight update  [default: the scenario's]", "N")]
 File = Annotated[
     Path | None,
     _option(
-        "file for the suggested scenario; of --order the folder of results  [default: reports/<name>]", "FILE.yaml"
+        "file for the suggested scenario; with --order the folder of results  [default: reports/<name>]", "FILE.yaml"
     ),
 ]
 Order = Annotated[
     bool,
     typer.Option(
         "--order",
-        help="search an order of passes for the plan that the scenario has, beginning with --schedules, and write it "
-        "in Python, as torch's CSV, and as a scenario that runs it",
+        help="search an order of passes for the scenario's plan, starting from --schedules; write the order in "
+        "Python, as torch's CSV, and as a scenario",
     ),
 ]
-Ipus = Annotated[str | None, _option("sizes of the device  [default: up to the scenario's]", "N,...")]
+Ipus = Annotated[str | None, _option("numbers of IPUs of the device  [default: up to the scenario's]", "N,...")]
 Replicas = Annotated[str | None, _option("numbers of replicas", "N,...")]
 Stages = Annotated[str | None, _option("numbers of stages", "N,...")]
 Sizes = Annotated[str | None, _option("samples in a micro-batch  [default: the scenario's]", "N,...")]
 Schedules = Annotated[
-    str | None, _option("names, or all  [default: Graphcore's, single, and the scenario's; of --order all]", "NAMES")
+    str | None,
+    _option(
+        "names of schedules, or all  [default: Graphcore's, single, and the scenario's; with --order all]", "NAMES"
+    ),
 ]
-Syncs = Annotated[str | None, _option("sync modes  [default: that of the given plan]", "MODES")]
+Syncs = Annotated[str | None, _option("sync modes  [default: the given plan's]", "MODES")]
 Placements = Annotated[
-    str | None, _option("straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES")
+    str | None,
+    _option("placements of stages: straight, returning (0,1,0), around (0,1,0,1), there_and_back (0,1,1,0)", "NAMES"),
 ]
-Recompute = Annotated[str | None, _option("whether activations are computed again  [default: yes,no]", "WORDS")]
-Offload = Annotated[str | None, _option("whether state lies in Streaming Memory  [default: yes,no]", "WORDS")]
-Sharding = Annotated[str | None, _option("whether replicas share its storage  [default: yes,no]", "WORDS")]
+Recompute = Annotated[str | None, _option("whether activations are recomputed  [default: yes,no]", "WORDS")]
+Offload = Annotated[str | None, _option("whether optimizer state lies in Streaming Memory  [default: yes,no]", "WORDS")]
+Sharding = Annotated[
+    str | None, _option("whether replicas share the storage of optimizer state  [default: yes,no]", "WORDS")
+]
 Activations = Annotated[
-    str | None, _option("whether activations move: stay, streaming_memory, partner  [default: the plan's]", "WORDS")
+    str | None, _option("destination of activations: stay, streaming_memory, partner  [default: the plan's]", "WORDS")
 ]
-Orders = Annotated[str | None, _option("selection orders  [default: the machine's own and all]", "NAMES")]
+Orders = Annotated[str | None, _option("selection orders  [default: the machine's, and all]", "NAMES")]
 Synthesize = Annotated[
     bool,
     typer.Option(
         "--synthesize",
-        help="search an order of passes for the plan's costs too, as --order does, for 10 s more; with "
-        "--out it stands beside the scenario, in a Python file of its name",
+        help="also search an order of passes for the plan's costs, as with --order, for 10 s more; with --out the "
+        "order is a Python file with the scenario's name",
     ),
 ]
-Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="most plans to simulate")]
+Simulations = Annotated[int, typer.Option(min=1, metavar="N", help="maximum number of plans to simulate")]
 Seconds = Annotated[
     float | None,
-    _option("time for all of it; inf: until it is proven  [default: 60; of --order 10, behind its first runs]", "S"),
+    _option(
+        "time limit of the search in seconds; inf: until the plan is proven the best  [default: 60; with --order 10, "
+        "after its first runs]",
+        "S",
+    ),
 ]
 Memory = Annotated[
     str | None,
     _option(
-        "with --order: the most bytes of each IPU, such as 400 MiB, or one size for each; or the most micro-batches "
-        "that an IPU holds, such as '8 micro-batches'  [default: the machine's]",
+        "with --order: maximum bytes on each IPU, such as 400 MiB, or a size for each IPU; or the maximum number of "
+        "micro-batches on an IPU, such as '8 micro-batches'  [default: the machine's]",
         "SIZE,...",
     ),
 ]

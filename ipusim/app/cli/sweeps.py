@@ -30,7 +30,7 @@ _ROWS: Final = (".csv", ".parquet")
 ScenarioOrStudy = Annotated[
     Path,
     typer.Argument(
-        metavar="SCENARIO", help="the scenario, or a study file with the keys scenario, vary, zip and measure"
+        metavar="SCENARIO", help="a scenario, or a study file with the keys scenario, vary, zip and measure"
     ),
 ]
 Vary = Annotated[
@@ -38,19 +38,19 @@ Vary = Annotated[
     typer.Option(
         "--vary",
         metavar="PATH=VALUES",
-        help="values for a key, with commas between them, or a range: 16,32,64 or 8..256x2 or 8..64+8; several are "
-        "crossed",
+        help="values of a key, separated by commas, or a range: 16,32,64 or 8..256x2 or 8..64+8; the values of "
+        "several keys are crossed",
     ),
 ]
 Zip = Annotated[
-    bool, typer.Option("--zip", help="take the first values of all keys together, then the second ones and so on")
+    bool, typer.Option("--zip", help="combine the first values of all keys, then the second values, and so on")
 ]
 Seeds = Annotated[
     int | None,
     typer.Option(
         "--seeds",
         metavar="N",
-        help="run a scenario with jitter N times, each with seeds of its own, and say how its time is distributed",
+        help="run a scenario with jitter N times with different seeds, and print the distribution of its time",
     ),
 ]
 Slower = Annotated[
@@ -58,24 +58,26 @@ Slower = Annotated[
     typer.Option(
         "--slower",
         metavar="TIMES",
-        help="let each IPU and each cable take so many times as long, one at a time, under all values to vary, and say "
-        "which costs most",
+        help="slow down each IPU and each cable by this factor, one at a time, for all values to vary, and print the "
+        "most costly",
     ),
 ]
 MeasureName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="what points are judged and drawn by, also by its name under expect: throughput, time "
-        "(time_per_weight_update), makespan, bubble, utilisation, memory (peak), loss (mean_loss) or accuracy"
-        "  [default: throughput]",
+        help="figure that ranks the points and is drawn, or its name under expect: throughput, time "
+        "(time_per_weight_update), makespan, bubble, utilisation, memory (peak), loss (mean_loss) or accuracy  "
+        "[default: throughput]",
     ),
 ]
 Losses = Annotated[
-    bool, typer.Option("--losses", help="do the arithmetic too; else time alone is simulated, much faster")
+    bool, typer.Option("--losses", help="run the arithmetic too; the default simulates only time, much faster")
 ]
-Backend = Annotated[str, typer.Option(metavar="NAME", help="where points run: local or dask")]
-Address = Annotated[str | None, typer.Option(metavar="ADDRESS", help="of a Dask cluster, such as tcp://10.0.0.1:8786")]
+Backend = Annotated[str, typer.Option(metavar="NAME", help="executor of the points: local or dask")]
+Address = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="address of a Dask cluster, such as tcp://10.0.0.1:8786")
+]
 Place = Annotated[
     Path | None,
     typer.Option(
@@ -136,7 +138,7 @@ def sweep(
         _Landing(results, [name for name in wanted if name.endswith(_ROWS)]) as landing,
     ):
         if journal.damaged:
-            typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
+            typer.echo(f"{folder}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
         try:
             with progress("sweeping", heed) as report:
                 swept = run_points(request, study.axes, study.together, losses, crew, journal, report, landing.show)
@@ -157,7 +159,7 @@ def _picture(title: str, size: str, theme: str, *, special: bool) -> Picture:
     picture = Picture(title, size, theme)
     differing = [field.name for field in fields(picture) if getattr(picture, field.name) != field.default]
     if special and differing:
-        raise OptionError(differing[0], "expected neither {} nor {} beside it", "seeds", "slower")
+        raise OptionError(differing[0], "expected neither {} nor {} with this option", "seeds", "slower")
     return picture
 
 

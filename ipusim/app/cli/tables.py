@@ -25,7 +25,7 @@ def learning_table(learning: analysis.Learning) -> Table:
         for step in sorted({learning.losses[0].step, learning.losses[-1].step}):
             rows.append((f"mean loss, step {step}", f"{learning.mean_loss(step):.4f}"))
     if learning.diverged_at is not None:
-        rows.append(("diverged", f"not finite from step {learning.diverged_at} on: lower the learning rate"))
+        rows.append(("diverged", f"not finite from step {learning.diverged_at}: lower the learning rate"))
     if learning.constant_loss is not None:
         rows.append(("loss of the best constant predictor", f"{learning.constant_loss:.4f}"))
     for step, evaluation in learning.evaluations:
@@ -61,15 +61,15 @@ def holder_table(fit: analysis.Fit) -> Table:
     rows = tuple(
         (f"{peak.ipu}", *(format_bytes(dict(peak.holders)[holder]) for holder in holders)) for peak in fit.peaks
     )
-    return Table("What holds it", ("IPU", *(holder.short for holder in holders)), rows)
+    return Table("Contents of each IPU's memory", ("IPU", *(holder.short for holder in holders)), rows)
 
 
 def holder_words(fit: analysis.Fit) -> str:
     """Explain the less obvious columns of :func:`holder_table`."""
     said = {
-        pipelines.Holder.FIFOS: "FIFOs: activations that wait for their backward passes",
-        pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",
-        pipelines.Holder.LIVE: "live: activations and gradients of the pass that runs",
+        pipelines.Holder.FIFOS: "FIFOs: activations kept for their backward passes",
+        pipelines.Holder.TEMPORARY: "products: temporary memory of products and convolutions",
+        pipelines.Holder.LIVE: "live: activations and gradients of the running pass",
     }
     holders = {holder for peak in fit.peaks for holder, size in peak.holders if size}
     return "; ".join(words for holder, words in said.items() if holder in holders)

@@ -228,7 +228,7 @@ def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, s
     constant = "" if known is None else f"; {known:.4f} of the best constant predictor"
     losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
     if learning.diverged_at is not None:
-        yield "mean loss", f"not finite from step {learning.diverged_at} on: lower the learning rate"
+        yield "mean loss", f"not finite from step {learning.diverged_at}: lower the learning rate"
     elif len(losses) != len(learning.mean_loss_by_step):
         yield "mean loss", "never finite"
     elif len(losses) > 1:

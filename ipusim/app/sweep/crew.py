@@ -65,7 +65,7 @@ class Crew:
                 raise OptionError("address", "expected {} dask with it, got local", "backend")
             return
         if self.address is None:
-            text = "expected the address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
+            text = "expected the address address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
             raise OptionError("address", text)
         if self.workers is not None:
             text = "expected no number with {} dask, whose own workers run all, got one"

@@ -372,7 +372,7 @@ def test_the_name_of_a_request_is_no_part_of_its_key():
         (Crew(address="tcp://x:1"), "address: expected backend dask with it, got local"),
         (
             Crew(backend="dask"),
-            "address: expected the address of a Dask cluster, such as tcp://10.0.0.1:8786, got none",
+            "address: expected the address address of a Dask cluster, such as tcp://10.0.0.1:8786, got none",
         ),
         (
             Crew(backend="dask", address="tcp://x:1", workers=2),
