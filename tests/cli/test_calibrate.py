@@ -124,7 +124,7 @@ def test_what_is_written_says_what_it_comes_from_and_a_scenario_takes_it(stages,
     assert head == [
         f"# Rates fitted by `ipusim validate --fit` to {stages}.",
         f"# {done.stdout.splitlines()[0]}",
-        "# A scenario beside this file takes them with `rates: mine.yaml`.",
+        "# A scenario in the same folder uses these rates with `rates: mine.yaml`.",
     ]
     (tmp_path / "scenario.yaml").write_text(f"{MODEL}rates: mine.yaml\n")
     found = calibrate(read_measured([stages]), NAMES.split(","))
@@ -190,8 +190,8 @@ def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_ar
     assert ([rate.name for rate in alike.rates], alike.correlation < -0.95) == (both, True)
     done = ipusim("validate", "--fit", own(text), "--rates", ",".join(both), columns="")
     assert (
-        f"The rows hardly tell {both[0]} and {both[1]} apart (correlation {alike.correlation:.2f}): what one gains, "
-        "another makes up for.\n" in done.stdout
+        f"The rows hardly distinguish {both[0]} and {both[1]} (correlation {alike.correlation:.2f}): a larger value "
+        "of one offsets another.\n" in done.stdout
     )
 
 
@@ -220,10 +220,10 @@ def test_a_row_that_is_nearly_infinitely_off_has_a_time_all_the_same(own):
 
 def test_rates_that_no_row_feels_are_refused_with_the_row_that_would_tell_them(stages):
     assert refused(stages, "--rates", "hop_latency,vector_slowdown,session_run").splitlines() == [
-        "hop_latency: expected a row that feels it, got none: add a row in which more of the time is copy sync, copy "
-        "latency or rounds (`ipusim check SCENARIO --costs`)",
-        "session_run: expected a row that feels it, got none: add a row of a program with a framework whose session "
-        "run takes milliseconds",
+        "hop_latency: expected a row that depends on the rate, got none: add a row with a larger share of time in "
+        "copy sync, copy latency or rounds (`ipusim check SCENARIO --costs`)",
+        "session_run: expected a row that depends on the rate, got none: add a row of a program with a framework "
+        "whose session run takes milliseconds",
     ]
 
 
@@ -238,8 +238,8 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     assert text == f"link, link_efficiency: {together}: fit link or link_efficiency alone\n"
     rows = "".join(f"{name}.yaml,{stage},{'100000' if stage == 1 else '0'}\n" for name in SIZES for stage in range(4))
     assert refused(own(f"scenario,stage,forward\n{rows}"), "--rates", "vector_slowdown,transcendental_operations") == (
-        f"vector_slowdown, transcendental_operations: {together}: fit vector_slowdown or transcendental_operations, or "
-        "add a row in which more of the time is adding or host computes (`ipusim check SCENARIO --costs`)\n"
+        f"vector_slowdown, transcendental_operations: {together}: fit vector_slowdown or transcendental_operations, "
+        "or add a row with a larger share of time in adding or host computes (`ipusim check SCENARIO --costs`)\n"
     )
     assert ipusim("validate", "--fit", path, "--rates", "link_efficiency,vector_slowdown").returncode == 0
 
@@ -282,18 +282,18 @@ def test_wrong_options_are_refused(stages, options, message):
         ("scenario,stage,forward\nnone.yaml,0,1\n", "{}/none.yaml: expected a scenario file, got no such file\n"),
         (
             "scenario,stage,forward\ntimed.yaml,0,1\n",
-            "{}/rows.csv: column scenario: expected a scenario with a model, whose passes are priced, got stages known "
-            "by their cost alone: timed.yaml\n",
+            "{}/rows.csv: column scenario: expected a scenario with a model, for simulated times of passes, got "
+            "stages with only costs: timed.yaml\n",
         ),
         (
             "scenario,stage,forward\nlarge.yaml,0,1\nlarge.yaml,1,1\nlarge.yaml,2,1\nlarge.yaml,3,1\n"
             "other.yaml,0,1\nother.yaml,1,1\nother.yaml,2,1\nother.yaml,3,1\n",
-            "{0}/other.yaml: expected the rates of {0}/large.yaml, which the fit begins with, got another amp_ceiling: "
+            "{0}/other.yaml: expected the rates of {0}/large.yaml, the start of the fit, got a different amp_ceiling: "
             "0.9 of peak instead of 0.9433 of peak\n",
         ),
         (
             "scenario,stage,forward\nlarge.yaml,0,0\nlarge.yaml,1,0\nlarge.yaml,2,0\nlarge.yaml,3,0\n",
-            "{}/rows.csv: expected a row of which some time is measured and simulated\n",
+            "{}/rows.csv: expected a row with a measured and simulated time\n",
         ),
     ],
 )

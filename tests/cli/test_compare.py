@@ -163,7 +163,7 @@ def test_wide_names_lose_no_column_at_any_width(tmp_path):
     [
         (
             ("{kept}",),
-            "{kept}: expected something to compare this run with, got its folder alone: name another run, or its "
+            "{kept}: expected a second run to compare with, got only one run folder: name another run, or its "
             "scenario\n",
         ),
         (
@@ -171,7 +171,7 @@ def test_wide_names_lose_no_column_at_any_width(tmp_path):
             "{empty}: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
             "timeline.npz\n",
         ),
-        (("{kept}", "{kept}"), "{kept}: expected each to compare once, got it a second time\n"),
+        (("{kept}", "{kept}"), "{kept}: expected each run once, got this run a second time\n"),
         (
             ("{kept}", "{kept}/", "--orders", "HOOF"),
             "--schedules: expected a scenario to vary, got runs that lie in folders: they stay as they are; leave "
@@ -181,7 +181,7 @@ def test_wide_names_lose_no_column_at_any_width(tmp_path):
             ("{kept}", "{kept}", "--set", "steps=1"),
             "--set: expected a scenario with keys to change, got run folders\n",
         ),
-        (("{small}", "{small}"), "{small}: expected each to compare once, got it a second time\n"),
+        (("{small}", "{small}"), "{small}: expected each run once, got this run a second time\n"),
         (("{small}", "--schedules", "grouped,grouped"), "expected each schedule once, got 'grouped' a second time\n"),
         (
             ("{small}", "--orders", "SNAK"),

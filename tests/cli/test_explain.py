@@ -49,7 +49,7 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
     head = "system: {name: free}\npipeline:\n  schedule: 1f1b\n  gradient_accumulation_count: 16\n  stages:\n"
     (tmp_path / "four.yaml").write_text(head + stages)
     told = ipusim("explain", "four.yaml", "--out", "four", cwd=tmp_path, pictures=False).stdout
-    assert "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less" in told
+    assert "Cycles by which the run becomes longer (+1) or shorter (-1) if each pass takes a cycle more or less" in told
     said = json.loads((tmp_path / "four/explanation.json").read_text())["sensitivities"]
     assert said["grows"] == {kind: [13, 14, 15, 16] for kind in ("forward", "backward")}
     lengths = {}
@@ -65,7 +65,7 @@ def test_explain_names_the_growth_of_the_run_with_each_pass(tmp_path):
 def test_explain_says_why_the_growth_is_not_known(tmp_path):
     told = ipusim("explain", SCENARIOS / "host_embedding.yaml", "--out", tmp_path, pictures=False).stdout
     reason = "it has tables on the host, whose look-ups are served in order of arrival"
-    assert f"How sensitive the run is to a cycle of each pass is not known: {reason}." in told
+    assert f"The sensitivity of the run to a cycle of each pass is not known: {reason}." in told
     assert json.loads((tmp_path / "explanation.json").read_text())["sensitivities"]["unknown"] == reason
 
 
@@ -222,7 +222,7 @@ def test_a_folder_without_its_scenario_says_that_changes_are_not_known(place, tm
     shutil.copytree(place / "run", tmp_path, dirs_exist_ok=True)
     (tmp_path / "scenario.yaml").unlink()
     done = ipusim("explain", tmp_path)
-    assert "What a change would give is not known: this run folder does not hold its scenario." in done.stdout
+    assert "The effect of changes is not known: this run folder does not hold its scenario." in done.stdout
     assert "What would help" not in done.stdout
     assert json.loads((tmp_path / "explanation.json").read_text())["what_if"] is None
 
@@ -311,7 +311,7 @@ def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     assert lines[0] == "Time goes into useful compute 75.0%, gaps in main 25.0%, fill and drain 0.1%."
     assert "another schedule" in lines[1]
     assert "larger count" not in lines[1]
-    assert lines[2] == "That is most of all fewer gaps in main, now 25.0%."
+    assert lines[2] == "The largest part of the saving: fewer gaps in main, now 25.0%."
     (no_help,) = (line for line in lines if line.startswith("Tried, and no help: "))
     assert "pipeline.gradient_accumulation_count=32768" in no_help
     said = json.loads((tmp_path / "explanation.json").read_text())

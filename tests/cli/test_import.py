@@ -78,7 +78,7 @@ def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tm
     again = ipusim("check", "replayed/simulated/scenario.yaml", cwd=tmp_path)
     assert again.stdout.startswith("replayed/simulated/scenario.yaml: stages 2, schedule order.csv in point-to-point")
     explained = ipusim("explain", "replayed/measured", cwd=tmp_path)
-    assert "What a change would give is not known: this run folder does not hold its scenario." in explained.stdout
+    assert "The effect of changes is not known: this run folder does not hold its scenario." in explained.stdout
     said = json.loads(ipusim("import", *TRACES, "--replay", "--out", "replayed", "--json", cwd=tmp_path).stdout)
     assert said == json.loads((tmp_path / "replayed" / "replay.json").read_text())
     measured, simulated = (said[name]["cycles"] for name in ("measured", "simulated"))

@@ -96,7 +96,7 @@ def test_the_verdict_is_the_mean_and_the_worst_whatever_the_sign():
     assert words(passes) == (
         "Simulated passes are 20.0% off the measured ones on average, and 50.0% at worst: backward of a."
     )
-    assert words(passes[3:]) == "Nothing was measured that takes any time."
+    assert words(passes[3:]) == "No measured pass takes any time."
     assert profile_table(passes).rows == (
         ("a", "forward", "100", "110", "+10.0%"),
         ("", "backward", "200", "100", "-50.0%"),
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_there_and_a_scenario_without_layers_are_refused(own,
     timed = SCENARIOS / "schedules_four_ipus.yaml"
     path = own("stage,forward\n0,1\n")
     done = ipusim("check", timed, "--profile", path)
-    text = "expected a scenario with a model, whose passes are priced, got stages known by their cost alone"
+    text = "expected a scenario with a model, for simulated times of passes, got stages with only costs"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"--profile: {text}\n")
     with pytest.raises(OptionError, match=text):
         hold_against(load_request(timed), path)

@@ -198,7 +198,7 @@ def test_what_no_rate_explains_is_said_and_a_fit_brings_a_larger_pod_nearer(tmp_
     (tmp_path / "rows.csv").write_text("\n".join([header, *small]))
     names = "vector_slowdown"
     done = ipusim("validate", "--fit", "rows.csv", "--rates", names, "--out", "fitted.yaml", cwd=tmp_path)
-    assert "vector_slowdown would go on beyond its range: something else makes the rows what they are." in done.stdout
+    assert "vector_slowdown would leave its range: another cause explains the rows." in done.stdout
     scenario = (SCENARIOS / "conformer.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(f"{scenario}\nrates: fitted.yaml\n")
     (tmp_path / "plain.yaml").write_text(scenario)

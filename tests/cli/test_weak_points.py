@@ -73,7 +73,7 @@ def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--slower", 1), "--slower: expected factor on the duration of the work, from above 1 to 1000, got 1"),
+        (("--slower", 1), "--slower: expected a factor on the duration of the work, from above 1 to 1000, got 1"),
         (
             ("--slower", 2, "--zip", "--vary", "steps=1,2"),
             "--slower: expected a scenario, with values to vary that are ",

@@ -73,7 +73,7 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     """Grouped keeps six micro-batches of 96 MiB on IPU 0; with recomputation it is six inputs of 4 MiB."""
     moves = memory_moves(load_job(BY_SCHEDULE))
     rows = {move.words: move for move in moves.moves}
-    apart, inside = rows["activations computed again, apart"], rows["activations computed again, inside backward"]
+    apart, inside = rows["activations recomputed, apart"], rows["activations recomputed, inside backward"]
     interleaved = rows["schedule interleaved, FIFOs half as deep"]
     assert apart.freed_bytes == inside.freed_bytes == 6 * (96 - 4) * MIB
     assert interleaved.freed_bytes == 3 * 96 * MIB
@@ -85,16 +85,15 @@ def test_what_the_page_of_schedules_says_by_hand_is_what_the_rows_say():
     assert {*dict(interleaved.paid)} == {"copies and sync", "gaps in main"}
     assert sum(seconds for _, seconds in interleaved.paid) > 0.9 * (interleaved.period_s - moves.period_s)
     assert move_words(moves) == [
-        "The fastest that fits: activations computed again, apart (as fast: activations computed again, inside "
-        "backward), --set pipeline.allow_recompute=true --set "
-        "pipeline.recomputation_mode=RecomputeThenBackpropagate"
+        "The fastest that fits: activations recomputed, apart (as fast: activations recomputed, inside backward), "
+        "--set pipeline.allow_recompute=true --set pipeline.recomputation_mode=RecomputeThenBackpropagate"
     ]
     table = moves_table(moves)
     assert table.header == ("change", "frees on IPU 0", "fullest IPU", "fits", "update", "time", "takes longer")
     assert table.rows[:2] == (
         ("as it stands", "", "1.047 GiB", "does not fit", "32.57 ms", "", ""),
         (
-            "activations computed again, apart",
+            "activations recomputed, apart",
             "552 MiB",
             "520 MiB",
             "fits",
@@ -141,13 +140,14 @@ def test_where_nothing_fits_what_frees_most_is_told(load):
     assert not any(move.fits == "fits" for move in moves.moves)
     assert [move.freed_bytes for move in moves.moves] == sorted((m.freed_bytes for m in moves.moves), reverse=True)
     assert move_words(moves)[0].startswith(
-        f"No option tried makes it fit, alone or combined. What frees most: {moves.moves[0].words}, --set "
+        f"No option tried makes the program fit, alone or combined. The largest reduction: {moves.moves[0].words}, "
+        "--set "
     )
 
 
 def test_of_a_program_that_fits_what_costs_least_is_told(load):
     moves = memory_moves(load(STAGES.replace("STATE", "1 MiB").replace("300 MiB", "30 MiB")))
-    assert move_words(moves)[0].startswith(f"What costs the least time: {moves.moves[0].words}")
+    assert move_words(moves)[0].startswith(f"The change with the least cost in time: {moves.moves[0].words}")
 
 
 def test_what_leaves_another_ipu_as_full_is_no_advice(load):
@@ -159,8 +159,8 @@ def test_what_leaves_another_ipu_as_full_is_no_advice(load):
     assert moves.peak_bytes == 8.75 * MIB
     assert [(move.freed_bytes, move.peak_bytes) for move in moves.moves] == [(MIB / 4, 8.75 * MIB)]
     assert move_words(moves)[0] == (
-        "No option that was tried lowers what the fullest IPU holds; another schedule may, and more stages on more "
-        "IPUs would."
+        "No option tried lowers the memory of the fullest IPU; another schedule may, and more stages on more IPUs "
+        "would."
     )
 
 
@@ -190,7 +190,7 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
     for changes, code in ((), 0), (("--set", "memory=error"), 2):
         done = ipusim("check", "s.yaml", *changes, cwd=tmp_path)
         assert done.returncode == code
-        assert "What would take less memory" in done.stdout
+        assert "Changes that take less memory" in done.stdout
         assert "Memory at each IPU's peak" not in done.stdout
     asked = ipusim("check", "s.yaml", "--memory", cwd=tmp_path).stdout
     assert (
@@ -202,8 +202,8 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
     done = ipusim("check", "s.yaml", *long, cwd=tmp_path)
     assert "as nothing repeats itself here: --memory." in done.stdout
     fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
-    assert "What would take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
-    assert "What would take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout
+    assert "Changes that take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
+    assert "Changes that take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout
 
 
 def test_run_advises_the_two_changes_that_check_found_and_that_really_fit(tmp_path):
@@ -234,9 +234,11 @@ def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
     """BERT-Large computes activations again, and keeps parts of its state in Streaming Memory."""
     _, already, in_vain = move_words(memory_moves(load_job(BY_SCHEDULE.with_name("bert_large.yaml"))))
     assert already == (
-        "Already so: activations computed again, optimizer state in Streaming Memory, in parts of replicas."
+        "Already in use: activations recomputed, optimizer state in Streaming Memory, in parts of replicas."
     )
-    assert in_vain.startswith("Tried, and no help: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: ")
+    assert in_vain.startswith(
+        "Tried, without effect: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: "
+    )
     assert "gradient accumulators in Streaming Memory (frees nothing on IPU 1); " in in_vain
 
 
@@ -303,9 +305,11 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     assert [*with_less_memory(found)] == []
     first = next(verdict(found))
     if recompute is None:
-        assert first.endswith(", with products in half their room.")
+        assert first.endswith(", with products in half their temporary memory.")
     else:  # which the given plan does already
-        assert first.startswith("Take the given plan with products in half their room: grouped in lock-step, 2 stages")
+        assert first.startswith(
+            "Take the given plan with products in half their temporary memory: grouped in lock-step, 2 stages"
+        )
     write_suggested(found, scenario, (), best)
     job = load_job(best)
     assert not job.memory.over

@@ -279,7 +279,7 @@ pipeline:
 
 def test_explain_names_parts_of_state_on_the_ipus_where_popart_compiles(load):
     """As a move with what it frees, and as a means that a program has already."""
-    words = "optimizer state in parts of replicas"
+    words = "optimizer state sharded over replicas"
     changes = "memory=report", "numerics=off", "model.layers.a.units=40000", WHOLE
     moves = {move.words: move for move in memory_moves(load(LAYERS, *changes)).moves}
     state = dict(load(LAYERS, *changes).memory.footprint.ipus[0].resident)[Holder.STATE]

@@ -394,12 +394,12 @@ def test_the_middle_of_an_image_is_taken_where_it_is_made(load):
         (
             "crop: [4, 3]}\n    - {name: again",
             "crop: [7, 3]}\n    - {name: again",
-            "expected a layer whose output has at ",
+            "expected an earlier layer with an output of at ",
         ),
         (
             "from: a, crop: [4, 3]}\n    - {name: flat",
             "from: a}\n    - {name: flat",
-            "expected a layer whose output has the ",
+            "expected an earlier layer with an output of the ",
         ),
     ],
 )

@@ -43,8 +43,10 @@ class MemoryResult(Result):
             yield holder_table(self.job.memory)
             yield from (f"{words}." for words in [holder_words(self.job.memory)] if words)
         if self.moves is None:
-            yield "The memory that changes would free is known only after full runs, as this run repeats nothing: use "
-            "--memory."
+            yield (
+                "The memory that changes would free is known only after full runs, as this run repeats nothing: use "
+                "--memory."
+            )
             return
         yield moves_table(self.moves)
         yield from move_words(self.moves)

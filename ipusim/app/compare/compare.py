@@ -202,14 +202,14 @@ def _check(compared: Sequence[Compared], varied: bool) -> None:
     """
     folders = [item for item in compared if isinstance(item.what, StoredRun)]
     if len(compared) == len(folders) == 1:
-        text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
+        text = "expected a second run to compare with, got only one run folder: name another run, or its scenario"
         raise FileError(f"{compared[0].said}: {text}")
     if varied and len(compared) == len(folders):
-        text = "expected a scenario to vary, got runs that lie in folders: they stay as they are; leave {} and {} out"
+        text = "expected a scenario to vary, got run folders, which cannot vary: leave {} and {} out"
         raise OptionError("schedules", text, "orders", "sync")
     said = [item.said for item in compared]
     if twice := next((name for name in said if said.count(name) > 1), None):
-        raise ProgramError(f"{twice}: expected each to compare once, got it a second time")
+        raise ProgramError(f"{twice}: expected each run once, got this run a second time")
 
 
 def _sources(compared: Sequence[Compared]) -> list[str]:
@@ -262,7 +262,10 @@ def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant
     own = _effective(request, variant)[1]
     if mode is None or mode is own or _states_sync(request, variant):
         return variant
-    note = f"the schedule states no sync mode, and runs in that of the other runs; alone it runs in {own.words}."
+    note = (
+        "the schedule states no sync mode, and runs in the sync mode of the other runs; without other runs the "
+        f"mode is {own.words}."
+    )
     return replace(variant, sync=mode, note=note)
 
 

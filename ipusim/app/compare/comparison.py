@@ -190,5 +190,5 @@ def _order(row: Row) -> str:
 
 
 def _times(row: Row) -> analysis.RunTimes:
-    assert row.times is not None, "of a row that ran"
+    assert row.times is not None, "of a row with a result"
     return row.times

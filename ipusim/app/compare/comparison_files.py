@@ -187,7 +187,7 @@ def row_figures(row: Row) -> dict[str, Any]:
 
 
 def _compared(comparison: Comparison, row: Row, known: bool) -> Compared:
-    assert row.timeline is not None, "of a row that ran"
+    assert row.timeline is not None, "of a row with a result"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)

@@ -37,7 +37,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     for group in comparison.groups:
         yield from _verdict_of_mode(group)
     if note := pipelines.idealised(row.sync for row in comparison.ran):
-        yield f"{note} So runs are compared with others of their sync mode alone."
+        yield f"{note} So each run is compared only with runs of its sync mode."
     yield from _what_decides(comparison)
     for group in comparison.groups:
         yield from _disturbed(group)
@@ -104,7 +104,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
     if len(samples) > 1:
         why.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
     if len({training for _, training in comparison.work}) > 1:
-        why.append("some train, and others do not")
+        why.append("some runs train, and others do not")
     if comparison.models_differ:
         why.append("models differ, so a sample is different work")
     if why:
@@ -160,7 +160,7 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
         tie = f" ({len(best)} tie)" if len(best) > 1 else ""
         run = f"{best[0]}{tie}"
         mode = f"{_mode(comparison).strip().capitalize()}, disturbances" if _mode(comparison) else "Disturbances"
-        yield f"{mode} cost least in {run}: S = {least:.3f}, the time over that without them."
+        yield f"{mode} cost least in {run}: S = {least:.3f}, the ratio of times with and without disturbances."
 
 
 def _front(comparison: Comparison) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _front(comparison: Comparison) -> Iterator[str]:
     rows = comparison.ranked(comparison.front)
     if len(rows) > 1:
         named = [f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(named, _NAMED)}; no run that fits beats one in both"
+        front = f"{enumerated(named, _NAMED)}; no run that fits is better in both than one of these"
         yield f"Between time and memory{_mode(comparison)} (the front): {front}."
 
 
@@ -292,7 +292,7 @@ def row_words(comparison: Comparison, row: Row) -> str:
 
 def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     """Return the deciding measure with its unit."""
-    assert row.times is not None, "of a row that ran"
+    assert row.times is not None, "of a row with a result"
     rates = row.times.throughput
     if not comparison.of_time:
         return f"{format_figure(rates.samples_per_s)} samples/s"

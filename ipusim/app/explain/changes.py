@@ -75,7 +75,7 @@ def _stages(job: Job) -> Iterator[Change]:
         return replace(of.costs, passes=runs.balanced(of, of.costs.passes)), of.system
 
     part = timelines.TimePart.IMBALANCE
-    every = "all passes divided equally over the IPUs, if cuts allowed it"
+    every = "all passes divided equally over the IPUs, if cuts allow it"
     yield Change("balanced stages", every, priced=even, shortens=part)
     words = f"{enumerated_rows(slowest, names.__getitem__)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)

@@ -121,11 +121,11 @@ class Explanation(Result):
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
-            yield f"What a change would give is not known: {self.unknown}."
+            yield f"The effect of changes is not known: {self.unknown}."
             return
         yield from help_words(self.what_ifs)
         if self.sensitivities is not None and self.sensitivities.unknown:
-            yield f"How sensitive the run is to a cycle of each pass is not known: {self.sensitivities.unknown}."
+            yield f"The sensitivity of the run to a cycle of each pass is not known: {self.sensitivities.unknown}."
         if self.stragglers is not None:
             yield from self.stragglers.words()
 
@@ -175,7 +175,7 @@ class Explanation(Result):
             spans = sum(part.spans for part in rest)
             rows.append((f"{len(rest)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
-        title += "; one of several where paths tie"
+        title += "; one of several paths of the same length"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
     def _sensitivity_table(self, of: runs.Sensitivities) -> Table:
@@ -191,7 +191,7 @@ class Explanation(Result):
         if any(of.copies):
             grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in of.copies)
             rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
-        title = "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less"
+        title = "Cycles by which the run becomes longer (+1) or shorter (-1) if each pass takes a cycle more or less"
         return Table(title, ("stage", *names), rows)
 
     def data(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ def explain(
     """
     path = analysis.critical_path_of(timeline)
     if isinstance(job, str) and (texts or straggling):
-        raise OptionError("what" if texts else "stragglers", f"expected a run whose scenario is known: {job}")
+        raise OptionError("what" if texts else "stragglers", f"expected a run with a scenario: {job}")
     outcomes: tuple[WhatIf, ...] | None = None
     pairs: tuple[Together, ...] = ()
     if texts and not isinstance(job, str):

@@ -27,7 +27,7 @@ _PROPORTION: Final = 0.6
 #: Modes of recomputation, with their description.
 _RECOMPUTE: Final = ((rules.THEN_BACKPROPAGATE, "apart"), (rules.INTERLEAVED, "inside backward"))
 #: Description of halved memory for products.
-PRODUCTS_IN_HALF: Final = "products in half their room"
+PRODUCTS_IN_HALF: Final = "products in half their temporary memory"
 _REMOTE: Final = "system.enable_remote_buffers"
 _STATE: Final = "pipeline.offload_weight_update_variables"
 _SHARDING: Final = "pipeline.replicated_optimizer_state_sharding"
@@ -147,9 +147,9 @@ def _already(job: Job) -> Iterator[str]:
     if offload.moved is not None:
         yield "activations moved out and back"
     if offload.weight_update_variables:
-        yield f"optimizer state in Streaming Memory{', in parts of replicas' * offload.sharded_state}"
+        yield f"optimizer state in Streaming Memory{', sharded over replicas' * offload.sharded_state}"
     elif offload.sharded_state:
-        yield "optimizer state in parts of replicas"
+        yield "optimizer state sharded over replicas"
     if offload.gradient_accumulation_buffers:
         yield "gradient accumulators in Streaming Memory"
     if offload.weights:
@@ -171,7 +171,7 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
     if shape.training and not (shape.recompute or shape.recompute_inline):
         for mode, words in _RECOMPUTE:
             changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
-            yield f"activations computed again, {words}", "activations", changes
+            yield f"activations recomputed, {words}", "activations", changes
     if job.schedule.shallower:
         other = job.schedule.shallower
         yield f"schedule {other}, FIFOs half as deep", "activations", {"pipeline.schedule": other}
@@ -190,15 +190,15 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
             yield "optimizer state in Streaming Memory", "state", remote
         if job.system.replicas > 1 and not offload.sharded_state:
             shard = {**remote, _SHARDING: True}
-            yield "optimizer state there, in parts of replicas", "state", shard
+            yield "optimizer state in Streaming Memory, sharded over replicas", "state", shard
             on_ipus = job.system.framework in hardware.ON_POPART and not offload.weight_update_variables
-            yield from (("optimizer state in parts of replicas", "state", {_SHARDING: True}),) * on_ipus
+            yield from (("optimizer state sharded over replicas", "state", {_SHARDING: True}),) * on_ipus
         if not offload.gradient_accumulation_buffers:
             sums = {_REMOTE: True, "pipeline.offload_gradient_accumulation_buffers": True}
             yield "gradient accumulators in Streaming Memory", "accumulators", sums
         if job.system.replicas > 1 and not offload.weights:
             parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
-            yield "weights there, in parts of replicas", "weights", parts
+            yield "weights in Streaming Memory, sharded over replicas", "weights", parts
         # The update runs on the host then, so IPUs have no state to offload.
         without = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
         yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **without}

@@ -26,17 +26,17 @@ def moves_table(of: Moves) -> Table:
         rows.append(row(move.words, freed, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
     header = ("change", f"frees on IPU {of.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
-    return Table("What would take less memory", header, tuple(rows))
+    return Table("Changes that take less memory", header, tuple(rows))
 
 
 def move_words(of: Moves) -> list[str]:
     """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
     sentences = [advice(of)]
     if of.already:
-        sentences.append(f"Already so: {', '.join(of.already)}.")
+        sentences.append(f"Already in use: {', '.join(of.already)}.")
     if of.no_help:
         tried = (f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {of.ipu}'})" for words, rule in of.no_help)
-        sentences.append(f"Tried, and no help: {'; '.join(tried)}.")
+        sentences.append(f"Tried, without effect: {'; '.join(tried)}.")
     return sentences
 
 
@@ -48,16 +48,18 @@ def advice(of: Moves) -> str:
     lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
     if not lower:
         return (
-            "No option that was tried lowers what the fullest IPU holds; another schedule may, and more stages on more "
+            "No option tried lowers the memory of the fullest IPU; another schedule may, and more stages on more "
             "IPUs would."
         )
     best, *others = lower
     options = options_of(best)
     if of.sram_bytes is not None and not analysis.usable(best.fits):
-        return f"No option tried makes it fit, alone or combined. What frees most: {best.words}, {options}"
+        return (
+            f"No option tried makes the program fit, alone or combined. The largest reduction: {best.words}, {options}"
+        )
     tied = [move.words for move in others if analysis.usable(move.fits) and move.period_s == best.period_s]
     as_fast = f" (as fast: {'; '.join(tied)})" if tied else ""
-    first = "What costs the least time" if analysis.usable(of.fits) else "The fastest that fits"
+    first = "The change with the least cost in time" if analysis.usable(of.fits) else "The fastest that fits"
     return f"{first}: {best.words}{as_fast}, {options}"
 
 

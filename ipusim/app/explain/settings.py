@@ -38,8 +38,10 @@ def settings(job: Job, text: str) -> dict[str, Any]:
     if not values:
         raise OptionError("what", f"expected changes such as {_EXAMPLE}, got {text!r}")
     if job.request.leaves_costs_open(values):
-        size = "the stages say the cycles of a micro-batch of one size"
-        raise OptionError("what", f"pipeline.micro_batch_size: expected other cycles of stages beside it, as {size}")
+        size = "the cycles of the stages are for one micro-batch size"
+        raise OptionError(
+            "what", f"pipeline.micro_batch_size: expected new cycles of stages with a new size, as {size}"
+        )
     return values
 
 
@@ -69,7 +71,7 @@ def _times(job: Job, name: str, times: Fraction) -> Any:
         return f"{_decimal(Fraction(number[1]) * times)} {number[2]}"
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         why = "which has none" if value is None else f"which is {runs.show(value)}"
-        raise OptionError("what", f"{name}: expected an option with a number to take {float(times):g} times, {why}")
+        raise OptionError("what", f"{name}: expected an option with a number to multiply by {float(times):g}, {why}")
     return _plain(Fraction(str(value)) * times)
 
 

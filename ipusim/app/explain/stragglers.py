@@ -25,16 +25,16 @@ STRAGGLES: Final = 1.1
 DEFINITIONS: Final = (
     (
         "T_ideal",
-        "the run were every pass of a kind as long as their mean over the IPUs, every send as long as the "
-        "median of its direction, and nothing disturbed",
+        "time of the run with each pass at the mean of its kind over the IPUs, each send at the median of its "
+        "direction, and no disturbances",
     ),
-    ("S", "T / T_ideal: the slowdown of the run; it straggles from 1.1 on, and 1 - 1/S of the IPUs' time is waste"),
-    ("S_t", "T / T_ideal with operations of type t as they are, and ideal others"),
-    ("S_w", "T / T_ideal with IPU w as it is, disturbances included, and ideal others"),
-    ("M_W", "(T - T with the slowest 3 % of the IPUs, one at least, made ideal) / (T - T_ideal)"),
+    ("S", "T / T_ideal: the slowdown of the run; the run straggles from 1.1, and 1 - 1/S of the IPUs' time is waste"),
+    ("S_t", "T / T_ideal with operations of type t as simulated, and all others ideal"),
+    ("S_w", "T / T_ideal with IPU w as simulated, with disturbances, and all others ideal"),
+    ("M_W", "(T - T with the slowest 3 % of the IPUs, at least one, ideal) / (T - T_ideal)"),
     (
         "M_S",
-        "(T - T with the last stage made ideal) / (T - T_ideal); below 0 for a last stage faster than the ideal",
+        "(T - T with the last stage ideal) / (T - T_ideal); below 0 if the last stage is faster than the ideal",
     ),
 )
 
@@ -74,7 +74,7 @@ class Stragglers:
         yield f"S is {self.slowdown:.3f}: the run {straggles}; {waste:.1%} of the IPUs' time is waste."
         if self.share_of_slowest is None or self.share_of_last is None:
             takes = "less than" if self.slowdown < 1 else "as long as"
-            yield f"M_W and M_S: nothing is to be recovered, as the run takes {takes} the ideal one."
+            yield f"M_W and M_S are not defined, as the run takes {takes} the ideal run."
             return
         ipus = f"IPU {', '.join(map(str, self.slowest))}{' of each replica' * (self.replicas > 1)}"
         yield f"M_W is {self.share_of_slowest:.3f}, with {ipus}; M_S is {self.share_of_last:.3f}."

@@ -17,9 +17,9 @@ from ipusim.base.cache import Cache
 _MOST_SPANS: Final = 20_000
 
 #: Refusal of long trials.
-TOO_LONG: Final = "not tried, as it takes long"
+TOO_LONG: Final = "not tried, as the trial takes long"
 #: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
-TOGETHER: Final = "not tried: stages would share an IPU, and their memory is not known"
+TOGETHER: Final = "not tried: stages would share an IPU, and the memory of stages is not known"
 
 
 @dataclass(frozen=True)

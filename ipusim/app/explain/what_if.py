@@ -110,10 +110,10 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
     both = {other: gain(f"{words} {other}=x2") for other in sorted(names - outcome.change.values.keys())}
     best = max(both, key=lambda other: both[other], default="")
     if both.get(best, 0.0) < HELP:
-        return f"{words} gives nothing: no copy of this run is limited by the rate of its links."
+        return f"{words} has no effect: the rate of links limits no copy of this run."
     return (
-        f"{words} gives nothing, as the slowest copies do not go at that rate: with {best}=x2 it saves "
-        f"{both[best]:.1%}, of which {best}=x2 alone gives {gain(f'{best}=x2'):.1%}."
+        f"{words} has no effect, as another rate limits the slowest copies: together with {best}=x2 the saving is "
+        f"{both[best]:.1%}, and with only {best}=x2 {gain(f'{best}=x2'):.1%}."
     )
 
 

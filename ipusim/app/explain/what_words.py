@@ -32,31 +32,31 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     if best:
         first = [tied[0] for tied in best[:_NAMED]]
         named = [f"{tied[0].change.kind} ({_words(tied)}) {tied[0].gain:.1%}" for tied in best[:_NAMED]]
-        yield f"What would save most of the time per sample: {', '.join(named)}."
+        yield f"Changes that save the most time per sample: {', '.join(named)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
             less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
-            yield f"That is most of all {' and '.join(less)}."
+            yield f"The largest part of the saving: {' and '.join(less)}."
     elif any(what_if.gain >= HELP for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode):
         yield "No single change tried is faster and fits."
     else:
         yield "No single change tried is faster."
     if other := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
         named = [f"{_words(tied)} {tied[0].gain:.1%}" for tied in other[:_NAMED]]
-        yield f"In the other sync mode, which is no comparison with this run: {', '.join(named)}. {note}"
+        yield f"In the other sync mode, not comparable with this run: {', '.join(named)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
         named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
-        yield f"Of other hardware: {', '.join(named)}."
+        yield f"With other hardware: {', '.join(named)}."
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
-        yield f"Tried, and no help: {enumerated(no_help, _LISTED)}."
+        yield f"Tried, without effect: {enumerated(no_help, _LISTED)}."
     if together := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOGETHER]:
         text = "as stages would share an IPU, and their memory is not known"
-        yield f"Not tried, {text}: {enumerated(together, _LISTED)}. The option what tries them."
+        yield f"Not tried, {text}: {enumerated(together, _LISTED)}. Use option `what` to try these changes."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
-        yield f"Not tried, as it takes long: {enumerated(too_long)}. The option what tries it."
+        yield f"Not tried, as the trial takes long: {enumerated(too_long)}. Use option `what` to try these changes."
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
@@ -86,7 +86,7 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
             [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
         ),
         ("Results in the other sync mode", [what_if for what_if in shown if what_if.in_other_mode]),
-        ("What other hardware would give", [what_if for what_if in shown if what_if.change.machine]),
+        ("Effect of other hardware", [what_if for what_if in shown if what_if.change.machine]),
     ):
         if rows:
             yield _table(title, rows)

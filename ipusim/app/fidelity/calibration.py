@@ -109,7 +109,7 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
     requested = _named(names)
     count = len(rows.names)
     if not count:
-        raise UndeterminedError(f"{', '.join(rows.files)}: expected a row of which some time is measured and simulated")
+        raise UndeterminedError(f"{', '.join(rows.files)}: expected a row with a measured and simulated time")
     if len(requested) > count:
         raise UndeterminedError(
             f"expected at least as many rows as rates, {len(requested)}, got {count}: measure more, or fit fewer rates"
@@ -160,18 +160,18 @@ def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, s
         rate, others = problem.fitted[at], [problem.fitted[index].name for index in chosen]
         more = [*chosen, at]
         if felt[at] < _FELT:
-            left_out[at] = f"no row feels it; {_telling(rate)}"
+            left_out[at] = f"no row depends on the rate; {_telling(rate)}"
         elif np.any(_deviations(slopes[:, [at]], _SPREAD) > known[at]):
-            left_out[at] = f"the rows say less of it than is known; {_telling(rate)}"
+            left_out[at] = f"the rows determine the rate less well than its plausible range; {_telling(rate)}"
         elif len(chosen) == max(1, len(slopes) - 1):
-            left_out[at] = f"{len(slopes)} rows tell no more than {runs.one_of(others)}"
+            left_out[at] = f"{len(slopes)} rows determine only {runs.one_of(others)}"
         elif np.any(_deviations(slopes[:, more], _SPREAD) > known[more]):
-            left_out[at] = f"the rows do not tell it from {runs.one_of(others)}; {_telling(rate)}"
+            left_out[at] = f"the rows do not distinguish the rate from {runs.one_of(others)}; {_telling(rate)}"
         else:
             chosen.append(at)
     if not chosen:
         reasons = [f"{problem.fitted[at].name}: {why}" for at, why in sorted(left_out.items())]
-        raise UndeterminedError("\n".join(["expected rows that tell some rate, got none", *reasons]))
+        raise UndeterminedError("\n".join(["expected rows that depend on at least one rate, got none", *reasons]))
     determined = Problem(problem.rows, [problem.fitted[at] for at in sorted(chosen)])
     return determined, tuple((problem.fitted[at], left_out[at]) for at in sorted(left_out))
 
@@ -189,7 +189,9 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
     unfelt = [rate for rate, felt in zip(problem.fitted, _felt(problem, slopes), strict=True) if felt < _FELT]
     if unfelt:
         raise UndeterminedError(
-            "\n".join(f"{rate.name}: expected a row that feels it, got none: {_telling(rate)}" for rate in unfelt)
+            "\n".join(
+                f"{rate.name}: expected a row that depends on the rate, got none: {_telling(rate)}" for rate in unfelt
+            )
         )
     if _least_unlike(slopes) < 1 - _TOGETHER:
         direction = _unlike(slopes)[1][:, 0]
@@ -198,8 +200,8 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
         terms = Counter(law.name for rate in together for law in pricing.laws_with(rate.attribute))
         telling = [name for name, times in terms.items() if times == 1]
         raise UndeterminedError(
-            f"{', '.join(names)}: expected rows that tell them apart, got some in which they act together alone: fit "
-            f"{runs.one_of(names)}{f', or {_with_more(telling)}' if telling else ' alone'}"
+            f"{', '.join(names)}: expected rows that distinguish the rates, got rows in which only their common effect "
+            f"shows: fit {runs.one_of(names)}{f', or {_with_more(telling)}' if telling else ' only'}"
         )
 
 
@@ -214,13 +216,13 @@ def _telling(rate: hardware.Rate) -> str:
     if rate.name == "session_run":
         return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
-        of = "framework pytorch" if rate.name.startswith("pytorch") else "another framework than pytorch"
-        return f"add a row of {of} with optimizer state off chip and few micro-batches to a weight update"
+        of = "framework pytorch" if rate.name.startswith("pytorch") else "a framework other than pytorch"
+        return f"add a row of {of} with optimizer state off chip and few micro-batches per weight update"
     return _with_more([law.name for law in pricing.laws_with(rate.attribute)])
 
 
 def _with_more(terms: Sequence[str]) -> str:
-    return f"add a row in which more of the time is {runs.one_of(terms)} (`ipusim check SCENARIO --costs`)"
+    return f"add a row with a larger share of time in {runs.one_of(terms)} (`ipusim check SCENARIO --costs`)"
 
 
 def _unlike(slopes: Vector) -> tuple[Vector, Vector]:

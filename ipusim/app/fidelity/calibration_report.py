@@ -102,14 +102,17 @@ def words(calibration: Calibration) -> Iterator[str]:
     for alike in calibration.alike:
         names = " and ".join(rate.name for rate in alike.rates)
         how = "together" if alike.correlation is None else f"correlation {alike.correlation:.2f}"
-        yield f"The rows hardly tell {names} apart ({how}): what one gains, another makes up for."
+        yield f"The rows hardly distinguish {names} ({how}): a larger value of one offsets another."
     if any(fitted.uncertainty is None for fitted in calibration.fitted):
-        yield "How sure the rates are is not known, as no row is left over: these rows are met by as many rates."
+        yield "The uncertainty of the rates is not known, as the fit has as many rates as rows."
     for fitted in calibration.fitted:
         if fitted.uncertainty is not None and fitted.uncertainty > _UNSURE:
-            yield f"{fitted.rate.name} may be anywhere in its range by the scatter of the rows; add some that tell it."
+            yield (
+                f"{fitted.rate.name} may be anywhere in its range, given the scatter of the rows; add rows that "
+                "depend on the rate."
+            )
         if fitted.at_edge:
-            yield f"{fitted.rate.name} would go on beyond its range: something else makes the rows what they are."
+            yield f"{fitted.rate.name} would leave its range: another cause explains the rows."
     for rate, why in calibration.left_out:
         yield f"Not fitted: {rate.name}: {why}."
     for source in calibration.rows.sources:
@@ -123,9 +126,9 @@ def _foreseen_words(calibration: Calibration) -> Iterator[str]:
         return
     rows, error = fitted[-1]
     others = f"{rows} other{'s' * (rows != 1)}"
-    said = f"Left out in turn, a row is {error:.1%} off on average by {others}, and {own[1]:.1%} before"
+    said = f"With each row left out in turn, its error is {error:.1%} on average by {others}, and {own[1]:.1%} before"
     if (needed := calibration.better_from) is None:
-        yield f"{said}: fitted rates are no better yet on rows that they have not seen; add some."
+        yield f"{said}: fitted rates are not yet better on unseen rows; add rows."
     else:
         yield f"{said}: fitted rates are better from {needed} row{'s' * (needed != 1)} on."
 
@@ -139,7 +142,7 @@ def rates_file(calibration: Calibration, name: str) -> bytes:
         f"{FITTED} {', '.join(calibration.rows.files)}.",
         verdict(calibration),
         *(f"Source: {source}." for source in calibration.rows.sources),
-        f"A scenario beside this file takes them with `rates: {name}`.",
+        f"A scenario in the same folder uses these rates with `rates: {name}`.",
     ]
     head = "".join(f"# {_printable(line)}\n" for line in lines)
     fitted = {entry.rate: entry for entry in calibration.fitted}

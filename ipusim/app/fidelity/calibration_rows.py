@@ -187,7 +187,7 @@ def read_measured(paths: Sequence[Path]) -> Rows:
             )
             values = [other.show(getattr(rate_set, other.attribute)) for rate_set in (rows.rates, rates)]
             raise FileError(
-                f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, which the fit begins with, got another "
+                f"{scenario}: expected the rates of {parts[0].scenarios[0][0]}, the start of the fit, got a different "
                 f"{other.name}: {values[1]} instead of {values[0]}"
             )
     return rows

@@ -166,8 +166,8 @@ def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
     errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated)) is not None]
     number, mean, worst = spread(errors)
     return (
-        f"Micro-benchmarks of links and the host: {number} figures that no rate was derived from, {mean} off on "
-        f"average, {worst} at worst."
+        f"Micro-benchmarks of links and the host: {number} figures not used to derive a rate, with an error of {mean} "
+        f"on average and {worst} at worst."
     )
 
 
@@ -185,8 +185,8 @@ def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
 def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
     """Yield the notes below the table."""
     yield (
-        "A figure is fitted where a rate was derived from it, and held where it was only compared; a range is met "
-        "anywhere within it; without a figure none is published."
+        "A figure is fitted if a rate was derived from the figure, and held if the figure was only compared; a range "
+        "is met by any value in the range; an empty figure is not published."
     )
     for source in dict.fromkeys(row.source for row in rows if row.source):
         yield f"Source: {source}."

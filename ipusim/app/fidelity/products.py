@@ -111,7 +111,7 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
                 unseen[product.row.m, product.row.k].append(product.unseen_error)
         for (m, k), errors in sorted(unseen.items()):
             rows.append((f"{dtype}, {m} x {k} unseen", *spread(errors)))
-    return Table("Errors, whatever their sign", ("rows", "number", "mean", "worst"), tuple(rows))
+    return Table("Absolute errors", ("rows", "number", "mean", "worst"), tuple(rows))
 
 
 def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
@@ -134,7 +134,10 @@ def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, fitted: bool) ->
         f"elements; temporary memory at most {pricing.AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."
     )
     if fitted:
-        yield "The rates were fitted to these rows; the unseen sizes to those of other m and k alone."
+        yield (
+            "The rates were fitted to these rows; errors of unseen sizes are with rates fitted only to rows of "
+            "other m and k."
+        )
         for source in sorted({row.source for row in rows if row.source}):
             yield f"Source: {source}. Read off a picture, 2 to 3 %; that the chip is a {ipu.name} is concluded."
     else:

@@ -64,7 +64,7 @@ def priced(request: Request, option: str) -> Job:
     """
     job = assemble(request.replace({"pipeline.cycles": None}))
     if all(isinstance(stage.forward, int) for stage in job.program.stages):
-        text = "expected a scenario with a model, whose passes are priced, got stages known by their cost alone"
+        text = "expected a scenario with a model, for simulated times of passes, got stages with only costs"
         raise OptionError(option, text)
     return job
 
@@ -110,7 +110,7 @@ def words(passes: Sequence[MeasuredPass]) -> str:
     source = f" Source: {'; '.join(sources)}." if sources else ""
     known = [(stage_pass.difference, stage_pass) for stage_pass in passes if stage_pass.difference is not None]
     if not known:
-        return f"Nothing was measured that takes any time.{source}"
+        return f"No measured pass takes any time.{source}"
     _, at = max(known, key=lambda pair: abs(pair[0]))
     _, mean, worst = spread(off for off, _ in known)
     return (

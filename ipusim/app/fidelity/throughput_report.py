@@ -36,10 +36,10 @@ _USES: Final = {
 }
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
-    "held": "models like none of them",
+    "held": "unlike all fitted models",
     "incomplete": "models that lack a part",
     "small": "small networks",
-    "input": "trainings that their input may hold back",
+    "input": "trainings that their input may limit",
     "pods": "trainings on several pods",
 }
 
@@ -104,12 +104,12 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     """
     groups = {"all": list(rows)}
     if _of(rows, "fitted"):
-        groups |= {"with their source in no fit": _of(rows, "fitted")}
+        groups |= {"with rates fitted without their source": _of(rows, "fitted")}
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
     for model in dict.fromkeys(row.row.model for row in rows):
         groups[model] = [row for row in rows if row.row.model == model]
     body = [(name, *spread(row.judged for row in of), error_range(of)) for name, of in groups.items()]
-    title = "Errors of throughputs, whatever their sign"
+    title = "Absolute errors of throughputs"
     return Table(title, ("rows", "number", "mean", "worst", "range"), tuple(body))
 
 
@@ -134,7 +134,7 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
         elif rate.source.startswith("derived from PopLibs"):
             body.append((rate.name, value, "", rate.plausible_text(), "PopLibs' benchmarks"))
     header = ("rate", "value", "by all trainings", "plausible", "told by")
-    return Table("Rates that were fitted, and what tells each", header, tuple(body))
+    return Table("Fitted rates, and the rows that determine each", header, tuple(body))
 
 
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
@@ -157,7 +157,7 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
             edge = " (at its edge)" if rate.is_fitted and rate.at_edge(value) else ""
             effect = f"{100 * share:+.3f} %"
             rows.append((rate.name, rate.show(value), kind, rate.plausible_text() + edge, row_name(of.row), effect))
-    title = "What one per cent more of a rate does to a throughput"
+    title = "Effect of one per cent more of a rate on a throughput"
     return Table(title, ("rate", "value", "is", "plausible", "throughput of", "change"), tuple(rows))
 
 
@@ -165,17 +165,17 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield what to know of the tables."""
     if _of(rows, "fitted"):
         yield (
-            "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
-            "its state off chip takes, and what variables take at an update. An error with its source left out is by "
-            "rates fitted without any row that the same publisher has: what a rate loses then is the middle of its "
-            "range."
+            "Rates fitted to the rows marked so: the host's time for optimizer values that are sent again, the time "
+            "of optimizer state off chip, and the time of variables at an update. An error with its source left out "
+            "is by rates fitted without any row of the same publisher: a rate without rows then takes the middle of "
+            "its range."
         )
     else:
         yield "Nothing was fitted to these rows."
     if any(row.row.band for row in rows):
-        yield "Where editions of one program differ, their figures are a range, within which nothing is off."
+        yield "If editions of one program differ, their figures are a range; a value in the range has no error."
     if any(row.fits is analysis.Fits.NO for row in rows):
-        yield "What does not fit an IPU's memory could not run so; `ipusim run` of its scenario says by how much."
+        yield "A plan that does not fit an IPU's memory could not run; `ipusim run` of its scenario prints the excess."
     for source in dict.fromkeys(row.row.source for row in rows if row.row.source):
         yield f"Source: {source}."
 

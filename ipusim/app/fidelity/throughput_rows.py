@@ -29,8 +29,8 @@ _FIXED: Final = {
     "system.auto_select_ipus": "column ipus",
     "pipeline.micro_batch_size": "column micro_batch",
     "pipeline.gradient_accumulation_count": "column count",
-    "steps": "a weight update alone, of which this is the throughput,",
-    "numerics": "a weight update alone, of which this is the throughput,",
+    "steps": "the throughput of only a weight update",
+    "numerics": "the throughput of only a weight update",
 }
 _MOST_ROWS: Final = 10_000
 _MOST_BYTES: Final = 2**20
@@ -160,7 +160,9 @@ def _wrong_band(text: str) -> Iterator[str]:
     if len(ends) == 2 and all(ends):
         wrong = [problem for end in ends for problem in wrong_positive("items_per_s", end)]
         if wrong or float(ends[0]) > float(ends[1]):
-            yield from wrong or [f"column items_per_s: expected a range such as 100-120, its least first, got {text!r}"]
+            yield from wrong or [
+                f"column items_per_s: expected a range such as 100-120, the smaller value first, got {text!r}"
+            ]
     else:
         yield from wrong_positive("items_per_s", text)
 
@@ -196,7 +198,7 @@ def _problems(row: CsvRow, folder: Path) -> Iterator[str]:
     for setting in _settings(said):
         key = setting.partition("=")[0].strip()
         if key in _FIXED:
-            yield f"column settings: expected keys that {_FIXED[key]} does not say, got {setting!r}"
+            yield f"column settings: expected keys not given by {_FIXED[key]}, got {setting!r}"
     use = said.get("use", "")
     if use and use not in _USES:
         yield f"column use: expected {', '.join(_USES)} or nothing, got {use!r}"

@@ -36,7 +36,7 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
     """
     if not 1 < slower < 1000:
         raise OptionError(
-            "slower", f"expected factor on the duration of the work, from above 1 to 1000, got {slower:g}"
+            "slower", f"expected a factor on the duration of the work, from above 1 to 1000, got {slower:g}"
         )
     system = assemble(time_alone(request, misfits=True)).system
     own = [

@@ -61,7 +61,7 @@ class SynthesisResult(Result):
     def data(self) -> dict[str, Any]:
         """Return the Order as letters, its distance from the bound, and the comparison."""
         times = self.synthesis.best.times
-        assert times is not None, "of a row that ran"
+        assert times is not None, "of a row with a result"
         return {
             "name": self.request.name,
             "best": self.synthesis.best.schedule,
@@ -81,7 +81,7 @@ class SynthesisResult(Result):
         """
         synthesis = self.synthesis
         run = synthesis.best.result
-        assert run is not None, "of a row that ran"
+        assert run is not None, "of a row with a result"
         words = Path(os.path.relpath(self.folder, self.request.folder)) / WORDS_FILE
         schedule = f"{words}:{NAME}" if synthesis.made else synthesis.best.schedule
         changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
@@ -103,7 +103,7 @@ def words_file(synthesis: Synthesis) -> str:
     """Return a Python file with a schedule of the best words."""
     counts = f"{synthesis.least} micro-batches" + (" or more" if synthesis.is_periodic else "")
     assert synthesis.made is not None, "words were found"
-    assert synthesis.made.times is not None, "of a row that ran"
+    assert synthesis.made.times is not None, "of a row with a result"
     period = format_seconds(synthesis.made.times.throughput.weight_update_period_s)
     has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [

@@ -88,7 +88,7 @@ class Synthesis:
     @property
     def torch_count(self) -> int:
         """Micro-batches in torch's CSV: the scenario's count, or the minimum if the file would become large."""
-        assert self.best.times is not None, "of a row that ran"
+        assert self.best.times is not None, "of a row with a result"
         passes = sum(len(f"{head} {tail}".replace("|", "").split()) for head, _, tail in self.words.values())
         return self.best.times.count if self.best.times.count * passes <= _IN_CSV * self.least else self.least
 
@@ -282,7 +282,7 @@ def _judged(
     """
 
     def order(row: Row) -> tuple[float, int]:
-        assert row.times is not None, "of a row that ran"
+        assert row.times is not None, "of a row with a result"
         return comparison.cost(row), 0 if limits.micro_batches is None else row.times.bubble.rank_cost_cycles
 
     best: tuple[Row | None, Periodic | None] = None, None

@@ -14,7 +14,7 @@ from ipusim.base.units import counted, format_figure, format_seconds
 def verdict(synthesis: Synthesis) -> Iterator[str]:
     """Yield the verdict: best Order and gain, distance from the bound, binding limit, and legal counts."""
     times = synthesis.best.times
-    assert times is not None, "of a row that ran"
+    assert times is not None, "of a row with a result"
     period = format_seconds(times.throughput.weight_update_period_s)
     as_fast = "; ".join(ties(synthesis.fitting))
     tied = f" ({as_fast})" if as_fast else ""

@@ -57,7 +57,7 @@ def load_file(reference: str, path: Path) -> tuple[ModuleType, Path]:
     except OSError as error:
         raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # a null character
-        raise ModelError(f"{reference!r}: invalid file name: {error}") from None
+        raise ModelError(f"{reference!r}: no file can have this name: {error}") from None
     return _run(path, source), path
 
 

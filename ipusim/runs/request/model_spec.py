@@ -24,13 +24,13 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
     update: Cycles = Field(default=0, description="cycles of the tile clock, or time, of one weight update")
     backward_input: Cycles | None = Field(
         default=None,
-        description="cycles of the tile clock, or time, of the half of the backward pass for the gradient of the "
-        "input, in schedules with separate halves; default: backward less backward_weights, or half of backward",
+        description="cycles or time of the half of the backward pass for the gradient of the input, in schedules with "
+        "separate halves; default: backward less backward_weights, or half of backward",
     )
     backward_weights: Cycles | None = Field(
         default=None,
-        description="cycles of the tile clock, or time, of the half of the backward pass for the gradients of the "
-        "weights; default: backward less backward_input",
+        description="cycles or time of the half of the backward pass for the gradients of the weights; default: "
+        "backward less backward_input",
     )
 
     @model_validator(mode="after")

@@ -304,8 +304,10 @@ def _two_units(numbers: Mapping[str, str], titles: Mapping[str, str]) -> Iterato
     """Yield errors for cells with a unit in a column with a unit."""
     for name, text in numbers.items():
         if (unit := _unit(titles[name])) and text[-1:].isalpha():
-            yield f"column {titles[name]}: expected a number without a unit, as the title has the unit {unit}, got "
-            f"{text!r}"
+            yield (
+                f"column {titles[name]}: expected a number without a unit, as the title has the unit {unit}, got "
+                f"{text!r}"
+            )
 
 
 @cache

@@ -88,7 +88,9 @@ def test_parameters_start_as_declared():
     np.testing.assert_array_equal(drawn["g"], np.ones(3, np.float32))
     np.testing.assert_array_equal(drawn["b"], np.zeros(3, np.float32))
     assert 0.5 < np.abs(drawn["W"]).max() <= 1.0
-    with pytest.raises(ModelError, match="cannot fill 'h', which is no parameter; the parameters are g"):
+    with pytest.raises(
+        ModelError, match="cannot fill 'h', as the function has no such parameter; the parameters are g"
+    ):
         PythonLayer(lambda x, g: x, {"g": (3,)}, {"h": 1.0})
 
 
@@ -243,7 +245,7 @@ def test_load_function_runs_the_file_and_leaves_no_trace(tmp_path):
         ("\nimport no_such_module_at_all", "mine.py:f", "mine.py:2: ModuleNotFoundError: No module named"),
         ("raise SystemExit(3)", "mine.py:f", "mine.py:1: SystemExit: 3"),
         ("x = 1\n\0", "mine.py:f", "mine.py:.*null bytes"),
-        ("x = 1", "mi\0ne.py:f", "no file can be named so: embedded null"),
+        ("x = 1", "mi\0ne.py:f", "no file can have this name: embedded null"),
     ],
 )
 def test_load_function_says_what_is_wrong(tmp_path, text, reference, message):

@@ -71,5 +71,5 @@ def test_the_other_half_of_a_measured_row_is_the_rest(load, tmp_path, half, halv
     assert [stage.halves for stage in load(text).program.stages] == [halves, halves]
     if half:
         (tmp_path / "m.csv").write_text(f"stage,forward{title}\na,10{cycles}\nb,10{cycles}\n")
-        with pytest.raises(ScenarioError, match=f"m.csv:2.*got {half} alone"):
+        with pytest.raises(ScenarioError, match=f"m.csv:2.*got only {half}"):
             load(text)

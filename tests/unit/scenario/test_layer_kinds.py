@@ -178,7 +178,7 @@ def test_tokens_of_a_file(load, tmp_path: Path) -> None:  # type: ignore[no-unty
     with pytest.raises(ScenarioError, match=r"model\.layers\.0: tokens does not fit .* needs whole numbers, such as"):
         load(text.replace("{DATA}", "{type: npz, file: d.npz}"))
     np.savez(tmp_path / "d.npz", x=np.ones((8, 3)), y=np.ones(8))
-    with pytest.raises(ScenarioError, match=r"data\.file: d\.npz: expected array 'x' to hold tokens, .* got float64"):
+    with pytest.raises(ScenarioError, match=r"data\.file: d\.npz: expected tokens in array 'x', .* got float64"):
         load(text.replace("{DATA}", "{type: npz, file: d.npz, tokens: true}"))
 
 

@@ -101,7 +101,7 @@ def test_check_on_the_command_line_ends_as_run_does(tmp_path, monkeypatch, capsy
         assert caught.value.code == 2
         said.append(capsys.readouterr())
     assert said[0].err == said[1].err
-    assert "What would take less memory" in said[0].out
+    assert "Changes that take less memory" in said[0].out
     assert said[0].err.startswith("--set code_bytes: Out of memory on IPU 0: ")
     assert [path.name for path in tmp_path.iterdir()] == ["big.yaml"]
 

@@ -94,7 +94,9 @@ def test_rates_that_were_not_named_are_fitted_where_the_rows_say_more_than_was_k
         "pool_layout_cycles": "no row feels it",
         "variable_layout_cycles": "no row feels it",
     }
-    with pytest.raises(UndeterminedError, match=r"^expected rows that tell some rate, got none\namp_ceiling: no row"):
+    with pytest.raises(
+        UndeterminedError, match=r"^expected rows that depend on at least one rate, got none\namp_ceiling: no row"
+    ):
         calibrate(made({}, [1.0, 1.1]))
 
 
@@ -117,8 +119,8 @@ def test_rows_left_out_say_from_how_many_on_a_fit_is_better_than_none():
     assert found.foreseen[0] == pytest.approx(sum(map(abs, found.before)) / 4)
     (first, *_) = words(found)
     assert first == (
-        f"Left out in turn, a row is {by_hand[3]:.1%} off on average by 3 others, and 18.1% before: fitted rates are "
-        "better from 1 row on."
+        f"With each row left out in turn, its error is {by_hand[3]:.1%} on average by 3 others, and 18.1% before: "
+        "fitted rates are better from 1 row on."
     )
 
 

@@ -140,7 +140,7 @@ def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
 def test_what_makes_no_comparison_is_refused(folder):
     run = Compared(read_run(folder), "kept")
     assert error(FileError, [run]) == (
-        "kept: expected something to compare this run with, got its folder alone: name another run, or its scenario"
+        "kept: expected a second run to compare with, got only one run folder: name another run, or its scenario"
     )
     with pytest.raises(OptionError) as caught:
         compare([run, Compared(run.what, "other")], ["grouped"])
@@ -149,7 +149,7 @@ def test_what_makes_no_comparison_is_refused(folder):
         "and --sync out"
     )
     assert error(ProgramError, [Compared(FOUR, "four.yaml"), Compared(FOUR, "four.yaml")]) == (
-        "four.yaml: expected each to compare once, got it a second time"
+        "four.yaml: expected each run once, got this run a second time"
     )
     assert error(ProgramError, FOUR, ["grouped", "Grouped"]) == (
         "expected each schedule once, got 'grouped' a second time"
@@ -232,8 +232,8 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert said(found) == [
         "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
         "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
-        "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone. So runs are "
-        "compared with others of their sync mode alone.",
+        "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone. So each run is "
+        "compared only with runs of its sync mode.",
     ]
     assert [row[3:] for row in comparison_table(found).rows] == [
         ("0%", "40.0%", ""), ("0%", "27.3%", "best"), ("-17.5%", "27.3%", "best"), ("0%", "27.3%", "best")
@@ -266,7 +266,10 @@ def test_a_function_that_states_no_sync_mode_runs_in_that_of_the_others_and_says
         rows = compare(request, schedules, syncs)
         return [(row.sync.value, row.times.sync.value, row.note) for row in rows]
 
-    note = "the schedule states no sync mode, and runs in that of the other runs; alone it runs in lock-step."
+    note = (
+        "the schedule states no sync mode, and runs in the sync mode of the other runs; without other runs the "
+        "mode is lock-step."
+    )
     lock_step, free = ("lock_step", "lock_step", ""), ("point_to_point", "point_to_point", "")
     assert modes("mine.py:mine", "gpipe", "1f1b") == [(*free[:2], note), free, free]
     assert modes("mine.py:mine") == [lock_step]
@@ -368,8 +371,8 @@ def test_models_training_and_ipus_that_differ_are_said():
     asked = [Compared(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
     _, why, ipus, *_ = said(Comparison(compare(asked)))
     assert why == (
-        "Work per weight update differs, from 8 to 16 samples; some train, and others do not; models differ, so a "
-        "sample is different work: throughput decides, in samples/s."
+        "Work per weight update differs, from 8 to 16 samples; some runs train, and others do not; models differ, so "
+        "a sample is different work: throughput decides, in samples/s."
     )
     assert ipus == "The runs are on 2 and 4 IPUs."
     assert comparison_table(Comparison(compare(asked))).header[1:3] == ("IPUs", "time per update or execution")
