@@ -217,7 +217,7 @@ def test_check_says_what_a_scenario_is(tmp_path):
         (("run", "missing.yaml"), "missing.yaml"),
         (
             ("show", "missing.npz", "--out", "a.png"),
-            "missing.npz: expected a run folder, with timeline.npz, or that file itself, got no such file",
+            "missing.npz: expected a run folder with timeline.npz, or the file timeline.npz, got no such file",
         ),
         (
             ("run", SMALL, "--phase", "main", "--from", "3"),

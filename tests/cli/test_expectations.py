@@ -57,8 +57,8 @@ def test_a_figure_that_the_run_has_not_is_a_mistake_of_the_file(scenario, tmp_pa
     assert (done.returncode, done.stdout, (tmp_path / "out").exists()) == (2, "", False)
     first, second = done.stderr.splitlines()
     assert first.endswith(
-        "expect.mean_loss: expected a figure that this run has, got mean_loss: numerics are off, so the run has no "
-        "losses and no accuracy"
+        "expect.mean_loss: expected a figure of this run, got mean_loss: numerics are off, so the run has no losses "
+        "and no accuracy"
     )
     assert second.endswith("no stage is named 's00'; did you mean s0?")
 

@@ -236,7 +236,7 @@ def test_a_folder_without_its_scenario_says_that_changes_are_not_known(place, tm
             "folder: expected a run folder, with summary.json and timeline.npz, got none with summary.json or "
             "timeline.npz",
         ),
-        (["run", "--set", "steps=2"], "run: expected a scenario to change 'steps=2' in, got the folder of a run"),
+        (["run", "--set", "steps=2"], "run: expected a scenario with a key 'steps=2' to change, got a run folder"),
         (["run", "--execution", "4"], "expected an execution of the Timeline (0 to 0), got 4"),
     ],
 )

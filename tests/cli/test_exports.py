@@ -229,11 +229,12 @@ def test_what_cannot_be_exported_is_said_in_one_line(timed, tmp_path, monkeypatc
     for words, text in (
         (
             (tmp_path / "empty",),
-            f"{tmp_path}/empty: expected a run folder, with timeline.npz, or that file itself, got a folder without\n",
+            f"{tmp_path}/empty: expected a run folder with timeline.npz, or the file timeline.npz, got a folder "
+            "without\n",
         ),
         (
             (tmp_path / "none",),
-            f"{tmp_path}/none: expected a run folder, with timeline.npz, or that file itself, got no such file\n",
+            f"{tmp_path}/none: expected a run folder with timeline.npz, or the file timeline.npz, got no such file\n",
         ),
     ):
         done = ipusim("show", *words, "--out", tmp_path / "out" / "spans.csv")

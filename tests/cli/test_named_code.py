@@ -122,7 +122,7 @@ def test_what_needs_it_says_so_and_asks_for_the_option(stranger, place, without_
     (stranger / "scenario.yaml").write_text(naming(changes))
     what = "Python" if place in PYTHON else "files outside of its folder"
     text = f"The effect of changes is not known: {stranger}/scenario.yaml names {what}, {named}; "
-    asks = "the option trust of explain runs and reads what it names."
+    asks = "the option trust of explain runs and reads these files."
     done = ipusim("explain", stranger)
     assert (done.returncode, done.stderr) == (0, "")
     assert text + asks in done.stdout

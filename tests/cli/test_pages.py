@@ -91,18 +91,22 @@ def test_what_is_no_run_folder_is_refused_and_nothing_is_written(folder, tmp_pat
     (broken / "summary.json").write_text(json.dumps(said | {"memory": said["memory"] | {"stages": 1}}))
     done = ipusim("report", "--play", broken, "--out", tmp_path / "page.html")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run as ipusim writes it")
+    assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run in the format of ipusim")
     (broken / "summary.json").write_text(json.dumps(said))
     (broken / "explanation.json").write_text("{")
     done = ipusim("report", broken, "--out", tmp_path / "page.html")
     assert done.returncode == 2
-    assert done.stderr.startswith(f"{broken / 'explanation.json'}: expected an explanation, got what is no JSON: ")
+    assert done.stderr.startswith(
+        f"{broken / 'explanation.json'}: expected an explanation, got a file without valid JSON: "
+    )
     (broken / "explanation.json").unlink()
     for key, value in (("stage_cycles", None), ("selection_orders", [{}]), ("verdict", 3), ("options", [])):
         (broken / "summary.json").write_text(json.dumps(said | {key: value}))
         done = ipusim("report", broken, "--out", tmp_path / "page.html")
         assert done.returncode == 2
-        assert done.stderr.startswith(f"{broken / 'summary.json'}: expected the summary of a run as ipusim writes it")
+        assert done.stderr.startswith(
+            f"{broken / 'summary.json'}: expected the summary of a run in the format of ipusim"
+        )
     assert not (tmp_path / "page.html").exists()
 
 
@@ -116,10 +120,15 @@ def test_show_says_how_to_open_a_trace_where_no_perfetto_is_installed(folder, mo
 
 def test_show_refuses_what_has_no_trace(tmp_path):
     done = ipusim("show", tmp_path, "--perfetto")
-    said = f"{tmp_path}: expected a run folder, with trace.pftrace.gz, or that file itself, got a folder without\n"
+    said = (
+        f"{tmp_path}: expected a run folder with trace.pftrace.gz, or the file trace.pftrace.gz, got a folder without\n"
+    )
     assert (done.returncode, done.stderr) == (2, said)
     done = ipusim("show", tmp_path / "none", "--perfetto")
-    said = f"{tmp_path / 'none'}: expected a run folder, with trace.pftrace.gz, or that file itself, got no such file\n"
+    said = (
+        f"{tmp_path / 'none'}: expected a run folder with trace.pftrace.gz, or the file trace.pftrace.gz, got no "
+        "such file\n"
+    )
     assert (done.returncode, done.stderr) == (2, said)
 
 

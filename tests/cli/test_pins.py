@@ -64,8 +64,8 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
         "missed  time_steps: 12, expected 1",
         "price: forward of s1 was 1,000 cycles, is 1,500 (and 1 more)",
         "forward of s1: law 'given' was 1000 = 1000, is 1500 = 1500",
-        "all rates are the same: the priced work differs, or the law reads different numbers of it",
-        "the scenario asks for pipeline.stages.s1.forward: 1,500, was 1,000",
+        "all rates are the same: the priced work differs, or the law reads different numbers of the work",
+        "the scenario sets pipeline.stages.s1.forward: 1,500, was 1,000",
         "0 held, 1 missed, of 1 scenario",
     ]
     suite = ElementTree.fromstring(results.read_bytes())
@@ -93,7 +93,7 @@ def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
     changed_pin(tmp_path, format_version=1, spans={**spans, "first": first})
     done = ipusim("test", file)
     assert done.returncode == 1
-    assert "order: rule of causes changed, times equal: --update" in done.stdout
+    assert "order: the rule of causes changed, times are equal: --update" in done.stdout
     changed_pin(tmp_path, time={**pin["time"], "makespan_cycles": 1})
     assert "time: makespan_cycles was 1, is " in (told := ipusim("test", file).stdout)
     assert "rule of causes" not in told
@@ -108,9 +108,9 @@ def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda at: changed_pin(at, scenario="b"), "expected the pin of a, got that of 'b'"),
+        (lambda at: changed_pin(at, scenario="b"), "expected the pin of a, got the pin of 'b'"),
         (lambda at: changed_pin(at, format_version=3), "expected version 2 of the format, got 3"),
-        (lambda at: changed_pin(at, plan={"0": []}), "got a damaged one: plan 0 is no mapping"),
+        (lambda at: changed_pin(at, plan={"0": []}), "got a damaged one: plan 0 is not a mapping"),
         (lambda at: changed_pin(at, more=1), "got a damaged one: it has not the keys"),
         (lambda at: changed_pin(at, time={"makespan_cycles": 1.5}), "got a damaged one: time makespan_cycles is of"),
         (lambda at: (at / "a.pin.json").write_text("{"), "got what is no JSON"),
@@ -172,7 +172,7 @@ def test_no_pin_is_written_of_a_scenario_that_misses_what_it_expects(tmp_path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "--pin: expected scenarios, YAML files, with it, got none"),
+        ((), "--pin: expected scenarios, YAML files, with this option, got none"),
         (("a.yaml", "--update"), "--update: expected either this option or --pin, got both"),
         (("a.yaml", "--junit", "a.xml"), "--junit: expected either this option or --pin, got both"),
         ((".",), ".: expected a scenario file, got a folder"),

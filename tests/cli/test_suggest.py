@@ -58,10 +58,10 @@ def test_schedules_that_were_asked_for_and_refused_are_named_with_the_reason():
     done = ipusim("suggest", DIGITS, "--schedules", schedules, "--set", "pipeline.overlapped=max")
     assert done.returncode == 0
     assert [line for line in done.stdout.splitlines() if line.startswith("Without ")] == [
-        "Without chimera: The schedule 'chimera' has two copies of each stage, which suggest cannot weigh up.",
-        "Without seq_1f1b: The schedule 'seq_1f1b' runs segments of a micro-batch, which suggest cannot weigh up.",
-        "Without dualpipe_v: The schedule 'dualpipe_v' has composite passes, which suggest weighs up by their sum "
-        "alone.",
+        "Without chimera: The schedule 'chimera' has two copies of each stage, which suggest cannot search.",
+        "Without seq_1f1b: The schedule 'seq_1f1b' runs segments of a micro-batch, which suggest cannot search.",
+        "Without dualpipe_v: The schedule 'dualpipe_v' has composite passes, which suggest prices only as the sum of "
+        "both passes.",
     ]
 
 
@@ -111,7 +111,7 @@ def test_stages_of_a_table_lie_on_one_ipu_too_and_their_ceiling_is_that_of_a_ful
     others = [line.split() for line in done.stdout.splitlines() if line.split()[:1] == ["other"]]
     assert {times for *_, times in others} == {"1.000", "1.267"}
     tied = [f"{name} in lock-step" for _, name, *_, times in others if times == "1.000"]
-    assert as_fast == f"As fast, of the plans below: {' and '.join(tied)}"
+    assert as_fast == f"As fast, among the plans below: {' and '.join(tied)}"
     (tmp_path / "slow.csv").write_text("stage,forward,backward\n" + "".join(f"{name},1 ms,2 ms\n" for name in "abcd"))
     done = ipusim("suggest", scenario, "--schedules", "zero_bubble_h1", "--sync", "point_to_point", "--replicas", "1")
     assert "The ceiling, which no count passes, is 333 samples/s" in done.stdout

@@ -157,7 +157,7 @@ def test_suggest_adds_an_order_for_the_costs_of_its_plan(folder):
     assert job.schedule.name == "synthesized"
     assert f"takes {execute(job).summary.makespan_cycles:,} cycles" in done.stdout
     text = (folder / "best.yaml").read_text()
-    assert re.search(r"\n  schedule: best\.py:synthesized +# an order for these costs; was 1f1b: ", text)
+    assert re.search(r"\n  schedule: best\.py:synthesized +# an order searched for these costs; was 1f1b: ", text)
     assert ipusim(*words, cwd=folder).returncode == 0  # over its own files
     (folder / "best.py").write_text("mine = 1")
     refused = ipusim(*words, cwd=folder)

@@ -98,7 +98,7 @@ def test_it_ends_with_0_where_all_holds(shortened):
     [
         ("0.2431", "0.2430", "zero bubble, table 5, 1.5B, m 24, 1F1B: expected 0.2430 (digits), got 0.24305"),
         ("c=0.601", "c=1.601", "zero bubble, table 5, 1.5B, m 24, 1F1B: expected 0.2431 (digits), got 0.27011"),
-        ("(p - 1)", "p", "gpipe, bubble: expected p * (f + i + w) at 20 points, got it at 0"),
+        ("(p - 1)", "p", "gpipe, bubble: expected p * (f + i + w) at 20 points, got this value at 0"),
     ],
 )
 def test_it_ends_with_1_where_a_value_or_a_form_does_not_follow(shortened, old, new, line):

@@ -518,7 +518,7 @@ def test_losses_of_a_folder_that_are_none_are_one_message(folder, tmp_path, cont
     (tmp_path / "losses.csv").write_bytes(content)
     there = ipusim.load(tmp_path)
     text = refused(FileError, there.losses)
-    assert text.startswith(f"{tmp_path}/losses.csv: expected the losses of a run, found something else: ")
+    assert text.startswith(f"{tmp_path}/losses.csv: expected the losses of a run, got another format: ")
     assert reason in text
 
 
@@ -554,7 +554,7 @@ def test_what_is_no_run_folder(folder, tmp_path):
     shutil.copy(folder / "summary.json", broken)
     (broken / "weights.npz").write_bytes(b"no archive")
     assert refused(FileError, ipusim.load, broken).startswith(
-        f"{broken / 'weights.npz'}: expected the arrays of a run, found something else: "
+        f"{broken / 'weights.npz'}: expected the arrays of a run, got another format: "
     )
     (broken / "timeline.npz").write_bytes(b"no archive")
     assert "expected a Timeline as ipusim saves it" in refused(TimelineError, ipusim.load, broken)

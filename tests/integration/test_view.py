@@ -68,5 +68,5 @@ def test_nothing_else_is_served(served, path):
 @pytest.mark.parametrize("content", [b"root:x:0:0:root", b"", b"-----BEGIN", b"0123456789"])
 def test_a_file_that_is_no_trace_is_not_served(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(FileError, match=r"file: expected a trace, as Perfetto opens it, got another file$"):
+    with pytest.raises(FileError, match=r"file: expected a trace in a format of Perfetto, got another file$"):
         serve(tmp_path / "file", tmp_path).__enter__()

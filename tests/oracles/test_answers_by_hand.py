@@ -156,7 +156,7 @@ def test_stages_known_by_their_cost_say_that_of_one_size_of_micro_batch():
     size = "pipeline.micro_batch_size"
     with pytest.raises(OptionError, match="expected stages whose cycles vary with it"):
         sweep(asked, [axis_of(size, [1, 2])])
-    with pytest.raises(OptionError, match="expected 1, whose cycles the stages say, got 1, 2"):
+    with pytest.raises(OptionError, match="expected 1, the size of the stages' cycles, got 1, 2"):
         suggest(asked, Limits(micro_batch_sizes=(1, 2)))
     with pytest.raises(OptionError, match="expected other cycles of stages beside it"):
         explained(asked, texts=[f"{size}=2"])

@@ -178,8 +178,9 @@ def test_a_suggestion_says_where_the_given_plan_would_fit_and_be_faster(tmp_path
     assert limited.own.fits == "does not fit"
     best = load_job(tmp_path / "s.yaml", ["pipeline.schedule=interleaved", "memory=error"])
     assert [*with_less_memory(limited)] == [
-        "Faster is the given plan with schedule interleaved, FIFOs half as deep, which fits: "
-        f"{format_seconds(period(best))} for a weight update. Search from there: --set pipeline.schedule=interleaved"
+        "The given plan with schedule interleaved, FIFOs half as deep is faster and fits: "
+        f"{format_seconds(period(best))} for a weight update. Search again from this plan: --set "
+        "pipeline.schedule=interleaved"
     ]
     found = suggest(request, Limits(replicas=(1,)), runners_up=0)
     assert [*with_less_memory(found)] == []

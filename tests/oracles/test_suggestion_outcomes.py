@@ -258,8 +258,8 @@ def equal_stages(**pipeline: Any) -> Request:
 def test_a_given_plan_that_a_limited_search_finds_again_is_kept() -> None:
     found = suggest(equal_stages(schedule="grouped"), Limits(replicas=(1,)))
     assert next(verdict(found)) == (
-        "Keep the given plan: grouped in lock-step, 4 stages on 4 IPUs, 8 micro-batches of 1. Nothing faster is among "
-        "the plans that were searched, which is proven."
+        "Keep the given plan: grouped in lock-step, 4 stages on 4 IPUs, 8 micro-batches of 1. Nothing faster is in "
+        "the search, which is proven."
     )
     names = [row[0] for row in plan_table(found).rows]
     assert names == ["other"] * (len(names) - 1) + ["given"]
@@ -361,7 +361,7 @@ def test_a_slower_plan_is_said_to_be_taken_because_the_limits_leave_the_given_on
     found = suggest(of_stages("chimera", *UNEVEN), Limits(schedules=("grouped",)))
     # Four micro-batches of the longer stage behind the first of the other, there and back.
     assert found.trial.cycles == 4 * 6000 + 2000
-    text = "That is 0.62 times as fast as the given plan, which the limits leave out, with 12.03 us."
+    text = "The plan is 0.62 times as fast as the given plan, which the limits exclude, with 12.03 us."
     assert text in [*verdict(found)]
 
 

@@ -207,7 +207,7 @@ def suggested_digits() -> Suggestion:
         ({"stages": (3,), "replicas": (4,)}, "stages: expected 1 or 2 with the other options, got 3"),
         ({"replicas": (3,)}, "replicas: expected 1, 2 or 4 with the other options, got 3"),
         ({"stages": (0,)}, "stages: expected a whole number from 1 up, got 0"),
-        ({"stages": ()}, "stages: expected something to search, got nothing"),
+        ({"stages": ()}, "stages: expected at least one value to search, got none"),
         ({"global_batch": 100, "ipus": (1,)},
          "global_batch: expected a number of samples that some plan divides, got 100; the nearest are 96 and 112"),
     ],
@@ -259,9 +259,9 @@ def test_no_option_of_the_given_plan_goes_without_a_word(tmp_path: Path) -> None
     write_suggested(suggest(load_request(scenario), limits, runners_up=0), scenario, [], tmp_path / "out.yaml")
     lines = [" ".join(line.split()) for line in (tmp_path / "out.yaml").read_text().splitlines()]
     assert "selection_order: AUTO # was SNAKE: the fastest copies between these IPUs" in lines
-    assert "allow_recompute: false # was true: activations fit as they are kept" in lines
-    assert "recomputation_mode: Auto # was RecomputeThenBackpropagate: nothing is computed again" in lines
-    assert "splits: [dense64] # in place of stages: the most even stages that fit, copies counted" in lines
+    assert "allow_recompute: false # was true: kept activations fit" in lines
+    assert "recomputation_mode: Auto # was RecomputeThenBackpropagate: no recomputation" in lines
+    assert "splits: [dense64] # in place of stages: the most even stages that fit, including copies" in lines
 
 
 def test_overrides_are_written_as_well(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_stages_that_run_at_the_same_time_stay_as_they_are_and_nothing_is_said_t
     run = execute(assemble(changed(request, {"numerics": "off", "evaluate": None, "steps": 1}))).summary
     assert found.trial.cycles == run.execution_cycles
     said = "\n".join([*verdict(found), *searched_lines(found)])
-    assert "Nothing faster was looked for, as stages that run at the same time stay as they are." in said
+    assert "Nothing faster was searched for, as concurrent stages are not changed." in said
     assert "roven" not in said
 
 

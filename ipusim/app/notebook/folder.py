@@ -86,7 +86,7 @@ class RunFolder(Shown):
             return super().losses()
         except (ValueError, OverflowError, csv.Error) as error:
             path = self.folder / "losses.csv"
-            raise FileError(f"{path}: expected the losses of a run, found something else: {error}") from None
+            raise FileError(f"{path}: expected the losses of a run, got another format: {error}") from None
 
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
         return self.stored.curves
@@ -125,4 +125,4 @@ def _arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         with open_run_file(path) as file:
             return read_arrays(file, most_bytes=_MOST_ARRAY_BYTES)
     except FileError as error:
-        raise FileError(f"{path}: expected the arrays of a run, found something else: {error}") from error
+        raise FileError(f"{path}: expected the arrays of a run, got another format: {error}") from error

@@ -110,7 +110,8 @@ class ScheduleValidation(Result):
             if not held.holds
         ]
         forms = [
-            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got it at {form.met}"
+            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got this value at "
+            f"{form.met}"
             for form in self.forms
             if form.right != form.found
         ]
@@ -121,8 +122,8 @@ class ScheduleValidation(Result):
         met = [held for held in self.digits if held.holds]
         exact = sum(held.is_exact for held in met)
         yield (
-            f"Printed values exact or rounded: {len(met)} of {len(self.digits)} ({exact} exact); {len(self.explained)} "
-            "more follow from something other than their schedule, and are explained."
+            f"Printed values exact or rounded: {len(met)} of {len(self.digits)} ({exact} exact); "
+            f"{len(self.explained)} more follow from another rule than their schedule, and are explained."
         )
         tables: dict[str, list[float]] = {}
         for held in self.near:
@@ -135,12 +136,15 @@ class ScheduleValidation(Result):
         outcomes = self.outcomes()
         yield (
             f"Rankings: {outcomes[SAME]} of {outcomes.total()} pairs as printed, {outcomes[TIE]} tied, "
-            f"{outcomes[OTHERWISE]} the other way round."
+            f"{outcomes[OTHERWISE]} reversed."
         )
         whole = sum(form.met == len(form.points) for form in self.forms)
         points = sum(len(form.points) for form in self.forms)
         yield f"Forms: {whole} of {len(self.forms)} hold at all points, which are {points} in total."
-        yield f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and not added."
+        yield (
+            f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and have no "
+            "common total."
+        )
 
     def tables(self) -> tuple[Table, ...]:
         """Return the table of every tally."""
@@ -160,7 +164,8 @@ class ScheduleValidation(Result):
         notes = (
             (
                 "Exact: the simulated value equals the printed one; rounded: within the last digit. Explained: the "
-                "schedule gives the simulated value, and the printed digits follow from another rule, which is named.",
+                "schedule gives the simulated value, and the printed digits follow from another rule, named in the "
+                "notes.",
                 *(EXPLANATIONS[check].words for check in explained),
             ),
             ("Fitted values are not counted: they determine the constants of their model.",),
@@ -211,7 +216,9 @@ class ScheduleValidation(Result):
 
     def _ranked(self) -> Iterator[str]:
         """Yield the ranking results of every table and figure in words."""
-        yield "Where inputs are missing, or a measurement has parts that no schedule has, order alone can be held."
+        yield (
+            "If inputs are missing, or a measurement has parts that no schedule has, only the ranking can be compared."
+        )
         rows = (ranking.row for ranking in self.rankings)
         for table, figure in dict.fromkeys((row.table, row.figure) for row in rows):
             of = self.outcomes(table, figure)

@@ -70,7 +70,7 @@ def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> It
     yield from _learning(pin["learning"], now["learning"])
     if not same_order and pin["spans"] != now["spans"]:
         same = "phases, lengths and the number of spans are the same; spans of one cycle have another order"
-        yield Difference("order", "rule of causes changed, times equal: --update", (same,))
+        yield Difference("order", "the rule of causes changed, times are equal: --update", (same,))
 
 
 def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -103,7 +103,7 @@ def _of_list(what: str, pinned: Any, items: Items | None) -> str:
         return ""
     if where.first == where.last:
         return f"{what} {where.first:,} was {where.was or 'none'}, is {where.now or 'none'}"
-    begins = f", which now begin with {items.text(where.first)}" if where.first < items.count else ""
+    begins = f", now starting with {items.text(where.first)}" if where.first < items.count else ""
     counts = "" if pinned["count"] == items.count else f"; there were {pinned['count']:,}, there are {items.count:,}"
     return f"the first {what} that differs is one of {where.first:,} to {where.last:,}{begins}{counts}"
 
@@ -122,12 +122,12 @@ def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Differen
     rates = [change for change in _changes(pin["rates"], now["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
-        other = "the priced work differs, or the law reads different numbers of it"
+        other = "the priced work differs, or the law reads different numbers of the work"
         if _formula(cycles[0][2]) == _formula(cycles[0][3]):
-            other = f"the law {cycles[0][1]!r} itself is another"
+            other = f"the law {cycles[0][1]!r} itself differs"
         causes.append(f"all rates are the same: {other}")
     elif not rates:
-        causes.append("all rates and all terms of prices are equal: the price is put together otherwise")
+        causes.append("all rates and all terms of prices are equal: the sum of the terms differs")
     if costs:
         name, was, value = costs[0]
         text = f"{name} was {_text(was)} cycles, is {_text(value)}"
@@ -151,7 +151,7 @@ def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run, *, same_orde
     text = "" if same_spans else _of_list("span", pin["spans"], spans(run.timeline))
     totals = [f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], now["time"])]
     if text or totals:
-        same = "Plan and prices are equal: the machine runs them otherwise"
+        same = "Plan and prices are equal: the machine runs the plan differently"
         yield Difference("time", text or totals[0], (same, *totals[: 1 if text else 0]))
 
 
@@ -183,7 +183,7 @@ def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> I
     yield from _losses(was["losses"], now["losses"], tolerance)
     for one, other in zip(was["evaluations"], now["evaluations"], strict=False):
         if not all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True)):
-            yield Difference("losses", f"evaluation behind step {one[0]}: was {one[1:]}, is {other[1:]}")
+            yield Difference("losses", f"evaluation after step {one[0]}: was {one[1:]}, is {other[1:]}")
     # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by the gradient's
     # size make random steps. Hence tolerances are relative to the norm of the whole set of weights.
     scale = _size(was["weights"])
@@ -226,21 +226,21 @@ def _near(one: Any, other: Any, tolerance: float, scale: Any = 0.0) -> bool:
 def _by(one: Any, other: Any) -> str:
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (one, other)) or not one:
         return ""
-    return f", {abs(other / one - 1):.3g} of it {'more' if other > one else 'less'}"
+    return f", a share of {abs(other / one - 1):.3g} {'more' if other > one else 'less'}"
 
 
 def _changed_options(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield the scenario's options that changed since the pin."""
     changes = [
-        f"the scenario asks for {name}: {_text(value)}, was {_text(old)}"
+        f"the scenario sets {name}: {_text(value)}, was {_text(old)}"
         if None not in (value, old)
-        else f"the scenario {'does not ask for' if value is None else 'asks for'} {name}: {_text(old or value)}"
+        else f"the scenario {'no longer sets' if value is None else 'now sets'} {name}: {_text(old or value)}"
         + (" any more" if value is None else ", did not")
         for name, old, value in _changes(was, now)
     ]
     yield from changes[:_LISTED]
     if len(changes) > _LISTED:
-        yield f"and {len(changes) - _LISTED} more of what the scenario asks for"
+        yield f"and {len(changes) - _LISTED} more options of the scenario"
 
 
 def _versions(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def check_expectations(job: Job) -> None:
     problems = []
     for path, expectation in expectations(job.request.options):
         if why := _lacking(job, expectation):
-            problems.append(Problem(path, f"expected a figure that this run has, got {expectation.name}: {why}"))
+            problems.append(Problem(path, f"expected a figure of this run, got {expectation.name}: {why}"))
     if problems:
         raise RequestError(problems)
 
@@ -121,7 +121,7 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
         try:
             judged.append(Judged(single, single.figure.of(summary, single.item)))
         except LookupError:
-            problems.append(Problem(path, f"expected a figure that this run has, got {single.name}, which it has not"))
+            problems.append(Problem(path, f"expected a figure of this run, got {single.name}, which the run lacks"))
     if problems:
         raise RequestError(problems)
     return tuple(judged)

@@ -44,13 +44,13 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
             there = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
             if not there:
                 text = "expected a folder of scenarios with expect or a pin, got none: "
-                raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim test --pin`")
+                raise FileError(f"{path}: {text}add expect to a scenario, or pin a scenario with `ipusim test --pin`")
             unique |= dict.fromkeys(there)
         elif not path.exists():
             raise FileError(f"{path}: expected a scenario or a folder, got no such file")
         elif not tests_anything(path):
-            text = "expected a scenario with expect or a pin, got one without: "
-            raise FileError(f"{path}: {text}add expect, or pin it with `ipusim test --pin`")
+            text = "expected a scenario with expect or a pin, got neither: "
+            raise FileError(f"{path}: {text}add expect, or pin the scenario with `ipusim test --pin`")
         else:
             unique[path] = None
     return list(unique)
@@ -62,7 +62,7 @@ def scenarios_to_pin(paths: Sequence[Path]) -> list[Path]:
     Raises OptionError for an empty list, and OutputError for a foreign file in a pin's place.
     """
     if not paths:
-        raise OptionError("pin", "expected scenarios, YAML files, with it, got none")
+        raise OptionError("pin", "expected scenarios, YAML files, with this option, got none")
     for path in paths:
         check_target(pin_path(path))
     return list(dict.fromkeys(paths))
@@ -80,7 +80,7 @@ def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterato
         pinned = {pin_path(path) for path in scenarios}
         for path in here:
             if refuses_lone_pins and path.name.endswith(SUFFIX) and path not in pinned:
-                raise FileError(f"{path}: expected the scenario of this pin beside it, got no such file")
+                raise FileError(f"{path}: expected the scenario of this pin in the same folder, got no such file")
         if not {*names} >= _RUN:
             yield from scenarios
 
@@ -146,8 +146,8 @@ def hold_all(
             yield outcome
     except BrokenProcessPool:
         text = (
-            "not done: a worker ended early, by code of a scenario or from outside, such as for want of memory: test "
-            "its scenarios one by one, or go on with fewer workers"
+            "not done: a worker process ended early, by code of a scenario or from outside, for example by lack of "
+            "memory: test its scenarios one by one, or continue with fewer workers"
         )
         for path in left:
             yield Outcome(path, "unfinished", mistake=f"{path}: {text}")

@@ -153,7 +153,7 @@ def _between(timeline: Timeline, start: int, end: int) -> Timeline:
 def _too_many(timeline: Timeline) -> OutputError:
     return OutputError(
         f"expected a table of at most {timelines.MOST_SPANS:,} rows, got a run of {timeline.spans_in_all:,} spans: "
-        "take those between two cycles"
+        "select the spans between two cycles"
     )
 
 

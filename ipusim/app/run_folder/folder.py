@@ -116,8 +116,8 @@ class ResultsFolder:
         """Refuse any process except the entering one; raises OutputError."""
         if not self.is_mine:
             raise OutputError(
-                f"{self._shown}: expected the process that a run began in to write its results, got a forked child of "
-                "it, which writes none"
+                f"{self._shown}: expected the process that started the run, got a forked child process, which writes "
+                "no results"
             )
 
     def read_aside(self, name: str, most_bytes: int) -> bytes:
@@ -251,8 +251,8 @@ class ResultsFolder:
                 refuse_read(path, self._reads)
             if os.path.lexists(file) and not (is_own or has_mark(file)):
                 raise OutputError(
-                    f"{path}: expected a file as ipusim has written it, or none, got another one, or one that was "
-                    "changed since: move it, or name another folder"
+                    f"{path}: expected no file, or a file written by ipusim, got another file, or a file changed "
+                    "since: move the file, or name another folder"
                 )
 
     def _create(self, name: str) -> BinaryIO:

@@ -58,7 +58,7 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
             arrays = read_arrays(file, (*_OF_CURVES, *_OF_ENTRIES, *blocks), _MOST_BYTES)
         repeats = arrays.pop(_BLOCKS, np.empty((0, 1 + len(timelines.Repeat._fields)), np.int64))
         if any(array.dtype != np.int64 or array.ndim != 1 or (array < 0).any() for array in arrays.values()):
-            raise FileError("columns that are no whole numbers from 0 up")
+            raise FileError("columns without whole numbers from 0 up")
         ipu, resident, entries = (arrays[name] for name in _OF_CURVES)
         columns = [arrays[name] for name in _OF_ENTRIES]
         if len({len(ipu), len(resident), len(entries)}) > 1 or len({int(entries.sum()), *map(len, columns)}) > 1:
@@ -74,14 +74,16 @@ def read_memory(folder: Path, ipus: int) -> tuple[analysis.MemoryCurve, ...]:
         for curve in read_curves:
             timelines.check_apart(curve.time, curve.repeats)
     except FileError as error:
-        raise FileError(f"{path}: expected what IPUs hold, as a run writes it, found something else: {error}") from None
+        raise FileError(
+            f"{path}: expected the memory of IPUs in the format of a run, got another format: {error}"
+        ) from None
     return read_curves
 
 
 def _repeats(blocks: Integers, entries: Sequence[int]) -> Iterator[tuple[timelines.Repeat, ...]]:
     """Yield the repeated blocks of every memory curve; raises FileError for malformed blocks."""
     if blocks.dtype != np.int64 or blocks.ndim != 2 or not np.isin(blocks[:, 0], np.arange(len(entries))).all():
-        raise FileError("blocks that are of no curve")
+        raise FileError("blocks without a curve")
     for number, size in enumerate(entries):
         own = blocks[blocks[:, 0] == number, 1:]
         yield timelines.read_repeats(own, size) if len(own) else ()

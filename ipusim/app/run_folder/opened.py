@@ -26,7 +26,7 @@ _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
 #: Most files named in a message.
 _NAMED: Final = 4
 #: Hint for scenarios that name Python or files elsewhere.
-_TRUSTED: Final = "the option trust of explain runs and reads what it names"
+_TRUSTED: Final = "the option trust of explain runs and reads these files"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
         job = job_of(source)
         return Opened(Path("reports") / job.name, job, source=source)
     if overrides:
-        raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
+        raise FileError(f"{path}: expected a scenario with a key {overrides[0]!r} to change, got a run folder")
     stored, behind = read_run(path), job_behind(path, trust=trust)
     older = stored.older if isinstance(behind, str) else ""
     return Opened(path, behind, stored.timeline, stored.waterfall, shares=stored.recomputed_shares, older=older)

@@ -53,7 +53,7 @@ FITTED: Final = "Rates fitted by `ipusim validate --fit` to"
 
 def mark_of(command: str) -> str:
     """Return the line that names the writing command in a file."""
-    return f"Written by `ipusim {command}`, which writes over this file where it is its output again."
+    return f"Written by `ipusim {command}`, which overwrites this file if the same output is written again."
 
 
 def _yaml(words: str, *marks: str) -> OutputKind:
@@ -85,8 +85,8 @@ def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> No
         refuse_read(path, reads)
         if os.path.lexists(path) and not has_mark(path, kind):
             raise OutputError(
-                f"{path}: expected {kind.words} that ipusim has written, or none, got another file: move it, or name "
-                "another"
+                f"{path}: expected no file, or {kind.words} written by ipusim, got another file: move the file, or "
+                "name another"
             )
         _try(path)
 
@@ -97,7 +97,9 @@ def refuse_read(path: Path, reads: Iterable[Path]) -> None:
         # Path.resolve would fail on circular links.
         is_same = os.path.realpath(path) == os.path.realpath(other)
         if is_same or (path.exists() and other.exists() and path.samefile(other)):
-            raise OutputError(f"{path}: expected another file than one that is read, got {other}: name another place")
+            raise OutputError(
+                f"{path}: expected an output different from all input files, got {other}: name another place"
+            )
 
 
 def has_mark(path: Path, kind: OutputKind | None = None) -> bool:

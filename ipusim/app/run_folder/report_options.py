@@ -20,7 +20,7 @@ def check_picture(
         if cycle is not None and not 0 <= cycle <= runs.MAX_CYCLES:
             raise OptionError(
                 option,
-                f"expected a cycle from 0 to {runs.MAX_CYCLES}, the most that a run lasts, got {runs.show(cycle)}",
+                f"expected a cycle from 0 to {runs.MAX_CYCLES}, the limit of a run, got {runs.show(cycle)}",
             )
     if execution is not None and not 0 <= execution < executions:
         raise OptionError(

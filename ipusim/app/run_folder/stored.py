@@ -33,7 +33,7 @@ _MOST_BYTES: Final = 1 << 26
 _MOST: Final = 2**63
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: Expected content of a summary in messages.
-_OF_IPUS: Final = "the memory of each IPU as a run writes it"
+_OF_IPUS: Final = "the memory of each IPU in the format of a run"
 #: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
 _SAID: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
@@ -116,7 +116,7 @@ class StoredRun:
         Raises FileError for malformed parts.
         """
         parts = self.summary.get("waterfall")
-        with self.as_written("the parts of the time as a run writes them"):
+        with self.as_written("the parts of the time in the format of a run"):
             return None if parts is None else analysis.Waterfall.from_dict(parts)
 
     @property
@@ -125,7 +125,7 @@ class StoredRun:
 
         Raises FileError for malformed cycles.
         """
-        with self.as_written("the cycles of stages as a run writes them"):
+        with self.as_written("the cycles of stages in the format of a run"):
             return {
                 (pipelines.Pass.BACKWARD, stage): Fraction(cycles["recomputed_cycles"], cycles["backward_cycles"])
                 for stage, cycles in enumerate(self.summary.get("stage_cycles") or ())
@@ -166,7 +166,7 @@ class StoredRun:
         return fullest
 
     @contextmanager
-    def as_written(self, what: str = "the summary of a run as ipusim writes it") -> Iterator[None]:
+    def as_written(self, what: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
         """Convert lookup and type errors of the block to FileError.
 
         ``what`` names the expected content of ``summary.json``.
@@ -201,7 +201,7 @@ def _summary(path: Path) -> dict[str, Any]:
     memory = summary.get("memory") if isinstance(summary, dict) else None
     for keys, part in ((_SAID, summary), (_SAID_OF_MEMORY, memory)):
         if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
-            raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
+            raise FileError(f"{path}: expected the summary of a run, got JSON without a valid {', '.join(keys)}")
     version = summary.get("schema_version", 1)
     if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
         expected = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
@@ -258,7 +258,7 @@ def _json(path: Path, what: str) -> Any:
         data = json.loads(content)
         wrong = next(_impossible(data), "")
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: expected {what}, got what is no JSON: {error}") from None
+        raise FileError(f"{path}: expected {what}, got a file without valid JSON: {error}") from None
     if wrong:
         raise FileError(f"{path}: expected {what}, got JSON with {wrong}")
     return data
@@ -274,6 +274,6 @@ def _impossible(value: Any, key: str = "") -> Iterator[str]:
         for item in value:
             yield from _impossible(item, key)
     elif isinstance(value, str) and _SURROGATE.search(value):
-        yield f"text that is no Unicode at {runs.show(key)}"
+        yield f"invalid Unicode text at {runs.show(key)}"
     elif (isinstance(value, int) and abs(value) >= _MOST) or (isinstance(value, float) and not isfinite(value)):
-        yield f"a number at {runs.show(key)} that is too large: {runs.show(value)}"
+        yield f"too large a number at {runs.show(key)}: {runs.show(value)}"

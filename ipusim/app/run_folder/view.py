@@ -49,7 +49,7 @@ def serve(trace: Path, perfetto: Path) -> Iterator[str]:
     with open_file(trace) as file:
         content = read_whole(file, _MOST_BYTES)
     if not _BEGINS.match(content):
-        raise FileError(f"{trace}: expected a trace, as Perfetto opens it, got another file")
+        raise FileError(f"{trace}: expected a trace in a format of Perfetto, got another file")
     handler = partial(_Handler, content, directory=str(perfetto))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, daemon=True)

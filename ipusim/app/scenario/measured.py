@@ -25,16 +25,16 @@ def measured_text(path: Path) -> str:
     """
     if {"Instances", "Range"} <= {*first_titles(path)}:
         raise FileError(
-            f"{path}:1: expected stages, got a summary of NVTX ranges by nsys: `ipusim import` makes stages of it"
+            f"{path}:1: expected stages, got a summary of NVTX ranges by nsys: convert the summary with `ipusim import`"
         )
     stages = runs.read_stages(path, hardware.GC200.clock_hz)
     many = "a stage" if len(stages) == 1 else f"{len(stages)} stages"
     # Numbers without unit are cycles: visible to users who meant milliseconds.
     cycles = not any(isinstance(stage.forward, runs.CyclesOfTime) for stage in stages)
-    unit = ", in cycles of the tile clock as no unit is said" if cycles else ""
+    unit = ", in cycles of the tile clock, as the columns have no unit" if cycles else ""
     head = (
-        f"{printable(path.name)}, {many} as measured{unit}. Machine, schedule and count are where ipusim begins: "
-        "--set changes them."
+        f"{printable(path.name)}, {many} as measured{unit}. Machine, schedule and count are defaults: --set "
+        "changes them."
     )
     listed = [{"name": stage.name} | runs.options_set(stage) for stage in stages]
     return f"# {head}\n\n{runs.dump(plan_of(len(stages), listed))}"

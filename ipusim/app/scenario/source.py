@@ -78,7 +78,9 @@ def read_source(path: Path) -> Source:
     """
     refuse = partial(_refused, runs.Place(str(path)))
     if path.suffix == ".py":
-        raise refuse("expected a scenario, a YAML file, got a program: `ipusim import` writes that of a program")
+        raise refuse(
+            "expected a scenario, a YAML file, got a program: `ipusim import` writes the scenario of a program"
+        )
     if path.suffix == SUFFIX:
         return _read_measured(path)
     try:

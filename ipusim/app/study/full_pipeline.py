@@ -90,8 +90,8 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
     if refused is not None and not taken:
         raise refused
     raise NeverFullError(
-        "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
-        f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
+        "expected a time that grows by an equal step for each further micro-batch, or for each few micro-batches, "
+        f"got unequal steps up to a gradient_accumulation_count of {count + 2 * apart}"
     )
 
 

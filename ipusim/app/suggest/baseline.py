@@ -115,7 +115,7 @@ def baseline_of(request: Request) -> Baseline:
     request = _with_listed_stages(request)
     options = request.options
     if request.functions is not None:
-        text = "expected stages that a scenario says, got Python functions: a Request of options has them"
+        text = "expected stages in the format of a scenario, got Python functions: use a Request with options"
         raise OptionError("scenario", text)
     if options.disturbances:
         raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")

@@ -66,7 +66,7 @@ class Limits:
             limit = getattr(self, field.name)
             values = limit if isinstance(limit, tuple) else () if limit is None else (limit,)
             if limit == ():
-                raise OptionError(field.name, "expected something to search, got nothing")
+                raise OptionError(field.name, "expected at least one value to search, got none")
             for value in values:
                 if isinstance(value, int) and value < 1:
                     raise OptionError(field.name, f"expected a whole number from 1 up, got {value}")
@@ -108,7 +108,7 @@ class Limits:
         own = baseline.micro_batch_size
         sizes = self.micro_batch_sizes or (own,)
         if baseline.request.has_timed_stages and any(size != own for size in sizes):
-            text = f"expected {own}, whose cycles the stages say, got {', '.join(map(str, sizes))}"
+            text = f"expected {own}, the size of the stages' cycles, got {', '.join(map(str, sizes))}"
             raise OptionError("micro_batch_sizes", text)
         return sizes
 

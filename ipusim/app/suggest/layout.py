@@ -106,15 +106,18 @@ class Layouts:
         """Return the layout shared by choices that differ in order and offloading."""
         schedule = schedules.schedule_of(choice.schedule, request.folder)
         if schedule.mirrored:
-            return f"The schedule '{schedule.name}' has two copies of each stage, which suggest cannot weigh up."
+            return f"The schedule '{schedule.name}' has two copies of each stage, which suggest cannot search."
         if schedule.segments > 1:
-            return f"The schedule '{schedule.name}' runs segments of a micro-batch, which suggest cannot weigh up."
+            return f"The schedule '{schedule.name}' runs segments of a micro-batch, which suggest cannot search."
         try:
             system, plan = runs.device_and_plan(request, schedule, self._baseline.training)
         except RequestError as error:
             return str(error)
         if plan.order.joined.any() and request.options.pipeline.overlapped != "sum":
-            return f"The schedule '{schedule.name}' has composite passes, which suggest weighs up by their sum alone."
+            return (
+                f"The schedule '{schedule.name}' has composite passes, which suggest prices only as the sum of "
+                "both passes."
+            )
         terms = Terms(pass_terms(plan, inline=choice.recompute == rules.INTERLEAVED))
         return Layout(system, plan, pipelines.Offload(), terms, live_tensors(plan))
 

@@ -44,7 +44,7 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
         if searched.choices and not any("multiple" in reason for reason in searched.refused):
             (reason, _), *_ = searched.refused.most_common(1)
             first = reason.splitlines()[0]
-            raise RequestError([Problem((), f"every plan is refused, most of them so: {first}")])
+            raise RequestError([Problem((), f"every plan is refused, most of the plans with this message: {first}")])
         batch = limits.global_batch or baseline.global_batch
         near = _near(baseline, limits, units, search, batch)
         raise OptionError("global_batch", f"expected a number of samples that some plan divides, got {batch}{near}")
@@ -65,7 +65,7 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
                 continue
             got = ", ".join(map(str, values))
             if name not in _NUMBERS:
-                raise OptionError(name, f"expected others for any plan with the other options, got {got}")
+                raise OptionError(name, f"expected other values for a plan with the other options, got {got}")
             numbers = sorted({_NUMBERS[name](choice) for choice in others})
             raise OptionError(name, f"expected {runs.one_of([*map(str, numbers)])} with the other options, got {got}")
         if any(True for _ in choices(baseline, limits, units, whatever=True)):
@@ -77,26 +77,26 @@ def why_none(baseline: Baseline, searched: Searched) -> str:
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
-        f"Looked at {counted(searched.choices, 'way')} to lay the model out: {searched.refused.total()} refused by a "
-        f"rule, and {searched.too_large} too large wherever the model is cut"
+        f"Searched {counted(searched.choices, 'layout')}: {searched.refused.total()} refused by a rule, and "
+        f"{searched.too_large} too large with every cut of the model"
     )
     plans = counted(searched.assembled, "plan")
-    cuts = f"{searched.bounded:,} of their cuts bounded, {plans} assembled, none of which fits"
+    cuts = f"{searched.bounded:,} cuts of the layouts bounded, {plans} assembled; no plan fits"
     if searched.left is None:
         least = max([searched.least_bytes or 0, *searched.least_of_units.values()])
-        full = "each cut of each way to lay the model out leaves some IPU too full"
+        full = "with every layout and every cut, at least one IPU is too full"
         if sram_bytes is not None and least > sram_bytes:
             has = f"and each IPU has {format_bytes(sram_bytes)}"
             full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
         large = _too_large(baseline, searched)
         advice = _advice(baseline, alone=bool(large))
-        return f"No plan that was searched fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
+        return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
-    fastest = "" if clock is None else f", of which none is faster than {format_seconds(searched.left / clock)}"
+    fastest = "" if clock is None else f", with no plan faster than {format_seconds(searched.left / clock)}"
     return (
-        f"No plan was found, and that none fits {system} is not proven: {searched.stopped} ended the search. {looked}; "
-        f"{cuts}. Still open: {counted(searched.open, 'way')}{fastest}. Take more time, or search less (ipus, stages, "
-        "schedules)."
+        f"No plan was found, without a proof that no plan fits {system}: {searched.stopped} ended the search. "
+        f"{looked}; {cuts}. Still open: {counted(searched.open, 'layout')}{fastest}. Allow more time, or search fewer "
+        "values (ipus, stages, schedules)."
     )
 
 
@@ -112,8 +112,8 @@ def _advice(baseline: Baseline, *, alone: bool) -> str:
         return f"The given plan fits with {move.words}: {options_of(move)}"
     smaller = baseline.micro_batch_size > 1
     if alone:
-        return f"More IPUs do not change that{', smaller micro-batches may' * smaller}."
-    return f"Take more IPUs{', or smaller micro-batches' * smaller}."
+        return f"More IPUs do not help{', smaller micro-batches may' * smaller}."
+    return f"Use more IPUs{', or smaller micro-batches' * smaller}."
 
 
 def _too_large(baseline: Baseline, searched: Searched) -> str:
@@ -135,7 +135,7 @@ def _too_large(baseline: Baseline, searched: Searched) -> str:
     what = "layer" if units.movable else "stage"
     more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
     are = f"This {what} is" if len(large) == 1 else f"Each of these {what}s is"
-    return f"{are} too large for an IPU by itself, wherever the model is cut: {', '.join(named)}{more}. "
+    return f"{are} too large for an IPU on its own, with every cut of the model: {', '.join(named)}{more}. "
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

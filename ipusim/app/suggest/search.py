@@ -119,7 +119,7 @@ class Search:
         for choice in choices(self._baseline, self._limits, first):
             searched.choices += 1
             if not possible(choice, first):
-                searched.refused["units that share weights do not come to one IPU"] += 1
+                searched.refused["units that share weights are not on one IPU"] += 1
                 continue
             self._push(self._at_least(choice), choice)
         while self._heap:

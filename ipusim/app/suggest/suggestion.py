@@ -267,7 +267,7 @@ def suggest(
     own = Trial(baseline.job, baseline.refusal)
     if baseline.concurrent:
         if limited := limits.names:
-            text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
         return Suggestion(baseline, own, Searched(known=own.cycles), limits)
     searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]

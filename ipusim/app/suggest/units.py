@@ -152,7 +152,9 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     layers = runs.model_layers(options, findings) if free else []
     findings.raise_if_any()
     if len(layers) > runs.MAX_STAGES:
-        text = f"expected a model of at most {runs.MAX_STAGES} layers to cut, got {len(layers)}: make blocks of some"
+        text = (
+            f"expected a model of at most {runs.MAX_STAGES} layers to cut, got {len(layers)}: combine layers to blocks"
+        )
         raise OptionError("scenario", text)
     names = [layer.spec.name for layer in layers]
     changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}

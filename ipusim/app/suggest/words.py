@@ -93,7 +93,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     as_fast = dict.fromkeys(_schedule(other.accepted_job) for other in others)
     as_fast.pop(_schedule(job), None)  # the table shows plans with equal schedules but other options
     if as_fast:
-        yield f"As fast, of the plans below: {enumerated(as_fast)}."
+        yield f"As fast, among the plans below: {enumerated(as_fast)}."
     if trial is not suggestion.own:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
@@ -117,8 +117,8 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
         and best.period_s * trial.samples < _seconds(trial) * own.samples
     ):
         yield (
-            f"Faster is the given plan with {best.words}, which fits: {format_seconds(best.period_s)} for a weight "
-            f"update. Search from there: {options_of(best)}"
+            f"The given plan with {best.words} is faster and fits: {format_seconds(best.period_s)} for a weight "
+            f"update. Search again from this plan: {options_of(best)}"
         )
 
 
@@ -160,9 +160,9 @@ def plan_words(job: Job) -> str:
 def _proof(suggestion: Suggestion) -> str:
     searched = suggestion.searched
     if not searched.choices:
-        return "was looked for, as stages that run at the same time stay as they are"
+        return "was searched for, as concurrent stages are not changed"
     if suggestion.left is None:
-        return "is among the plans that were searched, which is proven"
+        return "is in the search, which is proven"
     return f"was found up to {suggestion.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
 
 
@@ -173,8 +173,8 @@ def _against_own(suggestion: Suggestion) -> str:
     usable = analysis.usable(own.fits)
     fits = "" if usable else f", which {own.fits},"
     host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
-    left_out = ", which the limits leave out," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
-    return f"That is {_times_as_fast(trial, own)} as the given plan{host}{fits}{left_out} with {_time(own)}."
+    left_out = ", which the limits exclude," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
+    return f"The plan is {_times_as_fast(trial, own)} as the given plan{host}{fits}{left_out} with {_time(own)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
@@ -194,7 +194,9 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]
     """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
-            yield f"The {whose}ceiling is not known, as its schedule refuses the counts that show it: {ceiling}"
+            yield (
+                f"The {whose}ceiling is not known, as its schedule refuses the counts needed for the ceiling: {ceiling}"
+            )
         return
     if not ceiling.full.slope:
         return
@@ -206,7 +208,7 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]
         f"{ceiling.count_for(_SHARE)} would reach 90 %."
     )
     parts = ", ".join(f"{name} {share:.1%}" for name, share in ceiling.parts.items())
-    yield f"It is made of: {parts}."
+    yield f"Its parts: {parts}."
 
 
 def _micro_batches(count: int) -> str:
@@ -315,30 +317,31 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if not searched.choices:
         return
     yield (
-        "Other: a good plan of each of some other kinds. IPUs: of a replica x replicas; again: activations are "
-        "computed again, in passes apart or inside backward ones; full: the fullest IPU's memory; time: times the best."
+        "Other: a good plan of each of several other kinds. IPUs: IPUs of a replica x replicas; again: recomputation "
+        "of activations, in separate passes or within backward passes; full: the fullest IPU's memory; time: multiple "
+        "of the best time."
     )
     yield (
-        f"Searched: {counted(searched.choices, 'way')} to lay the model out but for its cuts, "
-        f"{searched.refused.total()} refused by a rule and {searched.too_large} too large under any cut; "
-        f"{counted(searched.bounded, 'cut')} bounded, {searched.misfits} of them too large after all, "
-        f"{counted(searched.assembled, 'plan')} assembled, {searched.simulated} simulated."
+        f"Searched: {counted(searched.choices, 'layout')} of the model before cuts, {searched.refused.total()} "
+        f"refused by a rule and {searched.too_large} too large with every cut; {counted(searched.bounded, 'cut')} "
+        f"bounded, {searched.misfits} of the cuts found too large, {counted(searched.assembled, 'plan')} assembled, "
+        f"{searched.simulated} simulated."
     )
     if left_out := searched.refused[TOGETHER]:
         what = "puts" if left_out == 1 else "put"
         yield (
-            f"Left out: {counted(left_out, 'way')} that {what} stages together on an IPU, as what they hold is not "
-            "known; with placements named they are searched."
+            f"Left out: {counted(left_out, 'layout')} that {what} several stages on an IPU, as the memory of stages "
+            "is not known; the option placements includes them."
         )
     if suggestion.limits.schedules is not None:
         for schedule, reason in searched.without.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (beside := suggestion.beside) is not None:
-        room = "the room that the scenario gives them" if suggestion.moved else "half their room"
-        ways, plans = counted(beside.choices, "way"), counted(beside.simulated, "plan")
-        yield f"Searched too, with products in {room}: {ways}, {plans} simulated."
+        room = "the memory that the scenario allows" if suggestion.moved else "half their temporary memory"
+        ways, plans = counted(beside.choices, "layout"), counted(beside.simulated, "plan")
+        yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:
-        yield "Proven: no bound of what was not simulated is below the best simulated time."
+        yield "Proven: no plan left out of simulation has a bound below the best simulated time."
     else:
         gap = f"{suggestion.gap:.1%}"
         yield f"Not proven: {suggestion.stopped} ended the search; any other plan is {gap} faster at most."

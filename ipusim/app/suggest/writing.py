@@ -36,16 +36,14 @@ def write_suggested(
     try:
         job = job_of(parse_source(text, out))
     except ScenarioError as error:
-        raise OutputError(
-            f"{out}: expected a place where the scenario runs, beside the files that it names:\n{error}"
-        ) from None
+        raise OutputError(f"{out}: expected a folder with the files that the scenario names:\n{error}") from None
     if not same_plan(job, suggestion.job):
-        raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
+        raise OutputError(f"{out}: expected the suggested plan, got a different plan: this is an error of ipusim")
     if order is not None and (order.made is not None or _is_faster(order, suggestion)):
         schedule, why = order.best.schedule, "the fastest of the named schedules"
         if order.made is not None:
             words = out.with_suffix(".py")
-            schedule, why = f"{words.name}:{NAME}", "an order for these costs"
+            schedule, why = f"{words.name}:{NAME}", "an order searched for these costs"
             write_file(words, words_file(order).encode())
         sync = order.best.sync.value, why
         text = runs.edited(text, {("pipeline", "schedule"): (schedule, why), ("pipeline", "sync"): sync})

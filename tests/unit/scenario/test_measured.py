@@ -72,7 +72,7 @@ def test_a_table_without_units_says_that_it_is_taken_for_cycles(own):
     assert load_request(own(TIMES)).description.startswith(words)
     request = load_request(own("stage,forward,backward\na,12,25\nb,13,26\n"))
     assert request.description.startswith(
-        "times.csv, 2 stages as measured, in cycles of the tile clock as no unit is said."
+        "times.csv, 2 stages as measured, in cycles of the tile clock, as the columns have no unit."
     )
 
 

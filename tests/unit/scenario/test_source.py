@@ -149,7 +149,8 @@ def test_aliases_of_themselves_and_of_many_end() -> None:
         ("folder", "folder: expected a scenario file, got a folder"),
         (
             "program.py",
-            "program.py: expected a scenario, a YAML file, got a program: `ipusim import` writes that of a program",
+            "program.py: expected a scenario, a YAML file, got a program: `ipusim import` writes the scenario of a "
+            "program",
         ),
         ("binary.yaml", "binary.yaml: expected UTF-8 text, got the byte 0xff at offset 3"),
         ("large.yaml", "large.yaml: expected a scenario of at most 128 KiB, got a larger file"),

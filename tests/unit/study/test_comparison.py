@@ -173,7 +173,7 @@ def test_a_summary_that_says_no_memory_is_refused(folder):
     memory = stored.summary["memory"] | {"ipus": [{"ipu": 0}]}
     broken = StoredRun(folder, stored.timeline, stored.summary | {"memory": memory})
     assert error(FileError, [Compared(broken, "kept"), Compared(FOUR, "four")]) == (
-        f"{folder / 'summary.json'}: expected the memory of each IPU as a run writes it, got KeyError('peak_bytes')"
+        f"{folder / 'summary.json'}: expected the memory of each IPU in the format of a run, got KeyError('peak_bytes')"
     )
 
 

@@ -37,11 +37,11 @@ def test_curves_are_read_back_as_they_were(curves, tmp_path):
     ("change", "reason"),
     [
         ({"live_bytes": np.zeros(3, np.int64)}, "columns of different lengths"),
-        ({"time": np.array([0.5])}, "columns that are no whole numbers from 0 up"),
-        ({"resident_bytes": np.array([-1], np.int64)}, "columns that are no whole numbers from 0 up"),
+        ({"time": np.array([0.5])}, "columns without whole numbers from 0 up"),
+        ({"resident_bytes": np.array([-1], np.int64)}, "columns without whole numbers from 0 up"),
         ({"ipu": np.array([4], np.int64)}, "IPUs beyond the 4 of the run, or without memory"),
         ({"time": np.array([3, 2], np.int64)}, "times that do not rise from 0"),
-        ({"blocks": np.array([[1, 0, 1, 2, 5, 1, 1, 0]])}, "blocks that are of no curve"),
+        ({"blocks": np.array([[1, 0, 1, 2, 5, 1, 1, 0]])}, "blocks without a curve"),
         ({"blocks": np.array([[0, 0, 3, 2, 5, 1, 1, 0]])}, "a block of rows 0 to 3, 2 times"),
         ({"blocks": np.array([[0, 0, 2, 2, 1, 1, 1, 0]])}, "copies of the block of rows 0 to 2 that overlap"),
         ({"blocks": np.array([[0, 0, 1, 2, 5, 1, 1, 0]])}, "a block from row 0 on that does not end before row 1"),
@@ -58,7 +58,7 @@ def test_another_file_is_refused_by_its_name(change, reason, tmp_path):
     path.write_bytes(file.getvalue())
     with pytest.raises(FileError) as refused:
         read_memory(tmp_path, 4)
-    said = f"{path}: expected what IPUs hold, as a run writes it, found something else: {reason}"
+    said = f"{path}: expected the memory of IPUs in the format of a run, got another format: {reason}"
     assert str(refused.value) == said
 
 
