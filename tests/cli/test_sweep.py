@@ -44,11 +44,11 @@ def test_the_best_comes_first_then_the_lesson_then_the_rows(workspace):
     # A time-step takes 3000 cycles of 1.33 GHz, and three of them, with an update of 500 cycles, are a 19th of 64 and
     # a ninth of 32, or less; counts are multiples of 8.
     assert lesson == (
-        "90% of the ceiling of 443,333 samples/s from count 32 on, 95% from count 64; the ceiling itself, which no "
-        "count passes, is 100.0% of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the "
-        "order of the passes leave 100.0% of that."
+        "90% of the ceiling of 443,333 samples/s from count 32 on, 95% from count 64; the ceiling itself, the limit "
+        "for any count, is 100.0% of ideal: the balance of the stages allows 100.0%, and copies, syncs, host and the "
+        "order of the passes leave 100.0% of this share."
     )
-    assert refused.startswith(f"1 of 8 did not run, such as gradient_accumulation_count 7: {COUNT}: The number of ")
+    assert refused.startswith(f"1 of 8 did not run, for example gradient_accumulation_count 7: {COUNT}: The number of ")
     assert text.splitlines()[-1].endswith("out: sweep.csv, sweep.png, sweep.svg")
     found = rows(workspace / "out")
     assert [row[COUNT] for row in found] == ["7", "8", "16", "32", "64", "128", "256", "512"]
@@ -69,7 +69,7 @@ def test_points_as_good_as_the_best_are_named(workspace):
     text = sweep(workspace, FOUR, "--vary", "pipeline.schedule=gpipe,1f1b,eager_1f1b,interleaved", *held)
     assert text.splitlines()[0] == (
         "Best of 3 points in point-to-point by throughput: schedule 1f1b, with 317,612 samples/s, a bubble of 27.3%, "
-        "4 MiB on the fullest IPU. As good by throughput: schedule eager_1f1b; schedule gpipe."
+        "4 MiB on the fullest IPU. Equal in throughput: schedule eager_1f1b; schedule gpipe."
     )
 
 
@@ -108,7 +108,7 @@ def test_a_study_file_says_the_same_as_options(workspace):
     by_options = sweep(workspace, FOUR, *words, "--set", "steps=2")
     assert (workspace / "out" / "sweep.csv").read_bytes() == of_file
     assert by_options == by_file.replace(
-        "\nPoints", "\n6 of 6 points are taken from an earlier sweep of the same.\nPoints", 1
+        "\nPoints", "\n6 of 6 points are taken from an earlier, equal sweep.\nPoints", 1
     )
 
 
@@ -137,7 +137,7 @@ def test_a_study_file_says_the_same_as_options(workspace):
         ),
         (
             [FOUR, "--vary", f"{COUNT}=8", "--measure", "loss"],
-            "--measure: expected --losses with loss, which takes the arithmetic, got it alone",
+            "--measure: expected --losses with loss, which needs the arithmetic, got only loss",
         ),
         (
             [FOUR, "--vary", f"{COUNT}=8", "--format", "parquet"],
@@ -239,7 +239,7 @@ def test_a_sweep_that_is_killed_goes_on_to_the_same_bytes(workspace, uninterrupt
     child = start(workspace, "out", "--workers", "2")
     told, problems = child.communicate()
     assert (child.returncode, problems) == (0, "")
-    assert f"{there} of 30 points are taken from an earlier sweep of the same." in told
+    assert f"{there} of 30 points are taken from an earlier, equal sweep." in told
     for name in ("sweep.csv", "sweep.png", "sweep.svg"):
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
 
@@ -255,7 +255,7 @@ def test_a_changed_digit_in_what_is_kept_of_points_is_told_and_changes_no_result
     journal.write_bytes(b"".join([head, changed, *others, b"[" * 100_000 + b"\n"]))
     again = ipusim(*words, cwd=workspace)
     assert again.stderr == "out: 2 of the stored points are damaged and simulated again\n"
-    assert again.stdout.replace("2 of 3 points are taken from an earlier sweep of the same.\n", "") == first.stdout
+    assert again.stdout.replace("2 of 3 points are taken from an earlier, equal sweep.\n", "") == first.stdout
     assert sorted(journal.read_bytes().splitlines()) == sorted(kept.splitlines())
 
 

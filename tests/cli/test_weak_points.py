@@ -39,7 +39,7 @@ def test_each_ipu_and_cable_is_the_scenario_with_that_disturbance(tmp_path):
     worst = max(each["slowdown"] for each in found if (each["under"], each["kind"]) == ("grouped", "cable"))
     first = text.splitlines()[0]
     assert first.startswith("grouped: IPU ")
-    assert first.endswith(f"; cable 0 to 1 costs most where it takes 1.5 times as long, S = {worst:.3f}.")
+    assert first.endswith(f"; cable 0 to 1 costs most with 1.5 times the duration, S = {worst:.3f}.")
     assert "A slow IPU costs least under " in text
     for name in ("weak_points.png", "weak_points.svg"):
         assert (tmp_path / name).stat().st_size > 5_000
@@ -50,7 +50,7 @@ def test_each_ipu_and_cable_is_the_scenario_with_that_disturbance(tmp_path):
     ("schedules", "told"),
     [
         # One IPU at a time works, a quarter of the 96,000 cycles each: half as long again for it is an eighth for all.
-        ("sequential,sharded", "A slow IPU costs as much under each: S = 1.125 in the mean of all IPUs."),
+        ("sequential,sharded", "A slow IPU costs as much under each: S = 1.125, the mean over all IPUs."),
         ("sequential,sharded,gpipe", "A slow IPU costs least under sequential and sharded: S = 1.125 in the mean"),
     ],
 )
@@ -78,7 +78,10 @@ def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
             ("--slower", 2, "--zip", "--vary", "steps=1,2"),
             "--slower: expected a scenario, with values to vary that are ",
         ),
-        (("--slower", 2, "--seeds", 3), "--seeds: expected a scenario and no other values to vary, got some"),
+        (
+            ("--slower", 2, "--seeds", 3),
+            "--seeds: expected a scenario and no further values to vary, got further values",
+        ),
     ],
 )
 def test_what_is_not_slower_is_refused(tmp_path, words, text):

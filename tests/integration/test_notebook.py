@@ -229,7 +229,7 @@ def test_problems_name_options_without_lines(timed):
     ]
     assert refused(ipusim.RequestError, ipusim.request, [1]) == "expected a mapping of options, got [1]"
     assert refused(ipusim.RequestError, ipusim.request, {"steps": 1}, steps=2) == (
-        "steps: expected each option once, got it a second time"
+        "steps: expected each option once, got an option a second time"
     )
     assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
         f"pipeline.schedule: got 'interleved'; did you mean interleaved? Expected {table_names.SCHEDULES_OR_FILES}"
@@ -278,7 +278,7 @@ def test_figures_of_a_run(timed, learnt):
     assert isinstance(learnt.memory_figure(execution=1), Figure)
     assert learnt.figure(start=5, end=900)._repr_png_().startswith(b"\x89PNG")
     assert refused(OutputError, timed.memory_figure) == (
-        "expected stages that say what they hold, got stages known by their cycles alone"
+        "expected stages with known memory, got stages with only cycles"
     )
     assert refused(OutputError, timed.figure, phase="main", start=3) == (
         "expected either a phase or cycles from start to end, got both"

@@ -38,7 +38,7 @@ class CheckedRun(Run):
         __tracebackhide__ = True
         options = self.request.options
         if not options.expect:
-            raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
+            raise AssertionError(f"{self.scenario}: expected a scenario with expectations, got none: add expect")
         missed = [str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.met]
         if missed:
             raise AssertionError("\n".join([f"{self.scenario} is not as expected", *missed]))
@@ -62,7 +62,7 @@ class CheckedRun(Run):
             raise AssertionError(f"{file}: {text}")
         change = difference(read_pin(file, self.result.job.name), self.result)
         if change is not None:
-            raise AssertionError(f"{self.scenario} is not as {file.name} has it\n{change}")
+            raise AssertionError(f"{self.scenario} differs from {file.name}\n{change}")
 
 
 def checked_run(scenario: Path, changes: Mapping[str, Any], *, update: bool = False) -> CheckedRun:

@@ -153,7 +153,7 @@ def compare(
     """
     every: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
     if not every:
-        raise ProgramError("expected something to compare, got an empty list")
+        raise ProgramError("expected at least one run to compare, got an empty list")
     chosen, modes, laid_out = ([choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders))
     compared = [_compared(item, changes) for item in every]
     try:

@@ -51,7 +51,7 @@ def request(
         raise RequestError([Problem((), f"expected a mapping of options, got {runs.show(options)}")])
     data = dict(options or {})
     if twice := sorted(data.keys() & keys.keys()):
-        raise RequestError([Problem((key,), "expected each option once, got it a second time") for key in twice])
+        raise RequestError([Problem((key,), "expected each option once, got an option a second time") for key in twice])
     return Request.from_dict(data | keys, description=description, folder=folder)
 
 

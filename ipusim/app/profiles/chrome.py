@@ -52,7 +52,7 @@ def read(source: Source, options: Options) -> Recording:
         reader.note_run(alone.get("distributedInfo"))
         reader.note_all([alone])
     if left := stream.peek():
-        raise FileError(f"{source.path}: expected a trace, got {left!r} behind its end")
+        raise FileError(f"{source.path}: expected a trace, got {left!r} after its end")
     return reader.recording()
 
 
@@ -99,8 +99,8 @@ class _Reader:
         said = event.get("name", name)
         if said != name:
             raise FileError(
-                f"{self._source.path}: expected the end of {runs.show(name)}, which began last on its thread, got the "
-                f"end of {runs.show(said)}"
+                f"{self._source.path}: expected the end of {runs.show(name)}, the latest begun event of its thread, "
+                f"got the end of {runs.show(said)}"
             )
         end = event.get("ts")
         length = exact(end) - exact(start) if _is_time(start) and _is_time(end) else None
@@ -158,9 +158,7 @@ class _Reader:
         self._lanes.leave_out("that begin without an end", sum(map(len, self._begun.values())))
         found = self._lanes.finish()
         if self._kernels and found.spans and not self._device:
-            found.notes.append(
-                f"{found.path}: its passes have no spans on the device, so that these are the times of the host."
-            )
+            found.notes.append(f"{found.path}: passes have no spans on the device; the times are of the host.")
         return found
 
 

@@ -45,7 +45,7 @@ def read(source: Source, options: Options) -> Recording:
             if not options.count:
                 raise FileError(
                     f"{source.path}:{number}: expected the number of micro-batches of a line of DeepSpeed's timers, "
-                    "which it does not say: say it by the option count"
+                    "which the line does not contain: set the option count"
                 )
             steps[rank] = steps.get(rank, -1) + (called.what == FORWARD)
             span = Span(called.what, called.stage, None, str(rank), "", None, Fraction(ms) * 1000)

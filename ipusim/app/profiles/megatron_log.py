@@ -180,7 +180,7 @@ class _Log:
             if not count and called.what != UPDATE:
                 raise FileError(
                     f"{found.path}: expected a line 'setting number of microbatches to constant N' before the times, "
-                    "got none: say by the option count how many micro-batches an iteration has"
+                    "got none: set the option count to the micro-batches of an iteration"
                 )
             span = Span(called.what, called.stage, None, str(rank), "", None, ms * 1000)
             span.rank, span.step, span.micro_batches = rank, step, 1 if called.what == UPDATE else count or 1
@@ -190,7 +190,7 @@ class _Log:
         chunks = self._facts.get("virtual_pipeline_model_parallel_size")
         if chunks and chunks.value > 1:
             self._found[0].notes.append(
-                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum them."
+                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum the chunks."
             )
         self._found[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN})
         return self._found
@@ -204,10 +204,10 @@ class _Log:
         if self._timers:
             listed = ", ".join([*self._timers][:_LISTED])
             raise FileError(
-                f"{path}: expected timers named {self._names}, got {listed}: log with --timing-log-level 2, or say "
-                "with --name PASS=NAME what is what"
+                f"{path}: expected timers named {self._names}, got {listed}: log with --timing-log-level 2, or name "
+                "the timers with --name PASS=NAME"
             )
         if self._without_ranks:
-            got = "times without ranks, which say no stage"
+            got = "times without ranks and without stages"
             raise FileError(f"{self._without_ranks}: expected {_BLOCK!r}, got {got}: log with --timing-log-option all")
         raise FileError(f"{path}: expected a trace, JSON, or a log of Megatron-LM with {_BLOCK!r}, got neither")

@@ -50,13 +50,13 @@ def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Spa
         ):
             raise FileError(_within(span, outer))
         elif span.what == outer.what:
-            told[f"{span.what} span", "inside others of the same kind: in their time"] += 1
+            told[f"{span.what} span", "inside others of the same kind: part of their time"] += 1
         elif span.what == FORWARD and outer.what in BACKWARD:
             outer.recomputed_us += span.us
             told["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
         elif span.what == UPDATE:
             outer.waited_us += span.us
-            told["update", "inside passes: time that is taken off"] += 1
+            told["update", "inside passes: subtracted from their time"] += 1
             kept.append(span)
         else:
             raise FileError(_within(span, outer))
@@ -81,11 +81,11 @@ def _take_off(waits: Sequence[Span], passes: Sequence[Span], told: Counter[tuple
         if begun < end:
             passes[number].waited_us += end - begun
             until[number] = end
-            told["receive", "inside passes: time that is taken off"] += 1
+            told["receive", "inside passes: subtracted from their time"] += 1
 
 
 def _within(span: Span, outer: Span) -> str:
     return (
         f"expected passes side by side, got one of {span.what} within one of {outer.what}, at "
-        f"{float(span.start_us or 0):.16g} us: say with --name PASS=NAME which of the two is a pass"
+        f"{float(span.start_us or 0):.16g} us: name the pass of the two with --name PASS=NAME"
     )

@@ -38,7 +38,7 @@ def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterat
         if odd := next((count for count in counts if count != counts[0]), None):
             raise FileError(
                 f"expected the same parts in every {what} pass{of_stage}, got {_listed(counts[0])} in the first and "
-                f"{_listed(odd)} in another: say with --parts-per-pass N how many spans are a pass"
+                f"{_listed(odd)} in another: set the number of spans of a pass with --parts-per-pass N"
             )
         notes.append(f"A {what} pass{of_stage} is the sum of {_listed(counts[0])}.")
         for spans_of_pass in passes:
@@ -64,9 +64,8 @@ def refuse_unlike(spans: Sequence[Span]) -> None:
             listed = enumerated(names, 6)
             parts = "+".join(names)
             raise FileError(
-                f"expected spans of one name for {what} passes{f' of stage {stage}' if stage else ''}, got {listed} on "
-                f"rank {rank}: say with --name {what}=NAME which of them is the pass, or --name '{what}={parts}' if "
-                "they are its parts"
+                f"expected spans of one name for {what} passes{f' of stage {stage}' if stage else ''}, got {listed} "
+                f"on rank {rank}: name the pass with --name {what}=NAME, or its parts with --name '{what}={parts}'"
             )
 
 

@@ -47,7 +47,7 @@ def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None)
         _refuse_partly_named(passes)
         names = _in_order([span.stage for span in passes])
         if stages is not None and stages != len(names):
-            raise OptionError("stages", f"expected {len(names)}, as the names say, got {stages}")
+            raise OptionError("stages", f"expected {len(names)}, as in the names, got {stages}")
         return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
     owner, how = _by_rank(measured, ranks, stages)
     if measured.order == ASSUMED:
@@ -70,8 +70,8 @@ def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
         return ""
     said = f" of world_size {world}, which {stated.place} says" if stated else ""
     raise FileError(
-        f"expected the passes of all ranks, got none of rank {enumerated(missing, _LISTED)}{said}: import these "
-        "too, or say by the option stages how many stages the ranks here are"
+        f"expected the passes of all ranks, got none of rank {enumerated(missing, _LISTED)}{said}: import these too, "
+        "or set the option stages to the number of stages of these ranks"
     )
 
 
@@ -80,8 +80,8 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
     silent = next((span for span in passes if not span.stage), None)
     if silent is not None:
         raise FileError(
-            f"expected names that say the stage of every pass, or of none, got {silent.what} passes on rank "
-            f"{silent.rank} without one: name these with --name STAGE.{silent.what}=NAME"
+            f"expected names with a stage for all passes, or for none, got {silent.what} passes on rank {silent.rank} "
+            f"without a stage: name these with --name STAGE.{silent.what}=NAME"
         )
 
 
@@ -115,14 +115,14 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     how = f"{STATED} by the option stages" if stages else how
     if stated is None and stages is None and measured.stages_from:
         raise FileError(
-            f"expected {measured.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "
-            "ranks are"
+            f"expected {measured.stages_from}, got none: set the option stages to the number of stages of the "
+            f"{len(ranks)} ranks"
         )
     if len(ranks) % number:
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {number}"
         if stages is not None:
             raise OptionError("stages", text)
-        raise FileError(f"{text}: say by the option stages how many there are")
+        raise FileError(f"{text}: set the option stages to their number")
     mapping = facts.get("use_tp_pp_dp_mapping")
     if mapping is None or not mapping.value:
         return {rank: place * number // len(ranks) for place, rank in enumerate(ranks)}, how
@@ -131,8 +131,8 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     )
     if len(ranks) % (inner * number):
         raise FileError(
-            f"expected {inner} x {number} ranks in each pipeline, as {mapping.place} and the sizes before it say, got "
-            f"{len(ranks)} ranks"
+            f"expected {inner} x {number} ranks in each pipeline, as given by {mapping.place} and the sizes before, "
+            f"got {len(ranks)} ranks"
         )
     unsaid = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"
     return {
@@ -150,7 +150,7 @@ def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> Non
     for (stage, start), (after, later) in pairwise(sorted(first.items())):
         if later < start:
             raise FileError(
-                f"expected the first forward pass of stage {after} behind that of stage {stage}, at "
-                f"{float(start):.16g} us, got it at {float(later):.16g} us: the order of ranks was assumed; name "
-                "processes 'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
+                f"expected the first forward pass of stage {after} after the first of stage {stage}, at "
+                f"{float(start):.16g} us, got {float(later):.16g} us: the order of ranks was assumed; name processes "
+                "'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
             )

@@ -121,8 +121,8 @@ def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int],
     ]
     if facts and silent:
         raise FileError(
-            f"{silent[0].path}: expected the rank of each process, as {facts[0].place} says one, got none: name files "
-            "rank0, rank1 and so on, or import those of one kind"
+            f"{silent[0].path}: expected the rank of each process, as {facts[0].place} has a rank, got none: name "
+            "files rank0, rank1 and so on, or import only files of one kind"
         )
     if not silent:
         return [
@@ -168,7 +168,7 @@ def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
     facts = [fact for fact in (recording.facts.get("rank"), ranks.get(process), in_name) if fact is not None]
     for fact in facts[1:]:
         if fact.value != facts[0].value:
-            raise FileError(f"{fact.place}: expected rank {facts[0].value}, as {facts[0].place} says, got {fact.value}")
+            raise FileError(f"{fact.place}: expected rank {facts[0].value}, as in {facts[0].place}, got {fact.value}")
     return {process: facts[0]} if facts else {}
 
 

@@ -99,7 +99,7 @@ def read_measured(
     for path, other in kinds.items():
         if other is not reader:
             raise FileError(
-                f"{path}: expected {reader.kind}, as {files[0]} is, got {other.kind}: import one kind at a time"
+                f"{path}: expected {reader.kind}, as in {files[0]}, got {other.kind}: import one kind at a time"
             )
     recordings = reader.read((Source(path, progress) for path in files), Options(names, count, parts))
     return ranked(recordings, parts)
@@ -112,5 +112,5 @@ def _kind(path: Path) -> Reader:
         start = opened.start()
     for begins, words in _OTHERS.items():
         if begins.match(start):
-            raise FileError(f"{path}: expected a trace, report or log that has a reader, got {words}")
+            raise FileError(f"{path}: expected a trace, report or log in a known format, got {words}")
     return next(reader for reader in READERS if reader.has(start))

@@ -62,7 +62,7 @@ class Source:
                 raise self._too_large(self._size)
             yield self
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise FileError(f"{self.path}: expected a whole file that gzip has packed: {error}") from None
+            raise FileError(f"{self.path}: expected a whole file packed by gzip: {error}") from None
         finally:
             self._file.close()
 

@@ -85,8 +85,8 @@ def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Sta
         pairs = "overlapped pairs" if any(span.what == OVERLAP for span in spans) else "weight updates"
         got = f"{pairs} alone" if spans else "none"
         raise FileError(
-            f"expected passes, got {got}; the longest spans of other names are {others}: "
-            "say with --name PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)"
+            f"expected passes, got {got}; the longest spans of other names are {others}: name the passes with --name "
+            "PASS=NAME, as some tools name none (torch's Schedule1F1B)"
         )
     placement = placement_of(measured, passes, stages)
     names, of = placement.names, placement.stage
@@ -137,11 +137,11 @@ def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
     if pairs:
         notes.append(
             f"{counted(pairs, 'overlapped pair')} of a forward and a backward pass are in no median, as their times "
-            "cannot be told apart."
+            "cannot be separated."
         )
     again = [span.recomputed_us / span.us for span in spans if span.recomputed_us]
     if again:
-        notes.append(f"Backward passes are recomputation for {float(statistics.median(again)):.0%} of their time.")
+        notes.append(f"Recomputation takes {float(statistics.median(again)):.0%} of the time of backward passes.")
 
 
 def _known(

@@ -117,7 +117,7 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple
             chosen += best
         if len(streams) > 1:
             notes.append(
-                f"{found.path}: of each pass the stream with most of its spans counts, of {len(streams)} streams."
+                f"{found.path}: each pass is measured on the stream with most of its spans, of {len(streams)} streams."
             )
         if process in found.ranks:
             found.ranks.setdefault(host, found.ranks[process])
@@ -150,8 +150,8 @@ def _ranks_of_threads(
             if owner is None:
                 raise FileError(
                     f"{found.path}: expected the stage in names of {span.what}, as {len(running)} threads of process "
-                    f"{process} have forward passes, got {span.what} passes on thread {thread} without one: say with "
-                    f"--name {span.what}=NAME{{stage}} whose they are"
+                    f"{process} have forward passes, got {span.what} passes on thread {thread} without one: name the "
+                    f"stage with --name {span.what}=NAME{{stage}}"
                 )
             span.process = f"{process} thread {owner}"
             kept.append(span)

@@ -91,7 +91,7 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
     ]
     head = [
         f"{title} as {stages.tool} measured in {printable(files[0])}{several}.",
-        "Machine, schedule and count are where ipusim begins: change them here or with --set.",
+        "Machine, schedule and count are ipusim's defaults: change them here or with --set.",
         *([comment] if comment else []),
         *map(printable, believed),
     ]
@@ -109,7 +109,10 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
     """
     number, count = len(stages.stages), stages.count
     if count is None:
-        return None, "The micro-batches behind a weight update were not measured: the option count says them."
+        return (
+            None,
+            "The number of micro-batches for each weight update was not measured: the option count sets the number.",
+        )
     if number == 1:
         return count, ""
     multiple = 2 * number  # Graphcore's overlap length in training, a multiple of the length in inference

@@ -62,13 +62,13 @@ class Crew:
             raise OptionError("workers", f"expected a number from 1 up, got {self.workers}")
         if self.backend == "local":
             if self.address is not None:
-                raise OptionError("address", "expected {} dask with it, got local", "backend")
+                raise OptionError("address", "expected {} dask with this option, got local", "backend")
             return
         if self.address is None:
             text = "expected the address address of a Dask cluster, such as tcp://10.0.0.1:8786, got none"
             raise OptionError("address", text)
         if self.workers is not None:
-            text = "expected no number with {} dask, whose own workers run all, got one"
+            text = "expected no number with {} dask, as the workers of the cluster run all points, got a number"
             raise OptionError("workers", text, "backend")
         try:
             import distributed  # noqa: F401, PLC0415 - an extra
@@ -101,7 +101,7 @@ class Crew:
         try:
             yield from side_by_side(_at_work, ((errand, *point) for point in points.items()), number)
         except BrokenProcessPool:
-            text = "a worker was ended from outside, such as for want of memory: go on with fewer of them"
+            text = "a worker process was ended from outside, for example by lack of memory: continue with fewer workers"
             raise OutputError(text) from None
 
     def _on_cluster(

@@ -77,7 +77,7 @@ class Ensemble(Result):
     @property
     def _title(self) -> str:
         number = len(self.ran)
-        return f"{number} runs, each with seeds of its own" if number > 1 else "One run"
+        return f"{number} runs with different seeds" if number > 1 else "One run"
 
     names = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
 
@@ -109,9 +109,9 @@ class Ensemble(Result):
             )
         refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
         if refused:
-            yield f"{len(refused)} did not run, such as: {refused[0]}"
+            yield f"{len(refused)} did not run, for example: {refused[0]}"
         if self.sweep.taken:
-            yield f"{self.sweep.taken} of {len(self.sweep.points)} runs are taken from an earlier ensemble of the same."
+            yield f"{self.sweep.taken} of {len(self.sweep.points)} runs are taken from an earlier, equal ensemble."
 
     def table(self) -> Table:
         """Return the percentiles of the weight update's time, makespan and slow-down."""

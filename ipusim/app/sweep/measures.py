@@ -40,5 +40,7 @@ def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
         )
         raise OptionError("measure", f"expected one of {known}, got {name!r}{did_you_mean(name, names)}")
     if names[name] in LEARNT and not losses:
-        raise OptionError("measure", f"expected {{}} with {name}, which takes the arithmetic, got it alone", "losses")
+        raise OptionError(
+            "measure", f"expected {{}} with {name}, which needs the arithmetic, got only {name}", "losses"
+        )
     return names[name]

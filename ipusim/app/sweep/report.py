@@ -189,7 +189,7 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
     if not ties:
         return ""
     more = f"; and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f" As good by {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{more}."
+    return f" Equal in {measure.measure}: {'; '.join(ties[:_MOST_TIES])}{more}."
 
 
 def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> list[str]:
@@ -200,17 +200,17 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
     for mode in by_mode:
         lines += _best_words(swept, limits, measure, mode)
     if note := pipelines.idealised(modes):
-        lines.append(f"{note} So points are compared with others of their sync mode alone.")
+        lines.append(f"{note} So each point is compared only with points of its sync mode.")
     lines += _memory_words(swept)
     failed = Counter(_alike(outcome.message) for _, outcome in swept.finished if not outcome.ran)
     for alike, times in failed.most_common(_MOST_REASONS):
         first, outcome = next(row for row in swept.finished if _alike(row[1].message) == alike)
-        lines.append(f"{times} of {number} did not run, such as {swept.words(first)}: {outcome.message}")
+        lines.append(f"{times} of {number} did not run, for example {swept.words(first)}: {outcome.message}")
     if len(failed) > _MOST_REASONS:
         lines.append(f"And {counted(len(failed) - _MOST_REASONS, 'more reason')}: see the column message.")
     if swept.taken:
         are = "is" if swept.taken == 1 else "are"
-        lines.append(f"{swept.taken} of {counted(number, 'point')} {are} taken from an earlier sweep of the same.")
+        lines.append(f"{swept.taken} of {counted(number, 'point')} {are} taken from an earlier, equal sweep.")
     return lines
 
 
@@ -314,7 +314,7 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
         )
         for limit in limits
     ]
-    return Table("Ceilings that no accumulation count passes", header, tuple(rows))
+    return Table("Ceilings of throughput for any accumulation count", header, tuple(rows))
 
 
 def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:

@@ -88,9 +88,9 @@ def sweep(
     crew.check()
     points = points_of(axes, together)
     if request.functions is not None:
-        raise AllFailedError("expected stages that options say, got functions: ask by a scenario's keys, or a file")
+        raise AllFailedError("expected stages given by options, got functions: use a scenario's keys, or a file")
     if request.leaves_costs_open([axis.path for axis in axes]):
-        text = "expected stages whose cycles vary with it, as those that are there are of one size of micro-batch"
+        text = "expected new cycles of stages with each size, as the present cycles are for one micro-batch size"
         raise OptionError("vary", f"pipeline.micro_batch_size: {text}")
     if not losses:
         request = time_alone(request)

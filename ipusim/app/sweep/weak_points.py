@@ -112,18 +112,18 @@ class WeakPoints(Result):
             least = min(means.values())
             best = [under for under, mean in means.items() if mean - least < _NOTHING]
             where = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
-            yield f"A slow IPU costs {where}: S = {least:.3f} in the mean of all IPUs."
+            yield f"A slow IPU costs {where}: S = {least:.3f}, the mean over all IPUs."
         refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
         if refused:
-            yield f"{len(refused)} of {len(self.sweep.finished)} did not run, such as: {refused[0]}"
+            yield f"{len(refused)} of {len(self.sweep.finished)} did not run, for example: {refused[0]}"
 
     def _worst(self, kind: str, of: Mapping[Any, float]) -> str:
         most = max(of.values())
         if most < 1 + _NOTHING:
-            return f"no {kind} that takes {self.slower:g} times as long costs anything"
+            return f"no {kind} with {self.slower:g} times the duration has a cost"
         worst = [_named(at) for at, cost in of.items() if cost > most - _NOTHING]
         tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
-        return f"{kind} {worst[0]}{tie} costs most where it takes {self.slower:g} times as long, S = {most:.3f}"
+        return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"
 
     def table(self) -> Table:
         """Return S of IPUs and cables by schedule, worst first."""
@@ -138,7 +138,7 @@ class WeakPoints(Result):
             )
             for kind, at in worst[:_MOST_ROWS]
         )
-        title = f"S where one takes {self.slower:g} times as long"
+        title = f"S with one part at {self.slower:g} times the duration"
         if len(worst) > _MOST_ROWS:
             title += f", the {_MOST_ROWS} worst of {len(worst)}"
         return Table(title, ("slower", *(under or "S" for under in self.slowdowns)), rows)
@@ -169,7 +169,8 @@ class WeakPoints(Result):
             maps.append(SystemMap(under, ipus, cables))
         name = runs.title_of(request.description) or request.name
         words = (
-            f"S, the time of the run over that with nothing slower, where one IPU or cable takes {self.slower:g} times"
+            "S, the time of the run divided by the time without slower parts, with one IPU or cable at "
+            f"{self.slower:g} times"
         )
         most = max((cost for of in self.slowdowns.values() for cost in of.values()), default=1.0)
         return system_maps(maps, physical, most, f"{name}\n{words} as long", "S")

@@ -87,7 +87,7 @@ class SynthesisResult(Result):
         changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
         text = scenario_text(self.request.replace(changes), self.folder.absolute(), [mark_of("suggest --order")])
         if text is None:
-            wanted = "expected stages that a scenario can say, got Python functions of a program"
+            wanted = "expected stages that a scenario can describe, got Python functions of a program"
             raise OutputError(f"{self.folder}: {wanted}")
         files = {SCENARIO_FILE: text.encode()}
         if synthesis.made:

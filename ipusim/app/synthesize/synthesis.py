@@ -141,8 +141,8 @@ def synthesize(
     starts = list(starts_of(request, [job for _, job in jobs], limits))
     if not starts:
         raise ProgramError(
-            "expected passes that can be put into another order, got concurrent stages, batch serialization, I/O tiles "
-            "or recomputation as passes of its own under every schedule"
+            "expected passes that can be reordered, got concurrent stages, batch serialization, I/O tiles or separate "
+            "recomputation passes under every schedule"
         )
     began = time.monotonic()
     known = best.times.makespan_cycles if best.times else 0

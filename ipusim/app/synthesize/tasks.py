@@ -139,7 +139,7 @@ def unsearched_for(job: Job) -> str:
     if shape.segments > 1:
         return "segments of a micro-batch"
     if any(job.costs.composites(job.plan)):
-        return "composite passes of a duration of their own"
+        return "composite passes with a given duration"
     return ""
 
 

@@ -34,31 +34,31 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     ends = f"Without its weight update {name} takes {makespan:,} cycles ({format_seconds(times.seconds(makespan))})"
     if synthesis.is_optimal and synthesis.bound.states:
         states = f"{synthesis.bound.states:,} states of the pipeline"
-        yield f"{ends}, which is proven the best: in {states}, all that could be better, no Order takes less."
+        yield f"{ends}, which is proven the best: in {states}, all possible improvements, no Order takes less."
     elif synthesis.is_optimal:
         yield f"{ends}, which is optimal: no Order of these passes takes less."
     else:
         above = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
         yield (
-            f"{ends}, {above}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound)}). The search ended "
-            f"after {seconds}, which proves nothing: a better Order may be there."
+            f"{ends}, {above}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound)}). The search "
+            f"ended after {seconds}, which is no proof: a better Order may exist."
         )
-    yield f"What binds: {synthesis.bound.words}. The bound leaves out memory, and links that several copies share."
+    yield f"The binding part: {synthesis.bound.words}. The bound ignores memory, and links shared by several copies."
     if (most := synthesis.micro_batches) is not None:
         cost, work = times.bubble.rank_cost_cycles, times.bubble.ideal_cycles
         yield (
-            f"No IPU holds more than {counted(most, 'micro-batch', 'es')}. The cost, the longest time from an IPU's "
-            f"first pass to its own last, is {cost:,} cycles, {format_figure(100 * (cost / work - 1))}% above the work "
-            f"of the busiest IPU, {work:,}."
+            f"No IPU holds more than {counted(most, 'micro-batch', 'es')}. The cost, the longest time from the first "
+            f"to the last pass of an IPU, is {cost:,} cycles, {format_figure(100 * (cost / work - 1))}% above the "
+            f"work of the busiest IPU, {work:,}."
         )
     if (other := synthesis.unsearched) is not None and other.result is not None:
         comparison = Comparison((synthesis.best, other))
         if comparison.cost(other) < comparison.cost(synthesis.best):
             less = format_figure(-100 * comparison.difference(other, synthesis.best))
             what = unsearched_for(other.result.job)
-            yield f"{other.name}, with {what}, takes {less}% less; such Orders are not searched."
+            yield f"{other.name}, with {what}, takes {less}% less; Orders with these are not searched."
     if synthesis.made is not None:
         least = synthesis.least
-        counts = f"every count from {least} on" if synthesis.is_periodic else f"a count of {least} alone"
+        counts = f"every count from {least} on" if synthesis.is_periodic else f"only a count of {least}"
         alone = ", without the time-steps" if any("|" in word for of in synthesis.words.values() for word in of) else ""
-        yield f"It serves {counts}; the CSV for torch is of {synthesis.torch_count} micro-batches{alone}."
+        yield f"The Order serves {counts}; the CSV for torch is for {synthesis.torch_count} micro-batches{alone}."

@@ -84,8 +84,8 @@ def test_a_forward_pass_inside_backward_is_recomputation_and_a_receive_inside_it
     )
     stages = stages_of(read_measured([path]))
     assert medians(stages) == [(10, 35)]
-    assert f"{path}: 1 receive inside passes: time that is taken off." in stages.notes
-    assert "Backward passes are recomputation for 15% of their time." in stages.notes
+    assert f"{path}: 1 receive inside passes: subtracted from their time." in stages.notes
+    assert "Recomputation takes 15% of the time of backward passes." in stages.notes
     with pytest.raises(
         FileError, match="expected passes side by side, got one of backward within one of forward, at 1 us"
     ):
@@ -106,7 +106,7 @@ def test_a_receive_that_is_posted_before_its_pass_is_a_wait_of_the_pass_in_which
     figures = stages.stages["0"]
     assert [figures[what].least for what in ("forward", "backward")] == [10, 23]
     assert figures["backward"].most == 25
-    assert f"{path}: 1 receive inside passes: time that is taken off." in stages.notes
+    assert f"{path}: 1 receive inside passes: subtracted from their time." in stages.notes
 
 
 def test_overlapped_pairs_are_told_and_in_no_median(trace):
@@ -138,7 +138,7 @@ def test_a_first_step_that_warms_up_is_left_out_and_told(trace):
         (
             [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "rank 3"}}],
             {"rank": 2, "world_size": 4},
-            "process_name of process 1: expected rank 2, as {}: distributedInfo says, got 3",
+            "process_name of process 1: expected rank 2, as in {}: distributedInfo, got 3",
         ),
         (
             [
@@ -146,7 +146,7 @@ def test_a_first_step_that_warms_up_is_left_out_and_told(trace):
                 {"ph": "M", "name": "process_labels", "pid": 1, "args": {"labels": "rank 1"}},
             ],
             None,
-            "process_labels of process 1: expected rank 3, as {}: process_name of process 1 says, got rank 1",
+            "process_labels of process 1: expected rank 3, as in {}: process_name of process 1, got rank 1",
         ),
         ([], {"rank": 4, "world_size": 4}, "distributedInfo: expected 4 ranks, got rank 4"),
     ],

@@ -107,18 +107,18 @@ def test_other_timers_by_name(own):
     [
         (
             "x\n(min, max) time across ranks (ms):\n    forward-compute ......: (1.00, 2.00)\n",
-            ":2: expected 'times across ranks (ms):', got times without ranks, which say no stage: log with "
+            ":2: expected 'times across ranks (ms):', got times without ranks and without stages: log with "
             "--timing-log-option all",
         ),
         (
             "time (ms) | forward-compute: 211.64 | optimizer: 3.0\n",
-            ":1: expected 'times across ranks (ms):', got times without ranks, which say no stage: log with "
+            ":1: expected 'times across ranks (ms):', got times without ranks and without stages: log with "
             "--timing-log-option all",
         ),
         (
             "times across ranks (ms):\n  interval-time:\n     rank  0: 1.00\n",
             ": expected timers named forward-compute, backward-compute, optimizer, got interval-time: log with "
-            "--timing-log-level 2, or say with --name PASS=NAME what is what",
+            "--timing-log-level 2, or name the timers with --name PASS=NAME",
         ),
         (
             "stage,forward\na,1\n",
@@ -138,8 +138,7 @@ def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
     with pytest.raises(FileError) as caught:
         stages_of(read_measured([path], count=1))
     assert str(caught.value) == (
-        f"{path}: expected a number of stages that divides the 2 ranks, got 3: say by the option stages "
-        "how many there are"
+        f"{path}: expected a number of stages that divides the 2 ranks, got 3: set the option stages to their number"
     )
     assert len(stages_of(read_measured([path], count=1), 1).stages) == 1
     with pytest.raises(FileError, match="expected each file once, got one twice"):

@@ -77,7 +77,7 @@ def test_what_a_device_took_counts_and_not_what_the_host_took_to_launch_it(own):
 def test_times_of_the_host_beside_kernels_are_told(own):
     path = own(span("PP:0F0", 5), span("gemm", 50, "kernel"))
     note, *_ = stages_of(read_measured([path])).notes
-    assert note == f"{path}: its passes have no spans on the device, so that these are the times of the host."
+    assert note == f"{path}: passes have no spans on the device; the times are of the host."
 
 
 def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
@@ -115,7 +115,7 @@ def test_a_list_of_events_is_a_trace_too(tmp_path):
     path.write_text(json.dumps([span("PP:0F0", 5), {"ph": "M", "name": "process_name"}, 7]))
     stages = stages_of(read_measured([path]))
     assert medians(stages) == {"0": {"forward": 5}}
-    unknown = "The micro-batches behind a weight update were not measured: the option count says them."
+    unknown = "The number of micro-batches for each weight update was not measured: the option count sets the number."
     assert legal_count(stages) == (1, "")
     assert legal_count(stages_of(read_measured([path]), count=4)) == (4, "")
     path.write_text(json.dumps([span("fwd", 5)]))
@@ -193,8 +193,8 @@ def test_a_rule_that_is_none_is_refused(own, rule, message):
     [
         (
             [span("aten::mm", 9), span("step", 90)],
-            "{0}: expected passes, got none; the longest spans of other names are 'step', 'aten::mm': say with --name "
-            "PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)",
+            "{0}: expected passes, got none; the longest spans of other names are 'step', 'aten::mm': name the passes "
+            "with --name PASS=NAME, as some tools name none (torch's Schedule1F1B)",
         ),
         (
             [span("PP:1F0", 9), span("PP:3F0", 9)],
@@ -202,14 +202,14 @@ def test_a_rule_that_is_none_is_refused(own, rule, message):
         ),
         (
             [span("Optimizer.step#Adam.step", 9), span("my_fwd", 9)],
-            "{0}: expected passes, got weight updates alone; the longest spans of other names are 'my_fwd': say with "
-            "--name PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)",
+            "{0}: expected passes, got weight updates alone; the longest spans of other names are 'my_fwd': name the "
+            "passes with --name PASS=NAME, as some tools name none (torch's Schedule1F1B)",
         ),
         ([span("PP:0B0", 9)], "{0}: expected forward passes of every stage, got none of stage 0"),
         (
             [span("PP:0F0", 9), span("Backward 0", 9)],
-            "{0}: expected names that say the stage of every pass, or of none, got backward passes on rank 0 without "
-            "one: name these with --name STAGE.backward=NAME",
+            "{0}: expected names with a stage for all passes, or for none, got backward passes on rank 0 without a "
+            "stage: name these with --name STAGE.backward=NAME",
         ),
     ],
 )
@@ -233,7 +233,7 @@ def test_two_files_of_one_rank_are_two_cycles_and_a_cut_one_is_refused(own):
 
 def test_a_number_of_stages_has_to_be_the_names_or_a_divisor_of_the_ranks(own):
     measured = read_measured([own(span("PP:0F0", 1), name="a"), own(span("PP:1F0", 1), name="b")])
-    with pytest.raises(OptionError, match="stages: expected 2, as the names say, got 3"):
+    with pytest.raises(OptionError, match="stages: expected 2, as in the names, got 3"):
         stages_of(measured, 3)
     ranks = read_measured([own(span("Forward 0", 1), name=str(rank), rank=rank, world=4) for rank in range(4)])
     with pytest.raises(OptionError, match="stages: expected a number of stages that divides the 4 ranks, got 3"):
