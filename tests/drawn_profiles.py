@@ -281,7 +281,7 @@ def _log(rng: random.Random) -> Drawn:
 
     found = Drawn(f"log, {head}", {}, [], counts[-1])
     if defect == "head":
-        lines, found.reason = [], "say by the option stages"
+        lines, found.reason = [], "set the option stages"
     elif defect == "contradiction":
         lines.append(f"  pipeline_model_parallel_size ......... {stages + 1}")
         found.reason = "pipeline stages, as"
@@ -315,7 +315,7 @@ def _log(rng: random.Random) -> Drawn:
                             rng.choice(["/usr/lib/x.py:12: UserWarning: barrier() is slow", "", "NCCL INFO ok:"])
                         )
     if defect == "count":
-        found.reason = found.reason or "say by the option count"
+        found.reason = found.reason or "set the option count"
     found.right = [
         (Fraction(us * 1000), Fraction(2000 * us), Fraction(1000 * update[n])) for n, us in enumerate(forward)
     ]

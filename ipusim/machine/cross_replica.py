@@ -136,8 +136,8 @@ def sum_over_hosts(
         if form != forms[0]:
             sizes = [sum(array.size for array in brought[host_rank][1]) for host_rank in (0, rank)]
             raise ProgramError(
-                f"the sum over hosts: expected gradients of the same variables on all hosts, got others on host {rank} "
-                f"({sizes[1]:,} numbers) than on host 0 ({sizes[0]:,})"
+                "the sum over hosts: expected gradients of the same variables on all hosts, got different gradients "
+                f"on host {rank} ({sizes[1]:,} numbers) and on host 0 ({sizes[0]:,})"
             )
     totals = [sum(arrays[1:], arrays[0]) for arrays in zip(*(arrays for _, arrays in brought), strict=True)]
     for executor in executors:

@@ -239,11 +239,11 @@ class Delivery(Facility):
         for tensor in self._blocking:
             source, target, made = self._way_of(tensor)
             if source == ipu:
-                return Wait(f"the delivery of what {made} has made to IPU {target}")
+                return Wait(f"the delivery of the output of {made} to IPU {target}")
         for tensor in self._waiting:
             source, target, made = self._way_of(tensor)
             if target == ipu:
-                return Wait(f"what {made} makes on IPU {source}", (source,))
+                return Wait(f"the output of {made} on IPU {source}", (source,))
         return None
 
     def _way_of(self, tensor: int) -> tuple[int, int, Op]:

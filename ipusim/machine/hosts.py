@@ -83,7 +83,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     from greenlet import getcurrent, greenlet  # noqa: PLC0415 - needed only for several hosts
 
     if this_host() is not None:
-        raise ProgramError("expected hosts to be started from outside of them, got a host that starts others")
+        raise ProgramError("expected hosts started by one outer process, got a host that starts other hosts")
     parent, count = getcurrent(), len(functions)
     results: dict[int, T] = {}
 

@@ -141,7 +141,7 @@ def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | 
         )
     if calls[0] != expected:
         return (
-            f"it calls {_words(calls[0])} where it called {_words(expected)} when it was tried: call the same "
+            f"the stage calls {_words(calls[0])}, but called {_words(expected)} in its trial: call the same "
             "collectives in every call"
         )
     return ""

@@ -102,8 +102,8 @@ class NumpyExecutor(PlacedVariables):
             here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
         if shape.mirrored and self.untrained:
             raise ModelError(
-                "expected variables that an optimizer trains under a schedule with two copies of each stage, which "
-                f"would differ in others, got {', '.join(sorted(self.untrained))}"
+                "expected only variables trained by an optimizer under a schedule with two copies of each stage, as "
+                f"other variables would differ between the copies, got {', '.join(sorted(self.untrained))}"
             )
 
     def begin(self, execution: int) -> None:
@@ -136,8 +136,8 @@ class NumpyExecutor(PlacedVariables):
         memory = self._memories[ipu]
         if stage not in memory.stages:
             raise MissingTensorError(
-                f"IPU {ipu} cannot run {Op(Pass(kind), stage, micro_batch)}: it does not hold the parameters of "
-                f"stage {stage}, which live on IPU {self._shape.copies[micro_batch % len(self._shape.copies)][stage]}"
+                f"IPU {ipu} cannot run {Op(Pass(kind), stage, micro_batch)}: the IPU does not hold the parameters of "
+                f"stage {stage}, which are on IPU {self._shape.copies[micro_batch % len(self._shape.copies)][stage]}"
             )
         try:
             with self.acting or _BY_ITSELF:
@@ -272,7 +272,7 @@ class NumpyExecutor(PlacedVariables):
         try:
             return self._memories[ipu].take(names, index[1], tensor, kind != Pass.FORWARD)
         except KeyError as error:
-            raise self._missing(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
+            raise self._missing(ipu, kind, index, f"the data that another stage leaves on the IPU ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
         """Return the seed and feed position for random draws; None in inference."""
@@ -286,9 +286,11 @@ class NumpyExecutor(PlacedVariables):
     def _missing(self, ipu: int, kind: Pass, index: tuple[int, int], what: str) -> MissingTensorError:
         """Return the error for a tensor missing from ``ipu``'s memory."""
         op = Op(kind, *index)
-        return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there")
+        return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is missing")
 
 
 def _refuse(call: CollectiveCall, _: Array) -> Array:
     """Refuse a collective in a pass without collectives; raises ModelError."""
-    raise ModelError(f"it calls {call}, but it called none when it was tried: call the same collectives in every call")
+    raise ModelError(
+        f"the stage calls {call}, but called no collective in its trial: call the same collectives in every call"
+    )

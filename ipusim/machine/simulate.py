@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 #: (measured); noting a value takes a fifth of a span's time.
 _NOTED: Final = 20_000
 _NOTED_PER_SPAN: Final = 4
-_DEADLOCK = "nothing is left to happen, but the pipeline is not done:"
+_DEADLOCK = "no event is left, but the pipeline is not done:"
 #: Builders of the machine's facilities; a deadlock message names the first facility in which an IPU waits.
 FACILITIES: Final[tuple[Callable[[Context], Iterable[Facility]], ...]] = (
     replica_meeting.build,

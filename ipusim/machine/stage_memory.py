@@ -110,7 +110,7 @@ class StageMemory:
         leads = name in self._later
         if leads and not self._has_led(name):
             raise MissingTensorError(
-                f"the gradient of {name!r} of micro-batch {self.micro_batch} in a later stage of it is not there"
+                f"the gradient of {name!r} of micro-batch {self.micro_batch} from a later stage is missing"
             )
         if self._map is not None:
             if name in self._owners:

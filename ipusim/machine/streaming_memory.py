@@ -100,7 +100,7 @@ def build(context: Context) -> Iterator[Facility]:
             continue
         own = memories_of(ipu)
         if not own:
-            raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")
+            raise ProgramError(f"{system.name} has no Streaming Memory for the data of IPU {ipu.number}")
         yield RemotePort(context, own, ipu, passes, update)
     moved = context.program.moved_activations
     if moved is not None and moved.to == "streaming_memory":

@@ -205,7 +205,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
             for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
                 op = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
                 need = op.text(plan.shape.segments)
-                text = f"needs {need}, which runs in time-step {at}; it must run in an earlier one"
+                text = f"needs {need}, which runs in time-step {at} but must run in an earlier time-step"
                 late.append((row, number, text))
     return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
 
@@ -228,7 +228,7 @@ def _segments(rows: _Rows) -> list[Violation]:
         chosen = chosen[(segment >= 0) & (segment < segments)]
         for row in chosen[run_at[key[chosen] + further] > chosen].tolist():
             need = rows.op(int(run_at[key[row] + further])).text(segments)
-            broken.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs behind it"))
+            broken.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs later"))
     return broken
 
 

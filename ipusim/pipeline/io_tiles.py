@@ -44,7 +44,7 @@ class IoTiles:
         placed = max(sum(size for at, size in feeds if at == ipu) for ipu, _ in feeds)
         room = self.count * bytes_per_tile * self.available_memory_proportion
         if not placed:
-            return "There is nothing to place on I/O tiles, as the feeds move no bytes; the tiles compute instead."
+            return "I/O tiles have no effect, as the feeds move no bytes; the tiles compute instead."
         if placed >= room:
             return (
                 f"Computation too large to fit on IO tiles, with {placed} bytes of feeds in {int(room)} bytes on "

@@ -220,8 +220,8 @@ def check_moved(room: bool, *, serialized: bool) -> None:
     """
     if serialized:
         raise UnsupportedProgramError(
-            "Some activations are moved only where batch_serialization_iterations is 1: expected true or false with "
-            "batch serialization, under which all activations are offloaded or none."
+            "Single activations are moved only with batch_serialization_iterations 1: expected true or false with "
+            "batch serialization, which offloads all activations or none."
         )
     if not room:
         raise RemoteMemoryError(_NO_REMOTE_MEMORY)

@@ -113,7 +113,7 @@ class Order:
             order = np.argsort(rank, kind="stable")
             table, joined = table[order], joined[order]
         if (joined & (np.r_[table[1:, 0], NOWHERE] != table[:, 0])).any():
-            raise PlanError("joined: expected a pass of the same IPU behind each that is joined to the next")
+            raise PlanError("joined: expected a pass of the same IPU after each pass that is joined to the next")
         self.schedule = schedule
         self.shape = shape
         self.offsets = offsets

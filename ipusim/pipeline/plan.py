@@ -64,7 +64,7 @@ def idealised(syncs: Iterable[Sync]) -> str:
     """
     if len(set(syncs)) < len(Sync):
         return ""
-    return "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone."
+    return "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
 
 
 class Plan:

@@ -84,11 +84,13 @@ class PlanShape:
         pairs = self.alike
         if self.mirrored and (min(map(len, pairs)) < 2 or sum(map(len, pairs)) > len(set(self.mapping))):
             raise ProgramError(
-                "expected two copies of each stage on two IPUs that are as far from either end, as of stages on an "
-                f"even number of IPUs such as 0, 1, 2, 3, got stages on {', '.join(map(str, self.mapping))}"
+                "expected two copies of each stage on two IPUs at equal distances from the ends, such as stages on "
+                f"an even number of IPUs 0, 1, 2, 3, got stages on {', '.join(map(str, self.mapping))}"
             )
         if self.recompute and self.recompute_inline:
-            raise ProgramError("expected one recomputation mode, got both: a pass of its own, and inside the backward")
+            raise ProgramError(
+                "expected one recomputation mode, got both: a separate pass, and inside the backward pass"
+            )
 
     @cached_property
     def fewest_micro_batches(self) -> PlanShape:

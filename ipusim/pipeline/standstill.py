@@ -35,12 +35,12 @@ def standstill(plan: Plan) -> list[Violation]:
     circle = circle_of({ipu: others for ipu, (_, others) in waiting.items()})
     if not circle:
         listed = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
-        text = f"a deadlock: the awaited tensor never comes: {listed}"
+        text = f"a deadlock: an awaited tensor never arrives: {listed}"
         return [Violation("deadlock", None, None, text, walk.next_passes(waiting))]
     first, *others_there = (f"IPU {ipu}, which waits at '{waiting[ipu][0]}'" for ipu in circle)
     steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
     others = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items() if ipu not in circle]
-    behind = f"; behind them wait {', '.join(others)}" if others else ""
+    behind = f"; further IPUs wait for these: {', '.join(others)}" if others else ""
     return [Violation("deadlock", None, None, f"a deadlock: {steps}{behind}", walk.next_passes(circle))]
 
 

@@ -30,7 +30,10 @@ def meetings(plan: Plan) -> list[Violation]:
         own = ipu == one
         times = int(meets[own].sum())
         if times != plan.emitted:
-            text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
+            text = (
+                f"meets the other IPUs {times} times, but these wait for a meeting after each of {plan.emitted} "
+                "time-steps"
+            )
             broken.append(Violation("meeting", 0, one, text))
             continue
         planned = plan.time_step[plan.ipu == one]
@@ -85,7 +88,7 @@ def feeds(plan: Plan) -> list[Violation]:
         wrong = np.flatnonzero(~right | second)
         for row, repeated in zip(moved[wrong].tolist(), right[wrong].tolist(), strict=True):
             text = "comes too late for its pass" if before else "comes before its pass"
-            text = "is there a second time" if repeated else text
+            text = "is copied a second time" if repeated else text
             broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {text}"))
         unfed = passes[~np.isin(graph.micro[passes], micro_batch)] if before else ()
         broken += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
@@ -165,7 +168,7 @@ class _Graph:
         ]
         received = self._received()
         broken += [
-            self.violation("sending", row, f"'{self.text(row)}' waits for what nobody sends")
+            self.violation("sending", row, f"'{self.text(row)}' waits for a tensor that no IPU sends")
             for row in self.receive[sent[received] < 0].tolist()
         ]
         rows, keys = self._taken()
@@ -175,7 +178,7 @@ class _Graph:
         came = np.where(away, here[keys], sent[keys])
         late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
         for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
-            text = f"{self.text(row)} runs before what stage {key} makes for it has come"
+            text = f"{self.text(row)} runs before the output of stage {key} for the pass has arrived"
             broken.append(self.violation("dependency", row, text))
         return broken
 
@@ -199,7 +202,7 @@ class _Graph:
             runs = own[kind]
             for key in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
                 row = int(runs[key])
-                text = f"{self.text(row)} runs before the pass of its stage that it needs"
+                text = f"{self.text(row)} runs before the pass of its stage that the pass needs"
                 broken.append(self.violation("dependency", row, text))
         return broken
 

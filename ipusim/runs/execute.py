@@ -86,7 +86,7 @@ def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
     """Return a remark if a long run was simulated in full, without recurring state."""
     if not job.in_part or timeline.repeats or len(timeline) < _MANY_SPANS:
         return ()
-    return (f"No state of this run comes again, so that all of its {len(timeline)} spans were simulated one by one.",)
+    return (f"No state of this run repeats, so all of its {len(timeline)} spans were simulated one by one.",)
 
 
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:

@@ -66,7 +66,7 @@ def run_on_one_ipu(job: Job, timeline: Timeline) -> OneIpu:
         cycles = throughput_of(timeline_of(alone, timeline.info.executions)).run_cycles
     except IpusimError as error:
         if any(len(stages) > 1 for stages in job.program.shape.parts):
-            return OneIpu(None, refusal="stages that run at the same time have IPUs of their own")
+            return OneIpu(None, refusal="concurrent stages have separate IPUs")
         texts = [problem.text for problem in error.problems] if isinstance(error, RequestError) else [str(error)]
         return OneIpu(None, refusal="; ".join(" ".join(text.split()).rstrip(".") for text in texts))
     return OneIpu(cycles, max(map(alone.memory.excess_bytes, alone.memory.peaks), default=0))

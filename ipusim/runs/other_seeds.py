@@ -43,7 +43,7 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
         NotExactError: if only events give the times of the Job; the message is the reason.
     """
     if job.late or job.between:
-        raise NotExactError("hosts that wait for one another")
+        raise NotExactError("hosts that wait for each other")
     jitters = [item for item in job.system.disturbances if isinstance(item, Jitter)]
     drawn_seeds = np.array(seeds, np.int64).reshape(-1, len(jitters))[:, [bool(item.jitter) for item in jitters]]
     whole = job.whole

@@ -28,7 +28,8 @@ _CODES: Final = {
     SpanKind.WEIGHT_UPDATE: Code.UPDATE,
 }
 _INDEPENDENT: Final = (
-    "Both come from one Plan and its prices; the second has no events, clock, IPUs, delivery, links, meetings or jumps."
+    "Both computations use one Plan and its prices; the second has no events, clock, IPUs, "
+    "delivery, links, meetings or jumps."
 )
 
 
@@ -62,7 +63,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
         Outcome with the first difference, if any.
     """
     if job.late:
-        return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for one another.")
+        return TimesCheck("not exact", "Times were not computed a second time: hosts that wait for each other.")
     executions, part = timeline.info.executions, ""
     if timeline.spans_in_all <= MOST_SPANS:
         job, timeline = job.whole, timeline.expanded()

@@ -303,9 +303,9 @@ class Session:
             for name, array in executor.weights().items():
                 if not np.array_equal(array, first[name], equal_nan=True):
                     raise UnsupportedProgramError(
-                        f"replicas that learn by themselves are not simulated, and variable {name!r} of replica "
-                        f"{replica} is another than that of replica 0: sum up its gradient over the replicas in every "
-                        "stage that has it, or let the optimizer do it"
+                        f"replicas with separate training are not simulated, and variable {name!r} of replica "
+                        f"{replica} differs from the variable of replica 0: sum its gradient over the replicas in "
+                        "every stage with the variable, or in the optimizer"
                     )
 
     def _before(self, execution: int) -> None:

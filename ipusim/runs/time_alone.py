@@ -200,8 +200,8 @@ def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Prob
     """Yield the problems of an oversized part, worded for the whole run."""
     for problem in error.problems:
         text = (
-            "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, "
-            f"got {whole} micro-batches of which the first {tried} do not repeat themselves; make it smaller"
+            f"expected a run that repeats, or a run that fits in memory as a whole, got {whole} micro-batches, and "
+            f"the first {tried} do not repeat; make the run smaller"
         )
         is_too_large = problem.path[-1:] == ("gradient_accumulation_count",)
         yield replace(problem, text=text) if is_too_large else problem

@@ -79,7 +79,7 @@ class Located:
         self.values[path] = position
         if node.anchor is not None:
             self._problem(
-                position, path, f"expected the value itself, got an anchor or alias ({node.anchor}): write it out"
+                position, path, f"expected the value, got an anchor or alias ({node.anchor}): write the value out"
             )
             return None
         match node:
@@ -101,7 +101,7 @@ class Located:
             inner = (*path, key.value)
             if key.value in data:
                 first = self.keys[inner]
-                self._problem(position, inner, f"expected each key once, got it a second time (first at {first})")
+                self._problem(position, inner, f"expected each key once, got this key a second time (first at {first})")
                 continue
             self.keys[inner] = position
             if meant := _decimal_comma(node, len(data)):
@@ -208,14 +208,14 @@ def _further_in(error: MarkedYAMLError, text: str) -> str:
         return ""
     number, before = above[-1][0] + 1, above[-1][1].strip()
     if _GLUED.match(before):
-        return f"expected a space behind the colon of line {number}, got {show(before)}"
+        return f"expected a space after the colon of line {number}, got {show(before)}"
     if ":" not in before:
-        return f"expected a colon behind the key of line {number}, got {show(before)}"
+        return f"expected a colon after the key of line {number}, got {show(before)}"
     indents = [len(row) - len(row.lstrip()) for row in (line, above[-1][1])]
     if indents[0] > indents[1]:
         return (
-            f"expected {key.strip()!r} below the beginning of line {number}, {show(before)}, which has its value, "
-            f"got it {indents[0] - indents[1]} further in"
+            f"expected {key.strip()!r} with the indentation of line {number}, {show(before)}, which has a value, "
+            f"got {indents[0] - indents[1]} more spaces"
         )
     return ""
 

@@ -34,8 +34,8 @@ def chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]
         chunks.setdefault(ipu, []).append(stages)
     if [ipu for ipu, _ in runs] != list(chunks) * len(next(iter(chunks.values()))):
         raise UnsupportedProgramError(
-            f"The schedule '{schedule}' needs stages that go round all IPUs in one order, equally often, such as "
-            f"0, 1, 0, 1; the mapping is {', '.join(map(str, shape.mapping))}."
+            f"The schedule '{schedule}' needs stages that go round all IPUs in one order, in whole rounds, such as 0, "
+            f"1, 0, 1; the mapping is {', '.join(map(str, shape.mapping))}."
         )
     return chunks
 
@@ -70,8 +70,8 @@ def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, .
     chunks = chunks_of(shape, schedule)
     if any(len(own) > 1 for own in chunks.values()):
         raise UnsupportedProgramError(
-            f"The schedule '{schedule}' has the stages of an IPU follow each other; the mapping is "
-            f"{', '.join(map(str, shape.mapping))}. Stages that come back to an IPU are what interleaved_1f1b is for."
+            f"The schedule '{schedule}' needs the stages of an IPU one after the other; the mapping is "
+            f"{', '.join(map(str, shape.mapping))}. For stages that return to an IPU use interleaved_1f1b."
         )
     return chunks
 

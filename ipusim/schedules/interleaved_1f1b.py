@@ -38,7 +38,7 @@ def order(shape: PlanShape) -> Order:
     count, size = shape.micro_batches, group_size(shape)
     if 0 < shape.group_size < ipus_of(shape):
         raise UnsupportedProgramError(
-            f"The schedule 'interleaved_1f1b' needs groups of at least as many micro-batches as there are IPUs, "
+            "The schedule 'interleaved_1f1b' needs groups with at least one micro-batch for each IPU, "
             f"{ipus_of(shape)}, got micro_batch_group_size {shape.group_size}."
         )
     check_grouped_count(count, ipus_of(shape), shape.group_size)
@@ -59,7 +59,7 @@ def gis_h(shape: PlanShape) -> Order:
     """Lay out GIS-H; raises like :func:`gis`, for multiples of half the IPUs, and for odd numbers of IPUs."""
     if ipus_of(shape) % 2:
         raise UnsupportedProgramError(
-            f"The schedule 'gis_h' needs an even number of IPUs, of which half is a group; got {ipus_of(shape)}."
+            f"The schedule 'gis_h' needs an even number of IPUs, as a group has half of the IPUs; got {ipus_of(shape)}."
         )
     return _group_interleaved("gis_h", shape, half_of_ipus(shape))
 

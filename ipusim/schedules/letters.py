@@ -49,7 +49,7 @@ def least_of(name: str, parts: Parts) -> int:
     """Return the number of micro-batches without periods; raises PlanError for letters of unequal counts."""
     often = {times for head, _, tail in parts.values() for times in _times((*head, *tail)).values()}
     if len(often) != 1:
-        raise PlanError(f"{name}: expected each letter equally often beside periods, got {sorted(often)} times")
+        raise PlanError(f"{name}: expected each letter equally often outside periods, got {sorted(often)} times")
     for ipu, (head, period, tail) in parts.items():
         once = dict.fromkeys(_times((*head, *tail)), 1)
         if any(of for _, of, _ in parts.values()) and _times(period) != once:
@@ -79,7 +79,7 @@ def has_time_steps(name: str, parts: Parts) -> bool:
         numbers = {ipu: of[place].count(END) for ipu, of in parts.items()}
         if len(set(numbers.values())) > 1:
             said = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
-            raise PlanError(f"{name}: expected as many time-steps of each IPU {where}, got {said}")
+            raise PlanError(f"{name}: expected equal numbers of time-steps of all IPUs {where}, got {said}")
     return any(END in part for of in parts.values() for part in of)
 
 

@@ -21,7 +21,7 @@ from ipusim.schedules.torch_csv import read_schedule
 #: Pattern for schedules in files, valid in Python and JSON Schema.
 FILE: Final = r"^[^\x00:]{1,1024}(\.py:[A-Za-z_][A-Za-z0-9_]{0,255}|\.csv)$"
 #: Description of the pattern.
-FILE_WORDS: Final = "one of your own as file.py:function or file.csv"
+FILE_WORDS: Final = "your own schedule as file.py:function or file.csv"
 
 
 def schedule_of(text: str, folder: Path) -> Schedule:

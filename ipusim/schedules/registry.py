@@ -94,7 +94,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _schedule(
             "interleaved",
             interleaved.order,
-            "forward beside backward, half the activations",
+            "forward and backward in one time-step, half the activations",
             _INTERLEAVED,
             lambda shape: len(interleaved.offsets(shape)),
         ),
@@ -119,7 +119,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _free(
             "interleaved_1f1b",
             interleaved_1f1b.order,
-            "1f1b with stages that go round the IPUs several times",
+            "1f1b with several rounds of stages over the IPUs",
             _GPU_TRAINING | {Feature.GROUPS},
             lambda shape: shape.group_size or ipus_of(shape),
             between=True,
@@ -127,13 +127,13 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _free(
             "eager_1f1b",
             one_forward_one_backward.eager_order,
-            "1f1b with a warm-up twice as long, behind which a copy may take long",
+            "1f1b with a warm-up twice as long, which hides long copies",
             _GPU_TRAINING,
         ),
         _free(
             "seq_1f1b",
             seq_1f1b.order,
-            "1f1b of segments of a micro-batch along its sequence, with ramps as short as theirs",
+            "1f1b of segments of a micro-batch along its sequence, with ramps as short as a segment's",
             _GPU_TRAINING | {Feature.SEGMENTS},
             lambda shape: shape.segments,
             segments=2,
@@ -141,7 +141,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _zigzag(
             "1f1b_v",
             v_1f1b.order,
-            "1f1b with two stages an IPU, over the IPUs and back, and two thirds of the activations",
+            "1f1b with two stages on each IPU, over the IPUs and back, and two thirds of the activations",
             _GPU_TRAINING,
         ),
         _zigzag(
@@ -154,27 +154,29 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _free(
             "breadth_first",
             breadth_first.order,
-            "gpipe with stages that go round the IPUs several times",
+            "gpipe with several rounds of stages over the IPUs",
             _GPU,
             in_phases=True,
         ),
         _free(
             "zero_bubble_h1",
             zero_bubble.order,
-            "1f1b with backward in halves, the weights' where an IPU would wait",
+            "1f1b with backward in halves; the weights' half fills idle time",
             _HALVES,
         ),
         _free(
             "zero_bubble_h2",
             zero_bubble.order_h2,
-            "zero_bubble_h1 with nearly twice the activations, and hardly a bubble",
+            "zero_bubble_h1 with nearly twice the activations, and almost no bubble",
             _HALVES,
         ),
-        _zigzag("zbv", zbv.order, "zero bubble with two stages an IPU, over the IPUs and back", _HALVES_OR_AUTHORS),
+        _zigzag(
+            "zbv", zbv.order, "zero bubble with two stages on each IPU, over the IPUs and back", _HALVES_OR_AUTHORS
+        ),
         _zigzag(
             "dualpipe_v",
             dualpipe.v_order,
-            "zbv with a forward pass of one stage beside a backward pass of the other",
+            "zbv with a forward pass of one stage and a backward pass of the other in one slot",
             _HALVES,
         ),
         _mirrored("dualpipe", dualpipe.order, "dualpipe_v with two copies of each stage", _HALVES, dualpipe.multiple),
@@ -188,13 +190,13 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _zigzag(
             "v_half",
             controllable_memory.v_half,
-            "zbv with half the activations, and a bubble for it",
+            "zbv with half the activations, at the cost of a bubble",
             _HALVES_OR_AUTHORS,
         ),
         _zigzag(
             "v_min",
             controllable_memory.v_min,
-            "zbv with a third of the activations, and a bubble for it",
+            "zbv with a third of the activations, at the cost of a bubble",
             _HALVES_OR_AUTHORS,
         ),
         _free(
@@ -207,7 +209,7 @@ _SCHEDULES: Final[dict[str, Schedule]] = {
         _free(
             "gis_h",
             interleaved_1f1b.gis_h,
-            "gis in groups of half as many micro-batches, and about half the activations of interleaved_1f1b",
+            "gis in groups of half the micro-batches, with about half the activations of interleaved_1f1b",
             _HALVES,
             interleaved_1f1b.half_of_ipus,
         ),

@@ -190,8 +190,8 @@ class Schedule:
 def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:
     if shape.mapping != written.mapping:
         right, got = mapping_text(written), mapping_text(shape)
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {got}")
+        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as in {name}, got {got}")
     if shape.micro_batches != written.micro_batches:
         raise CountError(
-            f"expected as many micro-batches as {name} has, {written.micro_batches}, got {shape.micro_batches}"
+            f"expected the number of micro-batches of {name}, {written.micro_batches}, got {shape.micro_batches}"
         )

@@ -35,9 +35,10 @@ _PASS: Final = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _OLD_PASS: Final = re.compile(r"([FBIW])([0-9]{1,9})_s([0-9]{1,9})")
 #: Collectives of replicas in a file of format="compute_comms", such as 0UNSHARD.
 _COLLECTIVE: Final = re.compile(r"[0-9]{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
-_SKIPPED: Final = "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
+_SKIPPED: Final = "{name} has cells {words}, which are skipped: the collectives of replicas follow from the scenario."
 _DROPPED: Final = (
-    "{name} has {number:,} cells that send and receive: each copy is where passes need it, not where its cell stands."
+    "{name} has {number:,} cells that send and receive: each copy runs where passes need the tensor, "
+    "not at the place of its cell."
 )
 _LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
 #: Further cells without a pass.
@@ -55,16 +56,16 @@ def write_torch_csv(order: Order) -> str:
     Raises PlanError for passes and for copies of stages unknown to torch.
     """
     if order.shape.mirrored:
-        raise PlanError("expected one copy of each stage, as torch has it, got two")
+        raise PlanError("expected one copy of each stage, as in torch, got two")
     if order.shape.segments > 1:
-        raise PlanError(f"expected whole micro-batches, as torch has them, got {order.shape.segments} segments of each")
+        raise PlanError(f"expected whole micro-batches, as in torch, got {order.shape.segments} segments of each")
     ranks = max(order.shape.mapping) + 1
     rows: list[list[str]] = [[] for _ in range(ranks)]
     steps = earliest(order, one_at_a_time=True)
     for step, (ipu, kind, stage, micro_batch) in zip(steps.tolist(), order.passes.tolist(), strict=True):
         op = Op(Pass(kind), stage, micro_batch)
         if op.kind not in _LETTERS:
-            raise PlanError(f"expected the passes F, B, I and W, which torch has, got {op}: leave out recomputation")
+            raise PlanError(f"expected the passes F, B, I and W of torch, got {op}: leave out recomputation")
         row = rows[ipu]
         if step < len(row):  # joined to the previous pass
             row[step] = f"({row[step]};{_text(op)}){_OVERLAP}"
@@ -235,7 +236,7 @@ def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:
             if homes.setdefault(op.stage, rank) != rank:
                 first = homes[op.stage] + 1
                 raise FileError(
-                    f"{name!r}, {position}: expected stage {op.stage} in one row, got it here and in row {first}"
+                    f"{name!r}, {position}: expected stage {op.stage} in one row, got a second row besides row {first}"
                 )
     if not seen:
         raise FileError(f"{name!r}: expected a row of passes such as 0F0 for each rank, got none")

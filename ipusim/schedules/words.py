@@ -82,11 +82,11 @@ def _order(name: str, mapping: tuple[int, ...], least: int, parts: Parts, shape:
     """Lay out a shape; raises UnsupportedProgramError for another mapping, CountError for too few micro-batches."""
     if shape.mapping != mapping:
         right = ", ".join(map(str, mapping))
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {mapping_text(shape)}")
+        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as in {name}, got {mapping_text(shape)}")
     more = shape.micro_batches - least
     if more < 0 or (more and not all(period for _, period, _ in parts.values())):
         right = f"{least} micro-batches" + (" or more" if more < 0 and parts[mapping[0]][1] else "")
-        raise CountError(f"expected {right}, as {name} has them, got {shape.micro_batches}")
+        raise CountError(f"expected {right}, as in {name}, got {shape.micro_batches}")
     tables = []
     for ipu, (head, period, tail) in sorted(parts.items()):
         letters = [*head, *period * more, *tail]

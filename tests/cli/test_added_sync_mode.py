@@ -113,4 +113,4 @@ def test_senders_wait(run):
 def test_other_schedules_refuse_it_by_name(run):
     done = run("check", "s.yaml", "--set", "pipeline.schedule=1f1b", "--set", "pipeline.sync=patient")
     assert done.returncode == 2
-    assert "The schedule '1f1b' runs in point_to_point or lock_step only, not in patient." in done.stderr
+    assert "The schedule '1f1b' runs only in point_to_point or lock_step, not in patient." in done.stderr

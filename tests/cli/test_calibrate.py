@@ -67,7 +67,7 @@ def test_a_pod64_is_predicted_within_five_per_cent_from_a_pod16_alone(own, tmp_p
         "validate", "--fit", own(HEADER + small), "--rates", "vector_slowdown", "--out", tmp_path / "mine.yaml"
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert "How sure the rates are is not known, as no row is left over" in done.stdout
+    assert "The uncertainty of the rates is not known, as the fit has as many rates as rows" in done.stdout
     rates = rates_of(read_rates(tmp_path / "mine.yaml"))
     assert [rate.name for rate in rates.chosen()] == ["vector_slowdown"]
     (fitted,) = simulate_rows(prepare_rows([published("bow_pod16", 2048)[0]]), rates)
@@ -184,7 +184,7 @@ def test_a_rate_at_the_edge_of_its_range_and_rates_that_are_hardly_told_apart_ar
     text = stage_rows(tmp_path, ("large.yaml", "small.yaml"), beyond, noise=0.01)
     done = ipusim("validate", "--fit", own(text), "--rates", "vector_slowdown", columns="")
     assert re.search(r"vector_slowdown +3\.053 cycles +5 cycles .*2\.5 to 5 cycles \(at its edge\)", done.stdout)
-    assert "hardly tell" not in done.stdout
+    assert "hardly distinguish" not in done.stdout
     both = ["amp_ceiling", "exchange_efficiency"]
     (alike,) = calibrate(read_measured([own(text)]), both).alike
     assert ([rate.name for rate in alike.rates], alike.correlation < -0.95) == (both, True)
@@ -234,7 +234,7 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     own("")
     throughput_rows(path, rows, DEFAULT_RATES.with_values(link_efficiency=Fraction(84, 100)), noise=0.001)
     text = refused(path, "--rates", "link,link_efficiency,vector_slowdown")
-    together = "expected rows that tell them apart, got some in which they act together alone"
+    together = "expected rows that distinguish the rates, got rows in which only their common effect shows"
     assert text == f"link, link_efficiency: {together}: fit link or link_efficiency alone\n"
     rows = "".join(f"{name}.yaml,{stage},{'100000' if stage == 1 else '0'}\n" for name in SIZES for stage in range(4))
     assert refused(own(f"scenario,stage,forward\n{rows}"), "--rates", "vector_slowdown,transcendental_operations") == (

@@ -174,8 +174,8 @@ def test_wide_names_lose_no_column_at_any_width(tmp_path):
         (("{kept}", "{kept}"), "{kept}: expected each run once, got this run a second time\n"),
         (
             ("{kept}", "{kept}/", "--orders", "HOOF"),
-            "--schedules: expected a scenario to vary, got runs that lie in folders: they stay as they are; leave "
-            "--orders and --sync out\n",
+            "--schedules: expected a scenario to vary, got run folders, which cannot vary: leave --orders and --sync "
+            "out\n",
         ),
         (
             ("{kept}", "{kept}", "--set", "steps=1"),

@@ -87,7 +87,7 @@ def test_neither_workers_nor_one_that_is_killed_change_a_byte(tmp_path):
             "--seeds: expected a scenario with jitter among its disturbances, such as {jitter: 5 %}, got ",
         ),
         (("--seeds", 0, *JITTER), "--seeds: expected from 1 to 100,000 runs, got 0"),
-        (("--seeds", 5, "--vary", "steps=1,2", *JITTER), "--seeds: expected a scenario and no other values to vary"),
+        (("--seeds", 5, "--vary", "steps=1,2", *JITTER), "--seeds: expected a scenario and no further values to vary"),
     ],
 )
 def test_what_makes_no_ensemble_is_refused(tmp_path, words, text):

@@ -26,12 +26,12 @@ def test_the_verdict_comes_before_the_tables(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "Time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%."
-    assert lines[1].startswith("What would save most of the time per sample: ")
+    assert lines[1].startswith("Changes that save the most time per sample: ")
     for title in (
         "Parts of the time, 33,500 cycles",
         "Time of each IPU, of 33,500 cycles",
         "Critical path, 33,500 cycles",
-        "What would help, of 3.148 us per sample",
+        "Changes that help, of 3.148 us per sample",
     ):
         assert title in done.stdout
     said = json.loads((tmp_path / "explanation.json").read_text())
@@ -99,7 +99,7 @@ def test_changes_of_ones_own_are_tried_alone_and_together(tmp_path):
     assert len(said["pairs"]) == 3
     for each in (*wanted, "What if, of 3.148 us per sample", "Two changes at once"):
         assert each in done.stdout
-    assert "What would help" not in done.stdout
+    assert "Changes that help" not in done.stdout
 
 
 def test_what_cannot_be_tried_is_one_message(tmp_path):
@@ -144,7 +144,7 @@ def test_changes_of_a_kind_that_save_as_much_as_its_best_are_named(tmp_path):
     free = "in point-to-point"
     tied = f"single {free}, 2 replicas, count 2; as fast: dualpipe {free} and chimera {free}"
     named = f"another schedule ({tied}) 20.0%, a larger count ("
-    assert f"What would save most of the time per sample: {named}" in done.stdout
+    assert f"Changes that save the most time per sample: {named}" in done.stdout
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -160,7 +160,7 @@ def test_nothing_puts_stages_together_where_it_is_not_known_what_they_hold(tmp_p
         each["change"] for each in said["what_if"] if each["refusal"].startswith("not tried: stages would share")
     }
     assert {"single in point-to-point", "dualpipe in point-to-point", "chimera in point-to-point"} <= left_out
-    advised, _, rest = done.stdout.partition("Not tried, as stages would share an IPU, and their memory")
+    advised, _, rest = done.stdout.partition("Not tried, as stages would share an IPU, and the memory of stages")
     assert rest
     assert not any(change in advised for change in left_out)
     assert "Memory: not known: the scenario states no memory of its stages." in done.stdout
@@ -199,9 +199,9 @@ pipeline:
 """
     (tmp_path / "two.yaml").write_text(text)
     done = ipusim("explain", "two.yaml", "--out", "out", cwd=tmp_path)
-    sentence, table = done.stdout.partition("What would save most")[2].split("What would help", 1)
+    sentence, table = done.stdout.partition("Changes that save")[2].split("Changes that help", 1)
     assert "faster stages (b 10% faster)" in sentence
-    rows = table.partition("What other hardware")[0]
+    rows = table.partition("Effect of other hardware")[0]
     for change in ("b 10% faster", "pipeline.gradient_accumulation_count=64", "others"):
         assert change in rows
 
@@ -223,7 +223,7 @@ def test_a_folder_without_its_scenario_says_that_changes_are_not_known(place, tm
     (tmp_path / "scenario.yaml").unlink()
     done = ipusim("explain", tmp_path)
     assert "The effect of changes is not known: this run folder does not hold its scenario." in done.stdout
-    assert "What would help" not in done.stdout
+    assert "Changes that help" not in done.stdout
     assert json.loads((tmp_path / "explanation.json").read_text())["what_if"] is None
 
 
@@ -312,7 +312,7 @@ def test_gaps_in_main_are_named_and_no_larger_count_is_said_to_help(tmp_path):
     assert "another schedule" in lines[1]
     assert "larger count" not in lines[1]
     assert lines[2] == "The largest part of the saving: fewer gaps in main, now 25.0%."
-    (no_help,) = (line for line in lines if line.startswith("Tried, and no help: "))
+    (no_help,) = (line for line in lines if line.startswith("Tried, without effect: "))
     assert "pipeline.gradient_accumulation_count=32768" in no_help
     said = json.loads((tmp_path / "explanation.json").read_text())
     assert said["waterfall"]["cycles"]["gaps_in_main"] == (4096 - 3) * 1_000

@@ -265,7 +265,7 @@ def test_tables_of_any_name_lie_beside_each_other(timed, tmp_path):
     (tmp_path / "z-memory.csv").write_text("mine\n")
     refused = ipusim("show", timed, "--out", tmp_path / "z.csv")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"{tmp_path}/z-memory.csv: expected a file as ipusim has written it, or none, got another" in refused.stderr
+    assert f"{tmp_path}/z-memory.csv: expected no file, or a file written by ipusim, got another" in refused.stderr
     assert not (tmp_path / "z.csv").exists()
 
 

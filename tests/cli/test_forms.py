@@ -33,7 +33,7 @@ COMMANDS = {
         ("suggest", FOUR, "--order", "--seconds", "1000", "--schedules", "1f1b", "--set", f"{COUNT}=2"),
         {"is_optimal", "bound_cycles"},
         ["name", "source", "schedule"],
-        "What binds: ",
+        "The binding part: ",
     ),
     "explain": (("explain", FOUR), {"waterfall", "what_if"}, ["ipu"], "| part | cycles |"),
     "test": (("test", FOUR, "--workers", "1"), {"scenario", "result"}, ["scenario", "result"], "1 held"),

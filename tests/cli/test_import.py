@@ -109,7 +109,7 @@ def test_it_writes_over_no_file_of_anybody_elses(tmp_path):
     (tmp_path / "plan.csv").write_text("stage,forward\na,1\n")
     done = ipusim("import", FILES["torch"], "--out", "plan.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("plan.csv: expected a table that ipusim has written, or none, got another file")
+    assert done.stderr.startswith("plan.csv: expected no file, or a table written by ipusim, got another file")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plan.csv"]
 
 
@@ -133,7 +133,7 @@ def test_what_it_cannot_read_is_one_message_and_nothing_is_written(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.json"]
     (tmp_path / "t.json").write_text('[{"ph": "X", "name": "a\\nb\\u001b[31m", "dur": 5}]')
     done = ipusim("import", "t.json", cwd=tmp_path)
-    assert "the longest spans of other names are 'a\\nb\\x1b[31m': say with --name PASS=NAME which" in done.stderr
+    assert "the longest spans of other names are 'a\\nb\\x1b[31m': name the passes with --name PASS=NAME" in done.stderr
     missing = ipusim("import", "none.json", cwd=tmp_path)
     assert (missing.returncode, missing.stderr) == (2, "none.json: No such file or directory\n")
 

@@ -152,4 +152,4 @@ def test_a_scenario_that_is_a_link_is_not_followed(stranger, without_charts):
 def test_files_inside_of_the_folder_are_read_as_before(stranger, without_charts):
     (stranger / "stages.csv").write_text("stage,forward,backward\n0,10,20\n1,20,30\n")
     (stranger / "scenario.yaml").write_text(naming({"PIPELINE": ", cycles: stages.csv"}))
-    assert "What would save most" in ipusim("explain", stranger).stdout
+    assert "Changes that save" in ipusim("explain", stranger).stdout

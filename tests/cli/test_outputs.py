@@ -121,7 +121,7 @@ def test_a_file_of_another_is_not_written_over(command, place, no_work):
     (place / f"folder{suffix}").mkdir()
     before = contents(place)
     for out, text in (
-        (f"mine{suffix}", "that ipusim has written, or none, got another file: move it, or name another"),
+        (f"mine{suffix}", "written by ipusim, got another file: move the file, or name another"),
         ("notes.txt", f"named {'.png, .svg, .pdf, ' if command.startswith('show') else suffix}"),
         (f"folder{suffix}", "expected a place for a file, got a folder"),
         (f"notes.txt/new{suffix}", f"notes.txt/new{suffix}: cannot be written"),
@@ -160,7 +160,7 @@ def test_files_of_another_in_a_folder_are_not_written_over(command, place, no_wo
     (place / "out" / name).write_text("mine\n")
     (place / "notes.txt").write_text("mine\n")
     before = contents(place)
-    text = f"out/{name}: expected a file as ipusim has written it, or none, got another one, or one that was changed"
+    text = f"out/{name}: expected no file, or a file written by ipusim, got another file, or a file changed"
     check_refused(ipusim(*words, "--out", output("out", command), cwd=place), text, place, before)
     text = "notes.txt: expected a folder for the results, got a file"
     check_refused(ipusim(*words, "--out", output("notes.txt", command), cwd=place), text, place, before)
@@ -184,7 +184,7 @@ def test_a_folder_is_not_written_over_what_is_read_from_it(words, place, no_work
         scenario.write("# mine\n")
     (place / "link").symlink_to("changed")
     before = contents(place)
-    check_refused(ipusim(*words, cwd=place), "expected another file than one that is read, got ", place, before)
+    check_refused(ipusim(*words, cwd=place), "expected an output different from all input files, got ", place, before)
 
 
 @pytest.mark.parametrize("out", [(), ("--out", "reports/schedules_four_ipus"), ("--out", "link")])

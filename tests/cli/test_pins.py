@@ -113,11 +113,11 @@ def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
         (lambda at: changed_pin(at, plan={"0": []}), "got a damaged one: plan 0 is not a mapping"),
         (lambda at: changed_pin(at, more=1), "got a damaged one: it has not the keys"),
         (lambda at: changed_pin(at, time={"makespan_cycles": 1.5}), "got a damaged one: time makespan_cycles is of"),
-        (lambda at: (at / "a.pin.json").write_text("{"), "got what is no JSON"),
-        (lambda at: (at / "a.pin.json").write_text("[" * 100_000), "got what is no JSON"),
+        (lambda at: (at / "a.pin.json").write_text("{"), "got a file without valid JSON"),
+        (lambda at: (at / "a.pin.json").write_text("[" * 100_000), "got a file without valid JSON"),
         (lambda at: (at / "a.pin.json").write_text("[]"), "got other JSON"),
         (lambda at: (at / "a.pin.json").write_bytes(b" " * (2 << 20)), "expected a file of at most 1 MiB"),
-        (lambda at: (at / "a.yaml").rename(at / "b.yaml"), "expected the scenario of this pin beside it"),
+        (lambda at: (at / "a.yaml").rename(at / "b.yaml"), "expected the scenario of this pin in the same folder"),
         (lambda at: [(at / name).unlink() for name in ("a.yaml", "a.pin.json")], "expected a folder with scenarios"),
         (lambda at: written(at, expect={"makespan": "2 ms..1 ms"}), "expected the smaller bound first"),
         (lambda at: written(at, expect={"mean_loss": "at most 1"}), "got mean_loss: it computes nothing"),
@@ -139,7 +139,7 @@ def test_a_pin_is_written_over_a_pin_alone(tmp_path):
     (tmp_path / "a.pin.json").write_text('{"mine": 1}')
     done = ipusim("test", "--pin", file)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "expected a pin that ipusim has written, or none, got another file" in done.stderr
+    assert "expected no file, or a pin written by ipusim, got another file" in done.stderr
     assert (tmp_path / "a.pin.json").read_text() == '{"mine": 1}'
 
 
@@ -191,7 +191,7 @@ def test_results_are_written_over_results_alone(tmp_path):
     mine.write_text("<mine/>")
     done = ipusim("test", file, "--junit", mine)
     assert (done.returncode, mine.read_text()) == (2, "<mine/>")
-    assert "expected results that ipusim has written, or none, got another file" in done.stderr
+    assert "expected no file, or results written by ipusim, got another file" in done.stderr
     done = ipusim("test", file, "--junit", tmp_path / "a.json")
     assert (done.returncode, "--junit: expected a file named .xml" in done.stderr) == (2, True)
 
@@ -234,7 +234,10 @@ def test_a_schedule_that_ends_its_process_is_a_failure(tmp_path, names):
     said = " ".join(done.stdout.split())
     assert done.returncode == 2
     for name in names:
-        assert f"unfinished {name}.yaml: not done: a worker ended early, by code of a scenario or from outside" in said
+        assert (
+            f"unfinished {name}.yaml: not done: a worker process ended early, by code of a scenario or from outside"
+            in said
+        )
     assert f"0 held, {len(names)} unfinished, of {len(names)} scenario" in said
 
 

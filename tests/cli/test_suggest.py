@@ -71,7 +71,7 @@ def test_none_that_fits_is_an_error_that_writes_nothing(tmp_path):
     words += ("--schedules", "1f1b", "--stages", "4")
     done = ipusim("suggest", DIGITS, *words, "--out", str(out))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith("No plan that was searched fits m2000, which is proven: ")
+    assert done.stderr.splitlines()[-1].startswith("No plan in the search fits m2000, which is proven: ")
     assert not out.exists()
 
 

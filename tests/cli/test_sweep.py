@@ -149,7 +149,7 @@ def test_a_study_file_says_the_same_as_options(workspace):
         ),
         (
             [FOUR, "--zip", "--vary", f"{COUNT}=8", "--vary", "seed=1,2"],
-            "--zip: expected as many values of each option, ",
+            "--zip: expected equal numbers of values of all options, ",
         ),
         ([FOUR, "--set", "steps=0", "--vary", f"{COUNT}=8"], "--set steps: expected a whole number from 1 to 1000000"),
         (

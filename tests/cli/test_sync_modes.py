@@ -103,7 +103,7 @@ def test_a_mode_that_is_none(four, tmp_path):
 
 def test_help_names_the_schedules_that_are_compared():
     text = " ".join(ipusim("compare", "--help").stdout.split())
-    assert "of one scenario alone Graphcore's own: grouped, interleaved, sequential and sharded" in text
+    assert "for one scenario Graphcore's: grouped, interleaved, sequential and sharded" in text
     assert "--syncs" not in text
     assert "gpipe all forward passes" not in text
     listed = " ".join(ipusim("schedule").stdout.split())

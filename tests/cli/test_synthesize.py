@@ -51,9 +51,9 @@ def test_what_is_written_runs_as_long_as_is_said_and_for_more_micro_batches_too(
     first, second, third, copied, fourth, fifth = done.stdout.splitlines()
     assert first.startswith("Best: synthesized in lock-step, ")
     assert "less time than the best named schedule that fits" in first
-    assert third.endswith("The bound leaves out memory, and links that several copies share.")
+    assert third.endswith("The bound ignores memory, and links shared by several copies.")
     assert copied.startswith("dualpipe in lock-step, with two copies of each stage, takes ")
-    csv = "the CSV for torch is of 8 micro-batches, without the time-steps."
+    csv = "the CSV for torch is for 8 micro-batches, without the time-steps."
     assert fourth == f"It serves every count from 8 on; {csv}"
     assert fifth.startswith("out: scenario.yaml, synthesized.py, synthesized.csv, comparison.json")
     job = load_job(folder / "out" / "scenario.yaml")
@@ -68,7 +68,7 @@ def test_what_is_written_runs_as_long_as_is_said_and_for_more_micro_batches_too(
     ]
     assert all(run.summary.makespan_cycles > cycles for run in longer)
     fewer = ipusim("check", "out/scenario.yaml", "--set", "pipeline.gradient_accumulation_count=7", cwd=folder)
-    assert "expected 8 micro-batches or more, as synthesized has them, got 7" in fewer.stderr
+    assert "expected 8 micro-batches or more, as in synthesized, got 7" in fewer.stderr
 
 
 def test_where_nothing_is_better_the_scenario_has_the_named_schedule(folder):
@@ -125,7 +125,7 @@ def test_a_limit_of_micro_batches_holds(folder):
         (["--schedules", "1f1c"], "got '1f1c'; did you mean '1f1b'? Expected a schedule out of "),
         (
             [*SERIALIZED, "--set", "pipeline.schedule=sequential"],
-            "expected passes that can be put into another order, got concurrent stages, batch serialization, ",
+            "expected passes that can be reordered, got concurrent stages, batch serialization, ",
         ),
         (
             SERIALIZED,
@@ -162,7 +162,7 @@ def test_suggest_adds_an_order_for_the_costs_of_its_plan(folder):
     (folder / "best.py").write_text("mine = 1")
     refused = ipusim(*words, cwd=folder)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "best.py: expected an order that ipusim has written, or none, got another file" in refused.stderr
+    assert "best.py: expected no file, or an order written by ipusim, got another file" in refused.stderr
 
 
 def test_a_named_schedule_that_is_faster_than_the_suggested_plan_is_written(tmp_path):

@@ -160,7 +160,7 @@ def test_a_row_within_a_range_is_not_off_and_one_beyond_by_the_nearest_end(small
     with pytest.raises(FileError) as caught:
         read_throughputs(path)
     first, second = str(caught.value).splitlines()
-    assert first.endswith("expected a range such as 100-120, its least first, got '200-100'")
+    assert first.endswith("expected a range such as 100-120, the smaller value first, got '200-100'")
     assert second.endswith("expected a number above 0, got '1-2-3'")
 
 
@@ -314,7 +314,9 @@ def test_rows_that_are_laid_out_together_take_what_each_takes_by_itself(small):
 def test_a_time_that_never_grows_evenly_is_refused(small, monkeypatch):
     calls = iter(range(10**6))
     monkeypatch.setattr("ipusim.app.fidelity.throughputs.update_cycles", lambda *_: next(calls) ** 2)
-    with pytest.raises(NeverFullError, match="expected a time that grows by as much for each further micro-batch"):
+    with pytest.raises(
+        NeverFullError, match="expected a time that grows by an equal step for each further micro-batch"
+    ):
         prepare(small())
 
 

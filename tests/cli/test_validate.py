@@ -167,7 +167,7 @@ def test_all_problems_of_a_file_are_said_at_once(own):
     ("options", "message"),
     [
         (["--products", "none.csv"], "none.csv: No such file or directory"),
-        (["--ipu", "BOW"], "--ipu: expected rows of your own with it, in --products, got none"),
+        (["--ipu", "BOW"], "--ipu: expected rows of your own, in --products, got none"),
         (["--ipu", "Bo", "--products", "x"], "unknown IPU 'Bo': expected GC2, GC200 or BOW; did you mean BOW?"),
     ],
 )

@@ -76,7 +76,7 @@ def test_it_comes_on_top_of_what_disturbs_the_scenario_already(tmp_path):
         (("--slower", 1), "--slower: expected a factor on the duration of the work, from above 1 to 1000, got 1"),
         (
             ("--slower", 2, "--zip", "--vary", "steps=1,2"),
-            "--slower: expected a scenario, with values to vary that are ",
+            "--slower: expected a scenario with crossed values ",
         ),
         (
             ("--slower", 2, "--seeds", 3),
@@ -105,5 +105,5 @@ def test_compare_says_what_disturbances_cost_each_schedule(tmp_path):
         (row,) = (line for line in done.stdout.splitlines() if line.startswith(f" {schedule} in "))
         assert f"{costs[schedule]:.3f}" in row.split()
     best = min(("1f1b", "eager_1f1b"), key=costs.get)
-    least = f"S = {costs[best]:.3f}, the time over that without them."
+    least = f"S = {costs[best]:.3f}, the ratio of times with and without disturbances."
     assert f"In point-to-point, disturbances cost least in {best}: {least}" in done.stdout

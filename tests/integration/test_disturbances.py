@@ -141,8 +141,11 @@ def test_slack_that_is_used_up_does_not_come_back():
 @pytest.mark.parametrize(
     ("mapping", "words"),
     [
-        ([0, 1, 2, 4], "IPU 2 is lost: its stages go on on the physical IPU of IPU 3, a spare one."),
-        ([0, 1, 2, 3], "IPU 2 is lost: its stages go on on the same one, mended, as no other is without a stage."),
+        ([0, 1, 2, 4], "IPU 2 is lost: its stages continue on the physical IPU of IPU 3, a spare IPU."),
+        (
+            [0, 1, 2, 3],
+            "IPU 2 is lost: its stages continue on the same IPU, repaired, as no other IPU is without a stage.",
+        ),
     ],
 )
 def test_a_spare_ipu_is_one_without_a_stage(mapping, words):

@@ -449,9 +449,7 @@ def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
         assert found.rows[2].stored.timeline == learnt.timeline
         assert found.frame()["mean_loss"].isna().tolist() == [True, True, False]
     assert ipusim.compare(TIMED, orders="HOOF").rows[0].order == "HOOF"
-    assert refused(FileError, ipusim.compare, folder).startswith(
-        f"{folder}: expected something to compare this run with"
-    )
+    assert refused(FileError, ipusim.compare, folder).startswith(f"{folder}: expected a second run to compare with")
     path.write_text(json.dumps(TIMED | {"steps": 0}))
     assert refused(ScenarioError, ipusim.compare, [TIMED, path]).startswith(f"{path}:1:")
     path.write_text(json.dumps(TIMED | {"pipeline": TIMED["pipeline"] | {"gradient_accumulation_count": 9}}))
@@ -544,9 +542,9 @@ def test_what_is_no_run_folder(folder, tmp_path):
     )
     said = broken / "summary.json"
     for text, reason in (
-        ("{", "got what is no JSON: "),
-        ("[]", "got JSON without description, notes, memory as it has them"),
-        ('{"description": "", "notes": [], "memory": {}}', "got JSON without fits, verdict, ipus as it has them"),
+        ("{", "got a file without valid JSON: "),
+        ("[]", "got JSON without a valid description, notes, memory"),
+        ('{"description": "", "notes": [], "memory": {}}', "got JSON without a valid fits, verdict, ipus"),
     ):
         said.write_text(text)
         expected = f"{said}: expected the summary of a run, {reason}"
@@ -585,7 +583,7 @@ def test_a_run_explains_itself_as_its_folder_does(timed, tmp_path, without_pictu
     waits = idle[idle["cause"] == "passes of other IPUs"]
     assert (waits["end_cycle"] - waits["start_cycle"]).sum() == 4 * 9_000
     assert set(waits["stage"]) == {"s0", "s1", "s2", "s3"}
-    assert "What would help" in said._repr_html_()
+    assert "Changes that help" in said._repr_html_()
     assert isinstance(said.figure(), Figure)
     assert isinstance(said.path_figure(), Figure)
     assert ipusim.load(timed.save(tmp_path)).explain(0).result.data() == timed.explain(0).result.data()

@@ -92,4 +92,4 @@ def test_an_end_that_differs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hosts_that_wait_for_each_other_are_not_exact() -> None:
     job = replace(long_run(), late=(10,))
     check = check_times(job, timeline_of(long_run()))
-    assert str(check) == "Times were not computed a second time: hosts that wait for one another."
+    assert str(check) == "Times were not computed a second time: hosts that wait for each other."

@@ -154,11 +154,11 @@ def test_stages_known_by_their_cost_say_that_of_one_size_of_micro_batch():
     """Another size would be free: four times as many samples in as many cycles."""
     asked = request("1f1b", *[{"forward": 100, "backward": 200}] * 2)
     size = "pipeline.micro_batch_size"
-    with pytest.raises(OptionError, match="expected stages whose cycles vary with it"):
+    with pytest.raises(OptionError, match="expected new cycles of stages with each size"):
         sweep(asked, [axis_of(size, [1, 2])])
     with pytest.raises(OptionError, match="expected 1, the size of the stages' cycles, got 1, 2"):
         suggest(asked, Limits(micro_batch_sizes=(1, 2)))
-    with pytest.raises(OptionError, match="expected other cycles of stages beside it"):
+    with pytest.raises(OptionError, match="expected new cycles of stages with a new size"):
         explained(asked, texts=[f"{size}=2"])
     varied = [axis_of(size, [1, 2]), axis_of("pipeline.stages.a.forward", [100, 180])]
     assert len(sweep(asked, varied, together=True).finished) == 2

@@ -222,7 +222,7 @@ LISTS = "Pipeline stage list and device_id list must be the same length."
             TIMED,
             "[0, [1, 4], 3]",
             "pipeline.device_mapping.1.1",
-            "expected an IPU from 0 to 3 of the device's 4, got 4; take a larger device, or another IPU",
+            "expected an IPU from 0 to 3 of the device's 4, got 4; use a larger device, or another IPU",
         ),
         (
             TIMED,

@@ -86,5 +86,5 @@ def test_a_half_that_has_nothing_to_go_on_says_so(tmp_path):
         executor.run(0, Pass.WEIGHT_GRADIENT, 0, 0)
     executor.infeed(0, 0)
     executor.run(0, Pass.FORWARD, 0, 0)
-    with pytest.raises(MissingTensorError, match=r"cannot run I0\.0 .*: the gradient of its output is not there"):
+    with pytest.raises(MissingTensorError, match=r"cannot run I0\.0 .*: the gradient of its output is missing"):
         executor.run(0, Pass.INPUT_GRADIENT, 0, 0)

@@ -197,11 +197,11 @@ def test_check_prints_it_where_a_program_does_not_fit_and_where_it_is_asked(tmp_
     assert (
         asked.index("Memory at each IPU's peak")
         < asked.index("Contents of each IPU's memory")
-        < asked.index("What would take less")
+        < asked.index("Changes that take less")
     )
     long = ("--set", "pipeline.schedule=gpipe", "--set", "pipeline.gradient_accumulation_count=20000")
     done = ipusim("check", "s.yaml", *long, cwd=tmp_path)
-    assert "as nothing repeats itself here: --memory." in done.stdout
+    assert "as this run repeats nothing: use --memory." in done.stdout
     fits = ("--set", "pipeline.stages.a.state_bytes=0", "--set", "pipeline.stages.a.stash_bytes=0")
     assert "Changes that take less memory" not in ipusim("check", "s.yaml", *fits, cwd=tmp_path).stdout
     assert "Changes that take less memory" in ipusim("check", "s.yaml", *fits, "--memory", cwd=tmp_path).stdout
@@ -235,7 +235,7 @@ def test_what_is_so_already_and_what_was_tried_in_vain_is_said():
     """BERT-Large computes activations again, and keeps parts of its state in Streaming Memory."""
     _, already, in_vain = move_words(memory_moves(load_job(BY_SCHEDULE.with_name("bert_large.yaml"))))
     assert already == (
-        "Already in use: activations recomputed, optimizer state in Streaming Memory, in parts of replicas."
+        "Already in use: activations recomputed, optimizer state in Streaming Memory, sharded over replicas."
     )
     assert in_vain.startswith(
         "Tried, without effect: schedule interleaved, FIFOs half as deep (pipeline.device_mapping: "

@@ -346,10 +346,10 @@ def test_a_pass_finds_activations_missing_that_are_away(load):
     executor.infeed(0, 0)
     executor.run(0, Pass.FORWARD, 0, 0)
     executor.move(0, 3, 0, 0, Way.OUT)
-    with pytest.raises(MissingTensorError, match="the stash of its forward pass is not there"):
+    with pytest.raises(MissingTensorError, match="the stash of its forward pass is missing"):
         executor.run(0, Pass.BACKWARD, 0, 0)
     executor.move(0, 3, 0, 0, Way.BACK)
-    with pytest.raises(MissingTensorError, match="the moved stash of its forward pass is not there"):
+    with pytest.raises(MissingTensorError, match="the moved stash of its forward pass is missing"):
         executor.move(0, 3, 0, 0, Way.BACK)
 
 

@@ -92,7 +92,7 @@ def test_inference_of_stages_known_by_their_cost_waits_for_the_host_on_one_ipu_t
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("concurrent_stages", "stages that run at the same time have IPUs of their own"),
+        ("concurrent_stages", "concurrent stages have separate IPUs"),
         ("overlapped_io", "Input and output on I/O tiles are overlapped with computation by the schedule grouped only"),
     ],
 )

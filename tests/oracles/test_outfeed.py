@@ -223,7 +223,7 @@ def test_inference_has_no_loss_to_choose(load, changes, key, text):
         (
             ("pipeline.accumulate_outfeed_dtype=float32",),
             "pipeline.accumulate_outfeed_dtype",
-            "expected accumulate_outfeed: true beside the type of the sum, got the type alone",
+            "expected accumulate_outfeed: true with the type of the sum, got only the type",
         ),
     ],
 )

@@ -204,7 +204,7 @@ def _blocking(parts):
             TUTORIAL,
             wrapped(price, "pass_cycles", lambda all_: Sum(((all_, 1), (1, 1)))),
             "price: forward of stage0",
-            "all terms of prices are the same: the price is put together otherwise",
+            "all terms of prices are the same: the sum of the terms differs",
         ),
         (TUTORIAL, wrapped(layout, "lay_out", _swapped), "Plan: IPU 0, instruction", "is infeed 1"),
         ("schedules_four_ipus", wrapped(layout, "lay_out", _swapped), "Plan: IPU 0, instruction", "is infeed 1"),
@@ -216,7 +216,7 @@ def _blocking(parts):
             "the peak was",
         ),
         (TUTORIAL, _learn_more, "losses: step 0: the mean was", ""),
-        ("schedules_four_ipus", _slow_clock, "time: span ", "the machine runs them otherwise"),
+        ("schedules_four_ipus", _slow_clock, "time: span ", "the machine runs the plan differently"),
     ],
 )
 def test_a_change_of_the_code_is_named(pinned, monkeypatch, name, change, what, cause):
@@ -230,7 +230,7 @@ def test_a_change_of_the_code_is_named(pinned, monkeypatch, name, change, what, 
     assert found.mistake == ""
     assert found.difference.startswith(what), found.difference
     assert cause in found.difference, found.difference
-    assert "the scenario asks" not in found.difference
+    assert "the scenario sets" not in found.difference
     assert hold(file).ended == "held"
 
 

@@ -271,9 +271,7 @@ def test_a_replica_that_never_comes_is_named(load, monkeypatch):
     with pytest.raises(DeadlockError) as caught:
         execute(load("numerics=off", "system.auto_select_ipus=4", "system.sync_replicas_independently=true"))
     assert str(caught.value) == (
-        "nothing is left to happen, but the pipeline is not done:\n"
-        "  IPU 0 waits for the sum over replicas, which waits for IPU 2, 3\n"
-        "  IPU 1 waits for the sum over replicas, which waits for IPU 2, 3\n"
-        "  IPU 2 waits for the next element of the infeed\n"
-        "  IPU 3 waits for the inter-IPU copy, which waits for IPU 2"
+        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the sum over replicas, which waits for "
+        "IPU 2, 3\n  IPU 1 waits for the sum over replicas, which waits for IPU 2, 3\n  IPU 2 waits for the next "
+        "element of the infeed\n  IPU 3 waits for the inter-IPU copy, which waits for IPU 2"
     )

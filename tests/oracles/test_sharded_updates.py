@@ -267,8 +267,9 @@ pipeline:
 """
     with pytest.raises(ScenarioError) as caught:
         load(text)
-    assert "pytorch keeps the optimizer's state on the IPUs by default, and it fits in Streaming Memory: set " in str(
-        caught.value
+    assert (
+        "pytorch keeps the optimizer's state on the IPUs by default, and the state fits in Streaming Memory: set "
+        in str(caught.value)
     )
     assert "pipeline.offload_weight_update_variables to true" in str(caught.value)
     for change in ("pipeline.offload_weight_update_variables=false", "system.enable_remote_buffers=false"):

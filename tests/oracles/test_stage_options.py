@@ -159,9 +159,7 @@ def test_options_of_given_cycles_are_refused(load):
     with pytest.raises(ScenarioError) as caught:
         load(cycles, both("forward", "{}", "{}"))
     (problem,) = caught.value.problems
-    assert (
-        problem.text == "expected no options of operations in stages whose cycles are given, got some: leave them out"
-    )
+    assert problem.text == "expected no options of operations in stages with given cycles, got options: leave them out"
 
 
 def test_a_system_may_say_how_products_are_planned_where_cycles_are_given(load):

@@ -174,9 +174,9 @@ def test_time_ends_a_search_in_the_middle_of_a_loop() -> None:
 
 def test_python_gets_the_same_ends_as_values() -> None:
     none = ipusim.suggest(dense(2, 16_384, memory="report"))
-    assert (none.outcome, none.why_none[:26]) == ("none fits", "No plan that was searched ")
-    assert "No plan that was searched fits" in repr(none)
-    assert "No plan that was searched fits" in none._repr_html_()
+    assert (none.outcome, none.why_none[:26]) == ("none fits", "No plan in the search ")
+    assert "No plan in the search fits" in repr(none)
+    assert "No plan in the search fits" in none._repr_html_()
     plan = ipusim.suggest(dense(3, 64), schedules=["grouped"], seconds=None)
     assert (plan.outcome, plan.why_none, plan.gap) == ("plan", "", 0.0)
 
@@ -202,7 +202,7 @@ def gpipe(shape):
     found = suggest(request, Limits(schedules=("mine.py:gpipe",), ipus=(2,), replicas=(1,), placements=("straight",)))
     assert found.outcome is Outcome.PLAN
     said = "\n".join(verdict(found))
-    assert "ceiling is not known, as its schedule refuses the counts that show it: " in said
+    assert "ceiling is not known, as its schedule refuses the counts needed for the ceiling: " in said
     assert "mine wants 16 micro-batches" in said
 
 
@@ -275,7 +275,7 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     assert rows[0][:2] == ("best", "1f1b in point-to-point")
     assert {row[0] for row in rows[1:]} == {"other"}
     assert len({row[1] for row in rows}) == len(rows)
-    note = "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone."
+    note = "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
     assert note in [*verdict(found)]
     alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
     assert {trial.accepted_job.plan.sync for trial in (alone.own, *(plan.trial for plan in alone.searched.plans))} == {
@@ -295,7 +295,7 @@ def test_stages_that_do_not_say_what_they_hold_are_not_put_together_unless_it_is
     assert len(set(found.job.program.shape.mapping)) == 4
     assert "Memory: not known: the scenario states no memory of its stages." in [*verdict(found)]
     (said,) = (line for line in searched_lines(found) if line.startswith("Left out: "))
-    assert f"Left out: {found.searched.refused[TOGETHER]} ways that put stages together on an IPU, as " in said
+    assert f"Left out: {found.searched.refused[TOGETHER]} layouts that put several stages on an IPU, as " in said
     placed = suggest(asked, Limits(placements=("straight",)))
     assert set(placed.job.program.shape.mapping) == {0}
     assert placed.trial.cycles < found.trial.cycles

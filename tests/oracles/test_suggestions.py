@@ -167,7 +167,7 @@ def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Pat
     assert found.trial.period < 0.4 * found.own.period
     assert "as fast as the given plan, whose host updates the weights, with " in "\n".join(verdict(found))
     write_suggested(found, scenario, [], tmp_path / "out.yaml")
-    said = "  variables_on_host: false # was true: Streaming Memory takes the place of the host, and the IPUs update"
+    said = "  variables_on_host: false # was true: Streaming Memory replaces the host, and the IPUs update"
     assert said in (tmp_path / "out.yaml").read_text()
 
 
@@ -230,7 +230,7 @@ def test_a_model_that_fits_nowhere_says_the_least_that_it_needs() -> None:
         found.raise_if_none()
     said = str(raised.value)
     assert said.startswith(
-        "No plan that was searched fits m2000, which is proven: the fullest IPU of any plan holds at least "
+        "No plan in the search fits m2000, which is proven: the fullest IPU of any plan holds at least "
     )
     assert "each IPU has 897 MiB" in said
 
@@ -315,7 +315,9 @@ def test_state_that_stays_on_its_ipus_is_said_where_it_would_not_by_default(tmp_
     scenario.write_text(text.replace("  offload_weight_update_variables: true\n", ""))
     found = suggest(load_request(scenario), runners_up=0)
     write_suggested(found, scenario, [], tmp_path / "out.yaml")
-    assert "  offload_weight_update_variables: false # the state fits its IPUs" in (tmp_path / "out.yaml").read_text()
+    assert (
+        "  offload_weight_update_variables: false # the state fits on its IPUs" in (tmp_path / "out.yaml").read_text()
+    )
 
 
 def test_its_time_is_what_a_run_of_it_says_the_host_between_session_runs_too() -> None:
@@ -414,7 +416,7 @@ def test_no_limit_is_good_where_nothing_is_searched() -> None:
     with pytest.raises(OptionError) as error:
         suggest(load_request(SCENARIOS / "concurrent_stages.yaml"), Limits(ipus=(2,), global_batch=32))
     assert error.value.worded(lambda name: f"--{name}") == (
-        "--global_batch: expected no limits of a search where stages run at the same time, which stay as they are, got "
+        "--global_batch: expected no limits of a search for concurrent stages, which are not changed, got "
         "--global_batch and --ipus"
     )
 

@@ -74,19 +74,19 @@ def test_each_schedule_is_tried_in_the_mode_of_the_run_where_no_mode_is_asked_fo
         assert not any(each.in_other_mode for each in found.values())
 
 
-IDEALISED = "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone."
+IDEALISED = "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
 
 
 def test_what_helps_most_is_of_the_sync_mode_of_the_run_and_the_other_mode_is_apart():
     job, timeline = run_of(*UNEVEN)
     found = explain(timeline, job, syncs=tuple(Sync))
-    best, apart = [line for line in help_words(found.what_ifs) if "would save most" in line or "other sync" in line]
+    best, apart = [line for line in help_words(found.what_ifs) if "save the most" in line or "other sync" in line]
     assert "point-to-point" not in best
-    assert apart.startswith("In the other sync mode, which is no comparison with this run: ")
+    assert apart.startswith("In the other sync mode, not comparable with this run: ")
     assert apart.endswith(IDEALISED)
     assert "in lock-step" not in apart
     titles = {table.title.partition(",")[0]: table.rows for table in what_if_tables(found.what_ifs, ())}
-    assert not any("point-to-point" in words for words, *_ in titles["What would help"])
+    assert not any("point-to-point" in words for words, *_ in titles["Changes that help"])
     assert all("point-to-point" in words for words, *_ in titles["Results in the other sync mode"][:-1])
     requested, _ = requested_changes(job, timeline, ["pipeline.schedule=1f1b"])
     assert [*help_words(requested)] == [IDEALISED]
@@ -177,7 +177,7 @@ def test_words_name_the_best_of_each_kind_and_the_part_that_becomes_shorter():
     said = [*explain(timeline, job).words()]
     count = "pipeline.gradient_accumulation_count"
     first, second = f"a larger count ({count}=64) 24.8%", "another schedule (single in lock-step, 4 replicas, count 2)"
-    assert said[1].startswith(f"What would save most of the time per sample: {first}, {second}")
+    assert said[1].startswith(f"Changes that save the most time per sample: {first}, {second}")
     assert "less fill and drain, now 26.9%" in said[2]
 
 

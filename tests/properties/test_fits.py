@@ -238,7 +238,7 @@ def test_the_commands_say_one_word_and_check_says_of_a_suggested_file_what_sugge
     if done.returncode:
         assert not (tmp_path / "best.yaml").exists()
         assert word in (WITHOUT, NOT)
-        assert "No plan that was searched fits" in done.stderr
+        assert "No plan in the search fits" in done.stderr
         return
     (given,) = re.findall(r"^ *given .*$", done.stdout, re.MULTILINE)
     assert re.split(r" {2,}", given.strip())[-3] == word

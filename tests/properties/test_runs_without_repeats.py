@@ -38,7 +38,7 @@ def test_a_long_run_that_never_repeats_itself_says_so(monkeypatch: pytest.Monkey
     monkeypatch.setattr(running, "_MANY_SPANS", 1000)
     run = execute(job)
     spans = len(run.timeline)
-    sentence = f"No state of this run comes again, so that all of its {spans} spans were simulated one by one."
+    sentence = f"No state of this run repeats, so all of its {spans} spans were simulated one by one."
     assert run.remarks == (sentence,)
     assert spans >= 1000
     assert execute(job, jump=False).remarks == execute(jumping).remarks == ()
@@ -61,8 +61,8 @@ def test_a_run_that_never_repeats_itself_and_is_too_large_is_refused_by_its_own_
     assert counts[0] == 100_000
     assert 16 <= counts[1] < 100_000
     assert problem.text == (
-        "expected a run that repeats itself, of which a part is simulated, or one that memory holds as a whole, got "
-        f"100000 micro-batches of which the first {counts[1]} do not repeat themselves; make it smaller"
+        "expected a run that repeats, or a run that fits in memory as a whole, got 100000 micro-batches, and the "
+        f"first {counts[1]} do not repeat; make the run smaller"
     )
 
 

@@ -212,5 +212,5 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_micro_batches(tmp_path: P
     (tmp_path / "s.yaml").write_text(SCENARIO.replace("table.csv", "mine.py:mine"))
     with pytest.raises(PlanError, match=r"3\.397"):
         load_job(tmp_path / "s.yaml")
-    with pytest.raises(ScenarioError, match=r"expected as many micro-batches as table\.csv has, 400, got 200"):
+    with pytest.raises(ScenarioError, match=r"expected the number of micro-batches of table\.csv, 400, got 200"):
         table_job(tmp_path, find("1f1b").order(FOUR), f"{COUNT}=200")

@@ -82,7 +82,7 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
     shown = requested or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
         (
-            "What if" if requested else "What would help",
+            "What if" if requested else "Changes that help",
             [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
         ),
         ("Results in the other sync mode", [what_if for what_if in shown if what_if.in_other_mode]),

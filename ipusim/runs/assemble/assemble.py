@@ -312,8 +312,8 @@ def _notes(
     yield from laid_out.schedule.notes
     if pipeline.recomputation_checkpoints and not shape.recompute_inline:
         yield (
-            "recomputation_checkpoints will have no effect since activations are not computed again inside the "
-            "backward pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
+            "recomputation_checkpoints will have no effect since activations are not recomputed inside the backward "
+            "pass (RecomputeAndBackpropagateInterleaved with allow_recompute)."
         )
     if not shape.training:
         yield from no_effect_in_inference(
@@ -333,16 +333,19 @@ def _notes(
     if laid_out.unused:
         yield laid_out.unused
     if not laid_out.plan.sync.meets and costs.moves:
-        yield "Activations move beside passes, as if they shared no tile with these: point-to-point is idealised."
+        yield "Activations move at the same time as passes, as if on separate tiles: point-to-point is idealised."
     yield from _without_effect(request, options, laid_out, costs)
     stated = any(isinstance(profile.update, int) and profile.update for profile in program.stages)
     if program.offload.variables_on_host and stated:
-        yield "The cycles of weight updates that stages say do not count, as the host updates (variables_on_host)."
+        yield (
+            "The given cycles of weight updates of stages are ignored, as the host updates the weights "
+            "(variables_on_host)."
+        )
     batch = program.micro_batch_size * program.shape.count * system.learners
     if content.workload is not None and program.shape.training and 0 < content.samples < batch:
         yield (
-            f"Each weight update takes {batch} samples, and the data have {content.samples} to train on: samples come "
-            "several times in one update. Take more samples, or a smaller pipeline.gradient_accumulation_count."
+            f"Each weight update takes {batch} samples, and the data have {content.samples} to train on: one update "
+            "uses samples several times. Use more samples, or a smaller pipeline.gradient_accumulation_count."
         )
     yield from _spares(program, system)
 
@@ -352,17 +355,19 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
     pipeline, plan, system = options.pipeline, laid_out.plan, laid_out.system
     if pipeline.gradient_accumulation_dtype is not None and request.has_timed_stages:
         yield (
-            "gradient_accumulation_dtype will have no effect since stages that are known by their cost say what they "
-            "hold, in accumulator_bytes."
+            "gradient_accumulation_dtype will have no effect since stages with only costs give their bytes in "
+            "accumulator_bytes."
         )
     if system.updates_optimizer and system.framework is None:
-        yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
+        yield (
+            "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
+        )
     if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
         yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
     if pipeline.micro_batch_group_size is not None and Feature.GROUPS not in laid_out.schedule.supports:
         yield f"micro_batch_group_size will have no effect since {laid_out.schedule.name} has no groups of any size."
     if pipeline.authors_order and Feature.AUTHORS_ORDER not in laid_out.schedule.supports:
-        yield f"authors_order will have no effect since {laid_out.schedule.name} has one order alone."
+        yield f"authors_order will have no effect since {laid_out.schedule.name} has only one order."
     if pipeline.overlapped != "sum" and not any(costs.composites(plan)):
         yield f"overlapped will have no effect since {laid_out.schedule.name} has no composite passes."
     if not pipeline.overlap_copies and plan.sync.meets:
@@ -377,9 +382,9 @@ def _spares(program: PipelineProgram, system: System) -> Iterator[str]:
     Only losses with a requested spare get a note.
     """
     alone = system.replicas == 1 and system.hosts == 1
-    why = "no other is without a stage" if alone else "collectives of replicas keep their routes"
+    why = "no other IPU is without a stage" if alone else "collectives of replicas keep their routes"
     for lost, spare in replacements(system, program.shape.mapping):
         if lost.spare and lost.ipu % system.shards in program.shape.mapping:
-            mended = f"on the same one, mended, as {why}"
-            where = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare one"
-            yield f"IPU {lost.ipu} is lost: its stages go on {where}."
+            mended = f"on the same IPU, repaired, as {why}"
+            where = mended if spare is None else f"on the physical IPU of IPU {spare}, a spare IPU"
+            yield f"IPU {lost.ipu} is lost: its stages continue {where}."

@@ -110,7 +110,10 @@ def _is_readable(path: Path, key: str, findings: Findings) -> bool:
 def _fits(samples: int, elements: int, findings: Findings) -> bool:
     """Return whether the numbers of all samples fit in memory; otherwise record a problem."""
     if samples * elements > MAX_SAMPLE_ELEMENTS:
-        text = f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}: take fewer"
+        text = (
+            f"expected at most {MAX_SAMPLE_ELEMENTS} numbers in all, got {samples} samples of {elements}: use "
+            "fewer samples"
+        )
         findings.add(("data", "samples"), text)
     return samples * elements <= MAX_SAMPLE_ELEMENTS
 
@@ -131,7 +134,7 @@ def _synthetic(spec: _Made, findings: Findings) -> Dataset | None:
         return None
     if size * outputs > MAX_DIRECTION_ELEMENTS:
         text = (
-            f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}: take less of both"
+            f"expected at most {MAX_DIRECTION_ELEMENTS} as inputs x outputs, got {size} x {outputs}: use smaller sizes"
         )
         findings.add(("data", "shape"), text)
         return None

@@ -88,8 +88,8 @@ def lay_out(
     if segments > 1 and not all(stage.costs for stage in requested or ()):
         findings.add(
             ("pipeline", "schedule"),
-            f"The schedule '{schedule.name}' runs segments of a micro-batch, which only stages known by their cost "
-            "alone have, such as {name: first, forward: 1000, backward: 2000}; got stages that compute.",
+            f"The schedule '{schedule.name}' runs segments of a micro-batch, which only stages with costs have, such "
+            f"as {{name: first, forward: 1000, backward: 2000}}; got stages that compute.",
         )
         return system, None
     return system, None if shape is None else resolve_plan(options, schedule, shape, findings, shorter=shorter)

@@ -46,7 +46,7 @@ PASS_BYTES: Final = 300
 SIMULATED_EXECUTIONS: Final = 4
 #: Maximum number of cycles of a run, well within the 64 bits of a Timeline's columns.
 MAX_CYCLES: Final = 2**62
-_TIME_ALONE: Final = ": make it smaller, or simulate time alone with numerics: off"
+_TIME_ALONE: Final = ": make it smaller, or simulate only time with numerics: off"
 
 
 def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> bool:
@@ -54,7 +54,7 @@ def check_parameters(spec: PythonSpec, path: KeyPath, findings: Findings) -> boo
     elements = sum(math.prod(shape) for shape in spec.parameters.values())
     if elements > MAX_PARAMETER_ELEMENTS:
         text = f"expected at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements}: the function is called "
-        findings.add((*path, "parameters"), f"{text}with them to find what it costs; make them smaller")
+        findings.add((*path, "parameters"), f"{text}with the elements to find its cost; make the elements fewer")
     return elements <= MAX_PARAMETER_ELEMENTS
 
 
@@ -74,7 +74,10 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
     for named, shape, path in zip(network.layers, network.shapes, paths, strict=False):
         elements += sum(math.prod(parameter) for parameter in named.owned_shapes(shape).values())
         if elements > MAX_PARAMETER_ELEMENTS:
-            text = f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to here"
+            text = (
+                f"expected a model of at most {MAX_PARAMETER_ELEMENTS} trainable elements, got {elements} up to "
+                "this layer"
+            )
             findings.add(path, text + _TIME_ALONE)
             break
     batch = options.pipeline.micro_batch_size
@@ -83,8 +86,8 @@ def check_network(network: Network, paths: list[KeyPath], alive: int, options: O
     for layer, path in zip(inner, paths, strict=False):
         if batch * layer.passing > MAX_ACTIVATION_ELEMENTS:
             text = (
-                f"expected a layer that makes at most {MAX_ACTIVATION_ELEMENTS} elements at once, "
-                f"got {batch} samples x {layer.passing}"
+                f"expected a layer with at most {MAX_ACTIVATION_ELEMENTS} output elements at once, got {batch} "
+                f"samples x {layer.passing}"
             )
             findings.add(path, text + _TIME_ALONE)
     if batch * sizes * alive > MAX_ACTIVATION_ELEMENTS:
@@ -168,7 +171,7 @@ def _refuse_disturbances(system: System, extent: tuple[int, int, int], findings:
         return
     cycles, key = longest(first + 1), system.disturbances[first].kind
     shown = f"{cycles}" if cycles < MOST_NUMBER else f"10^{int((cycles.bit_length() - 1) * math.log10(2))}"
-    others = ", as those before it slow the run too" if first else ""
+    others = ", as the disturbances before slow the run too" if first else ""
     text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {shown} with this disturbance{others}"
     findings.add(("disturbances", first, key), f"{text}: make it smaller")
 
@@ -189,8 +192,8 @@ def summable(timeline: Timeline, system: System, costs: Costs) -> Timeline:
     tracks, cycles = tracks_of(system, costs), timeline.makespan_cycles
     if tracks * cycles > MAX_SUM:
         text = (
-            f"expected a run of at most {MAX_SUM // tracks} cycles on {tracks} tracks of IPUs, links and host, whose "
-            f"sum has 64 bits, got one of {cycles}: take fewer steps, less work or smaller disturbances"
+            f"expected a run of at most {MAX_SUM // tracks} cycles on {tracks} tracks of IPUs, links and host, "
+            f"with a sum of 64 bits, got a run of {cycles}: use fewer steps, less work or smaller disturbances"
         )
         raise RequestError([Problem(("pipeline",), text)])
     return timeline
@@ -231,7 +234,7 @@ def price_run(
         parts = -(-micro_batches // plan.shape.micro_batches)
         longest = most_cycles(plan, system, costs, executions) * parts
         if longest > MAX_CYCLES:
-            text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: take fewer steps or less work"
+            text = f"expected a run of at most {MAX_CYCLES} cycles, got up to {longest}: use fewer steps or less work"
             findings.add(("pipeline",), text)
         elif system.disturbances:
             recorded = most_spans(plan, system, costs, executions) * parts

@@ -76,7 +76,7 @@ def resolve_mapping(
     sizes = tuple(len(ipus) if isinstance(ipus, tuple) else 1 for ipus in mapping)
     cycles = options.pipeline.cycles
     if isinstance(cycles, tuple) and len(cycles) != len(flat) and len(findings) == before:
-        text = f"expected the cycles of {len(flat)} stages, got those of {len(cycles)}"
+        text = f"expected the cycles of {len(flat)} stages, got the cycles of {len(cycles)}"
         findings.add(("pipeline", "cycles"), text)
     if len(findings) > before:
         return None
@@ -96,7 +96,7 @@ def _default(
     if pipeline.device_mapping is not None:
         return (0,) * stages
     if schedule.written is not None and schedule.written.stages != stages:
-        text = f"expected a pipeline of {schedule.written.stages} stages, as {schedule.name} has, got {stages}"
+        text = f"expected a pipeline of {schedule.written.stages} stages, as in {schedule.name}, got {stages}"
         findings.add(("pipeline", "schedule"), text)
     if pipeline.batch_serialization_iterations > 1:
         return (0,) * stages
@@ -117,9 +117,9 @@ def _by_formula(
         isinstance(ipus, tuple) for ipus in chosen or ()
     ):
         what = (
-            "no virtual stages beside concurrent stages, got both"
+            "no virtual stages with concurrent stages, got both"
             if virtual
-            else "no concurrent stages in a V, got some"
+            else "no concurrent stages in a V, got concurrent stages"
         )
         findings.add(path, f"expected {what}: give device_mapping")
         return ()
@@ -136,7 +136,7 @@ def _by_formula(
         text = f"expected a device_mapping of {_shown(mapping)} with {per_ipu} virtual stages on each IPU"
         findings.add(path, f"{text}, got {_shown(chosen)}: leave one of the two out")
     elif schedule.written is not None and schedule.written.mapping != mapping:
-        text = f"expected stages on IPUs {mapping_text(schedule.written)}, as {schedule.name} has them"
+        text = f"expected stages on IPUs {mapping_text(schedule.written)}, as in {schedule.name}"
         findings.add(path, f"{text}, got {_shown(mapping)}: leave this key out")
     return mapping
 

@@ -91,8 +91,8 @@ def check_memory(job: Job) -> None:
 
 
 def _refuse(job: Job, path: KeyPath, why: str, remedy: str) -> None:
-    more = "" if job.request.functions is not None else "; `ipusim check` lists what each change frees and costs"
-    text = f"{why} {remedy} With memory: report it is run all the same{more}."
+    more = "" if job.request.functions is not None else "; `ipusim check` lists the memory and time of each change"
+    text = f"{why} {remedy} With memory: report the program runs in spite of this{more}."
     raise RequestMemoryError(Problem(path, text), job, remedy)
 
 
@@ -101,8 +101,8 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
     shape = job.program.shape
     if _fits_offloaded(job):
         return tuple(STATE_OPTION.split(".")), (
-            f"{job.system.framework} keeps the optimizer's state on the IPUs by default, and it fits in Streaming "
-            f"Memory: set {STATE_OPTION} to true."
+            f"{job.system.framework} keeps the optimizer's state on the IPUs by default, and the state fits in "
+            f"Streaming Memory: set {STATE_OPTION} to true."
         )
     if feed := _feed(job, memory):
         return _feed_remedy(job, feed)
@@ -129,7 +129,7 @@ def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
     if job.schedule.recomputation_modes:
         remedies.append((("pipeline", "allow_recompute"), "set allow_recompute"))
     if other := registry.shallower(job.schedule, job.program.shape):
-        remedies.append((("pipeline", "schedule"), f"take the schedule {other}, whose FIFOs are half as deep"))
+        remedies.append((("pipeline", "schedule"), f"use the schedule {other} with half the FIFO depth"))
     last = (_MICRO_BATCH, _SMALLER) if _can_be_smaller(job) else (("pipeline", "device_mapping"), _MORE_STAGES)
     text = ", ".join(words for _, words in remedies) + ", or " * bool(remedies) + last[1]
     return [*remedies, last][0][0], f"{text[0].upper()}{text[1:]}."
@@ -150,16 +150,16 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
         case Holder.FIFOS | Holder.LIVE | Holder.COPIES if _can_be_smaller(job):
             return _MICRO_BATCH, f"{_SMALLER.capitalize()}, or {_MORE_STAGES}."
         case Holder.CODE:
-            return ("code_bytes",), f"Take less for code_bytes, or {_MORE_STAGES}."
+            return ("code_bytes",), f"Use fewer code_bytes, or {_MORE_STAGES}."
         case Holder.TEMPORARY:
             return ("system", "matmuls", "poplar_options"), (
-                "Give products less room, by availableMemoryProportion in system.matmuls.poplar_options or "
+                "Give products less memory, by availableMemoryProportion in system.matmuls.poplar_options or "
                 f"system.convolutions.poplar_options, or {_MORE_STAGES}."
             )
         case Holder.STATE:
             key, where = STATE_OPTION, ""
             if job.system.streaming is None:
-                key, where = "system.enable_remote_buffers", ", where the machine has it"
+                key, where = "system.enable_remote_buffers", ", if the machine has Streaming Memory"
             return tuple(key.split(".")), (
                 f"Keep the optimizer's state in Streaming Memory with {key}{where}, or {_MORE_STAGES}."
             )

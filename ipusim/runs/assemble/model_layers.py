@@ -35,9 +35,9 @@ def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
     for layer in layers:
         name = layer.spec.name
         if name in seen:
-            wrong.setdefault(layer.path, f"expected a name that no other layer has, got {name!r} again")
+            wrong.setdefault(layer.path, f"expected a different name for each layer, got {name!r} again")
         elif len(name) > MAX_NAME:
-            text = f"expected a name of at most {MAX_NAME} characters with its number behind it, got {name!r}"
+            text = f"expected a name of at most {MAX_NAME} characters with its number, got {name!r}"
             wrong.setdefault(layer.path, text)
         seen.add(name)
     for path, text in wrong.items():

@@ -38,7 +38,7 @@ def resolve_network(
     last = layers[-1] if is_loss(layers[-1]) else None
     body = layers[:-1] if last else layers
     if last and not body:
-        findings.add(last.path, "expected a layer before the loss, got the loss alone")
+        findings.add(last.path, "expected a layer before the loss, got only the loss")
     for layer in {layer.path: layer for layer in filter(is_loss, body)}.values():  # report each written layer once
         findings.add(layer.path, f"expected the loss as the last layer, got layers after {layer.spec.name!r}")
     shape = dataset.sample_shape
@@ -114,11 +114,11 @@ def _check_tokens(layer: Layer, tokens: bool, dataset: Dataset) -> bool:
     """
     if isinstance(layer, TakesTokens):
         if not tokens:
-            raise ModelError("an embedding needs whole numbers, such as those of data of type synthetic_tokens")
+            raise ModelError("an embedding needs whole numbers, such as data of type synthetic_tokens")
         layer.check_ids(dataset.x)
         return False
     if tokens and not isinstance(layer, View):
-        raise ModelError(f"the whole numbers of {dataset.name} need an embedding first")
+        raise ModelError(f"the whole numbers of {dataset.name} need an embedding as the first layer")
     return tokens
 
 
@@ -177,7 +177,7 @@ def _inner(
     layers = []
     for index, spec in enumerate(specs):
         if isinstance(spec, PythonSpec) and spec.loss:
-            findings.add((*path, index, "loss"), "expected no loss within a block, got one: a loss ends the model")
+            findings.add((*path, index, "loss"), "expected no loss within a block, got a loss: a loss ends the model")
         elif (layer := _build_layer(spec, (*path, index), base, findings)) is not None:
             layers.append(NamedLayer(spec.name, layer))
     return tuple(layers) if len(findings) == before else None

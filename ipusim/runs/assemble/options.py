@@ -23,7 +23,7 @@ def check_options(options: Options, stages: int, counted: bool, findings: Findin
     """Record option lists of wrong length, and options for stages with given cycles."""
     if not counted:
         for path in filter(findings.is_set, _KEYS):
-            text = "expected no options of operations in stages whose cycles are given, got some: leave them out"
+            text = "expected no options of operations in stages with given cycles, got options: leave them out"
             findings.add(path, text)
     for name in _LISTS:
         listed = getattr(options.pipeline, name)

@@ -28,7 +28,7 @@ def checked_sync(schedule: Schedule, shape: PlanShape, sync: Sync | None = None)
     sync = schedule.syncs[0] if sync is None else sync
     if sync not in schedule.syncs:
         known = " or ".join(mode.value for mode in schedule.syncs)
-        raise UnsupportedProgramError(f"The schedule '{schedule.name}' runs in {known} only, not in {sync.value}.")
+        raise UnsupportedProgramError(f"The schedule '{schedule.name}' runs only in {known}, not in {sync.value}.")
     check_sync(sync, shape)
     return sync
 

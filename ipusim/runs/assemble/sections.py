@@ -28,7 +28,7 @@ def check_sections(
     if options.evaluate is not None and (options.data is None or options.data.hold_out is None):
         text = "expected held-out samples to evaluate on, got none: add hold_out to data, such as hold_out: 0.2"
         findings.add(("evaluate",), text)
-    text = "expected no bytes with use_synthetic_data, under which the feeds move none; leave one of the two out"
+    text = "expected no bytes with use_synthetic_data, as the feeds then move no bytes; leave one of the two out"
     for queue in ("infeed", "outfeed"):
         if options.use_synthetic_data and findings.is_set((queue, "element_bytes")):
             findings.add((queue, "element_bytes"), text)
@@ -46,16 +46,14 @@ def check_sections(
     _check_checkpoints(options, requested, counted, findings)
     if requested[0].costs:
         if options.numerics == "on":
-            text = "expected off with stages known by their cost alone, got on: give layers and data to compute"
+            text = "expected off with stages with only costs, got on: give layers and data to compute"
             findings.add(("numerics",), text)
         if options.data is not None:
-            text = (
-                "expected no data with stages known by their cost alone, got some: infeed.element_bytes says the bytes"
-            )
+            text = "expected no data with stages with only costs, got data: infeed.element_bytes sets the bytes"
             findings.add(("data",), text)
         return
     if options.data is None:
-        text = "expected data, whose samples give the model its input, got nothing: add for example "
+        text = "expected data with samples as the model's input, got none: add for example "
         findings.add(("data",), text + "data: {type: synthetic, shape: [28, 28], classes: 10, samples: 1000}")
     last = requested[-1].layers[-1]
     if training and options.optimizer is None:
@@ -84,7 +82,7 @@ def _check_outfeed(options: Options, requested: tuple[RequestedStage, ...], trai
         if pipeline.outfeed_mask is not None:
             check_outfeed_mask(pipeline.outfeed_mask, 1 if requested[0].costs else 2)
     if pipeline.accumulate_outfeed_dtype is not None and not pipeline.accumulate_outfeed:
-        text = "expected accumulate_outfeed: true beside the type of the sum, got the type alone"
+        text = "expected accumulate_outfeed: true with the type of the sum, got only the type"
         findings.add(("pipeline", "accumulate_outfeed_dtype"), text)
 
 
@@ -94,12 +92,12 @@ def _check_checkpoints(
     """Record checkpoints that are no layers, or in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     if options.pipeline.recomputation_checkpoints and not counted:
-        findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
+        findings.add(key, "expected no checkpoints in stages with given cycles, got checkpoints: leave them out")
         return
     layers = [layer for stage in requested for layer in stage.layers]
     specs = [layer.spec for layer in layers if isinstance(layer.spec, BuiltSpec)]
     if options.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
-        findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
+        findings.add(key, "expected no checkpoints in a model with skip connections, got checkpoints: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
     for index, name in enumerate(options.pipeline.recomputation_checkpoints):
         if name not in names:

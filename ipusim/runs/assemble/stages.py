@@ -64,7 +64,7 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
         return None
     if pipeline.stages is None:
         if options.model is None:
-            findings.add(("pipeline", "stages"), "expected a model, or stages known by their cost, got neither")
+            findings.add(("pipeline", "stages"), "expected a model, or stages with costs, got neither")
         stages = _by_splits(layers, pipeline.splits or (), findings)
     elif pipeline.splits is not None:
         findings.add(("pipeline", "splits"), "expected splits or stages, got both: leave one out")
@@ -75,7 +75,7 @@ def requested_stages(options: Options, findings: Findings) -> tuple[RequestedSta
         _check_labels(stages, findings)
     _check_names(stages, findings)
     if pipeline.cycles is not None and len(findings) == before and stages[0].costs:
-        text = "expected no cycles beside stages that give their own, got both: leave this key out"
+        text = "expected no cycles with stages that have cycles, got both: leave this key out"
         findings.add(("pipeline", "cycles"), text)
     return None if len(findings) > before else tuple(stages)
 
@@ -133,7 +133,7 @@ def _by_lists(options: Options, layers: list[RequestedLayer], findings: Findings
                 position = names.index(name) + 1 if name in names else position + 1
             yield RequestedStage(own, tuple(layers[start:position]))
     if names and listed and all(isinstance(spec, TimedStageSpec) for spec in listed):
-        text = "expected no model beside stages known by their cost alone, got one: cycles takes times of its stages"
+        text = "expected no model with stages with only costs, got a model: give the times of its stages in cycles"
         findings.add(("pipeline", "stages"), text)
     elif position < len(names):
         text = f"expected all layers of the model in stages, got none with {', '.join(names[position:])}"
@@ -144,7 +144,7 @@ def _check_kinds(stages: list[RequestedStage], findings: Findings) -> None:
     """Record stages that compute next to stages known only by their cost."""
     timed = [index for index, stage in enumerate(stages) if stage.costs]
     if 0 < len(timed) < len(stages):
-        text = "expected a stage that computes, as the others do, got one known by its cost alone"
+        text = "expected a stage that computes, like the other stages, got a stage with only costs"
         findings.add(("pipeline", "stages", timed[0]), text)
 
 
@@ -163,6 +163,6 @@ def _check_names(stages: list[RequestedStage], findings: Findings) -> None:
         own = [cost.name for cost in stage.concurrent] or [stage.name]
         for number, name in enumerate(own):
             if name in seen:
-                text = f"expected a name that no other stage has, got {name!r} again"
+                text = f"expected a different name for each stage, got {name!r} again"
                 findings.add(("pipeline", "stages", index, *([number] if len(own) > 1 else []), "name"), text)
             seen.add(name)

@@ -101,10 +101,10 @@ def resolve_system(
     if findings.is_set(MAPPING):
         for stage in outside:
             text = f"expected an IPU {format_numbers(count)} of the device's {count}, got {mapping[stage]}"
-            findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; take a larger device, or another IPU")
+            findings.add((*MAPPING, *devices.path_of(stage)), f"{text}; use a larger device, or another IPU")
     else:
         needed = 1 << max(mapping).bit_length()
-        text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got one of {count}"
+        text = f"expected a device of {needed} IPUs for {len(mapping)} stages, got a device of {count}"
         findings.add(path, f"{text}; give device_mapping to run several stages on one IPU")
     return None
 
@@ -136,7 +136,7 @@ def resolve_offloads(
     pipeline, before = options.pipeline, len(findings)
     on_host = pipeline.variables_on_host and training
     if on_host:
-        text = "expected it not to be true with variables_on_host, as IPUs have no part of the weight update then"
+        text = "expected no true with variables_on_host, as IPUs then have no part in the weight update"
         for option in _OF_THE_UPDATE:
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")
@@ -192,7 +192,7 @@ def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Pr
     priced += [("rates", rate.name) for rate in _chosen(rates, findings) if rate.part != "computation"]
     if spec.name == "free":
         for path in priced:
-            yield path, "expected nothing on the free system, where copies and the host are free, got a cost"
+            yield path, "expected no cost on the free system, where copies and the host are free, got a cost"
 
 
 def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
@@ -200,7 +200,7 @@ def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
     for rate in _chosen(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
-            text = "expected it or system.overhead, which stands for all fixed parts of a copy, got both"
+            text = "expected this rate or system.overhead, the total of all fixed parts of a copy, got both"
             yield ("rates", rate.name), text
 
 
@@ -218,7 +218,7 @@ def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Pr
         text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"
         yield ("system", "enable_remote_buffers"), text
     if findings.is_set(("system", "streaming_memory")) and not spec.enable_remote_buffers:
-        text = "expected enable_remote_buffers: true beside figures of the Streaming Memory, got them alone"
+        text = "expected enable_remote_buffers: true with figures of the Streaming Memory, got only the figures"
         yield ("system", "streaming_memory"), text
 
 
@@ -279,7 +279,7 @@ def resolve_plan(
     sync = Sync(options.pipeline.sync) if options.pipeline.sync else None
     several_ipus = Feature.SEVERAL_IPUS in schedule.supports
     if not schedule.pipelined and several_ipus and shape.stages < 2:
-        text = "expected at least two stages to shard, got one: name layers in splits, or use the schedule single"
+        text = "expected at least two stages to shard, got one stage: name layers in splits, or use the schedule single"
         findings.add(("pipeline", "schedule"), text)
         return None
     laid_out: PlanShape | None = shape
@@ -303,7 +303,7 @@ def resolve_plan(
         if schedule.written is None:
             with findings.at(("pipeline", "schedule")):
                 if counts := nearest_counts(schedule, shape, sync):
-                    text += f" The nearest that {schedule.name} can lay out: {one_of(list(map(str, counts)))}."
+                    text += f" The nearest counts of {schedule.name}:  {one_of(list(map(str, counts)))}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
         findings.add(_refused_at(schedule, shape, sync, findings), str(error), error)

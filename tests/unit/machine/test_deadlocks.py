@@ -24,7 +24,7 @@ from ipusim.schedules.registry import find
 from tests.listings import parse_listing
 from tests.price_and_run import price_and_run
 
-HEAD = "nothing is left to happen, but the pipeline is not done:"
+HEAD = "no event is left, but the pipeline is not done:"
 FREE = Sync.POINT_TO_POINT
 
 
@@ -59,9 +59,9 @@ def test_tensors_that_wait_for_each_other_and_who_waits_behind_them():
     passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
     order = Order.of("mine", prog.shape, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
     assert deadlock(lambda: run(prog, order)) == [
-        "IPU 0 waits for what B1.0 makes on IPU 1",
-        "IPU 1 waits for what B2.0 makes on IPU 2",
-        "IPU 2 waits for what F1.1 makes on IPU 1",
+        "IPU 0 waits for the output of B1.0 on IPU 1",
+        "IPU 1 waits for the output of B2.0 on IPU 2",
+        "IPU 2 waits for the output of F1.1 on IPU 1",
         "the circle: IPU 1 waits for IPU 2 waits for IPU 1",
     ]
 
@@ -69,8 +69,8 @@ def test_tensors_that_wait_for_each_other_and_who_waits_behind_them():
 def test_a_link_that_never_delivers(monkeypatch):
     monkeypatch.setattr(Links, "carry", lambda *_: None)
     assert deadlock(lambda: run(program(2, overlap_copies=False))) == [
-        "IPU 0 waits for the delivery of what F0.0 has made to IPU 1",
-        "IPU 1 waits for what F0.0 makes on IPU 0",
+        "IPU 0 waits for the delivery of the output of F0.0 to IPU 1",
+        "IPU 1 waits for the output of F0.0 on IPU 0",
     ]
 
 
@@ -124,11 +124,11 @@ def test_an_ipu_that_never_comes_to_the_end():
     [
         (
             {"infeed": Infeed(100)},
-            ["IPU 0 waits for the next element of the infeed", "IPU 1 waits for what F0.0 makes on IPU 0"],
+            ["IPU 0 waits for the next element of the infeed", "IPU 1 waits for the output of F0.0 on IPU 0"],
         ),
         (
             {"outfeed": Outfeed(100, buffer_depth=1)},
-            ["IPU 0 waits for what B1.0 makes on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
+            ["IPU 0 waits for the output of B1.0 on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
         ),
     ],
 )
@@ -163,9 +163,9 @@ def test_an_all_gather_that_a_replica_never_comes_to(load, monkeypatch):
     assert experiment.plan.sync is FREE
     assert deadlock(lambda: execute(experiment)) == [
         "IPU 0 waits for the all-gather, which waits for IPU 2",
-        "IPU 1 waits for what F0.0 makes on IPU 0",
+        "IPU 1 waits for the output of F0.0 on IPU 0",
         "IPU 2 waits for the next element of the infeed",
-        "IPU 3 waits for what F0.0 makes on IPU 2",
+        "IPU 3 waits for the output of F0.0 on IPU 2",
     ]
 
 

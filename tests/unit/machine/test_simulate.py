@@ -267,9 +267,8 @@ def test_deadlock_names_who_waits_for_what(monkeypatch):
     with pytest.raises(DeadlockError) as caught:
         run(shape, "grouped", "m2000", infeed=Infeed(100))
     assert str(caught.value) == (
-        "nothing is left to happen, but the pipeline is not done:\n"
-        "  IPU 0 waits for the next element of the infeed\n"
-        "  IPU 1 waits for the inter-IPU copy, which waits for IPU 0"
+        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the next element of the infeed\n  IPU 1 "
+        "waits for the inter-IPU copy, which waits for IPU 0"
     )
 
 
@@ -298,11 +297,9 @@ def test_a_deadlock_in_an_all_gather_names_who_waits_for_whom(load, monkeypatch)
     with pytest.raises(DeadlockError) as caught:
         execute(experiment)
     assert str(caught.value) == (
-        "nothing is left to happen, but the pipeline is not done:\n"
-        "  IPU 0 waits for the all-gather, which waits for IPU 2\n"
-        "  IPU 1 waits for the inter-IPU copy, which waits for IPU 0\n"
-        "  IPU 2 waits for the next element of the infeed\n"
-        "  IPU 3 waits for the inter-IPU copy, which waits for IPU 2"
+        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the all-gather, which waits for IPU 2\n  "
+        "IPU 1 waits for the inter-IPU copy, which waits for IPU 0\n  IPU 2 waits for the next element of the "
+        "infeed\n  IPU 3 waits for the inter-IPU copy, which waits for IPU 2"
     )
 
 
@@ -320,9 +317,8 @@ def test_a_deadlock_in_streaming_memory_names_the_transfer(load, monkeypatch):
     with pytest.raises(DeadlockError) as caught:
         execute(experiment)
     assert str(caught.value) == (
-        "nothing is left to happen, but the pipeline is not done:\n"
-        "  IPU 0 waits for the load of 64 bytes in Streaming Memory\n"
-        "  IPU 1 waits for the load of 64 bytes in Streaming Memory"
+        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the load of 64 bytes in Streaming "
+        "Memory\n  IPU 1 waits for the load of 64 bytes in Streaming Memory"
     )
 
 

@@ -43,7 +43,7 @@ BROKEN = {
     "dependency": (
         "  0  F0.0      | .",
         "  0  F0.0      | F1.0",
-        "time-step 0, IPU 1: F1.0 needs F0.0, which runs in time-step 0; it must run in an earlier one",
+        "time-step 0, IPU 1: F1.0 needs F0.0, which runs in time-step 0 but must run in an earlier time-step",
     ),
 }
 
@@ -61,8 +61,8 @@ def test_broken_rule(name):
 @pytest.mark.parametrize(
     ("swapped", "text"),
     [
-        (("F0.0-0", "F0.0-1"), "F0.0-1 needs F0.0-0, which its IPU runs behind it"),
-        (("B1.1-1", "B1.1-0"), "B1.1-0 needs B1.1-1, which its IPU runs behind it"),
+        (("F0.0-0", "F0.0-1"), "F0.0-1 needs F0.0-0, which its IPU runs later"),
+        (("B1.1-1", "B1.1-0"), "B1.1-0 needs B1.1-1, which its IPU runs later"),
     ],
 )
 def test_segments_of_a_micro_batch_run_in_order_and_back(swapped, text, sync):

@@ -193,10 +193,9 @@ def test_the_scenario_says_what_fits():
 
 MESSAGE = (
     "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB, "
-    "without code. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. "
-    "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or cut the model into more "
-    "stages on more IPUs. With memory: report it is run all the same; `ipusim check` lists what each change frees and "
-    "costs."
+    "without code. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set allow_recompute, use "
+    "the schedule interleaved with half the FIFO depth, or cut the model into more stages on more IPUs. With memory: "
+    "report the program runs in spite of this; `ipusim check` lists the memory and time of each change."
 )
 
 

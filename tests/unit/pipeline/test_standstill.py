@@ -49,8 +49,8 @@ def test_tensors_that_wait_for_each_other():
     )
     plan = lower(order, Sync.POINT_TO_POINT)
     text = (
-        "a deadlock: IPU 1 waits at 'receive 2->1.0' for IPU 2, which waits at 'receive 1->2.1' for IPU 1; "
-        "behind them wait IPU 0 at 'receive 1->0.0'"
+        "a deadlock: IPU 1 waits at 'receive 2->1.0' for IPU 2, which waits at 'receive 1->2.1' for IPU 1; further "
+        "IPUs wait for these: IPU 0 at 'receive 1->0.0'"
     )
     assert [str(each) for each in violations(plan)] == [text]
     with pytest.raises(PlanError) as caught:
@@ -67,7 +67,7 @@ def test_tensors_that_wait_for_each_other():
 
 def test_a_tensor_that_nobody_sends():
     plan = edited(Sync.POINT_TO_POINT, ("; send 1->2.1", ""))
-    assert [str(each) for each in violations(plan)] == ["IPU 2: 'receive 1->2.1' waits for what nobody sends"]
+    assert [str(each) for each in violations(plan)] == ["IPU 2: 'receive 1->2.1' waits for a tensor that no IPU sends"]
 
 
 @pytest.mark.parametrize("sync", list(Sync))
@@ -75,8 +75,8 @@ def test_an_ipu_that_does_not_sum_up(sync):
     listing = edited(sync).listing().splitlines()
     plan = edited(sync, (listing[1], listing[1].replace("; all-reduce", "")))
     assert [str(each) for each in violations(plan)] == [
-        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1, which waits at 'end' for IPU 0; behind them wait IPU 2 at "
-        "'all-reduce'"
+        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1, which waits at 'end' for IPU 0; further IPUs wait for "
+        "these: IPU 2 at 'all-reduce'"
     ]
 
 
@@ -85,7 +85,7 @@ def test_an_ipu_that_never_comes_to_the_end(sync):
     listing = edited(sync).listing().splitlines()
     plan = edited(sync, (listing[2], listing[2].removesuffix("; end")))
     assert [str(each) for each in violations(plan)] == [
-        "a deadlock: the awaited tensor never comes: IPU 0 at 'end', IPU 1 at 'end'"
+        "a deadlock: an awaited tensor never arrives: IPU 0 at 'end', IPU 1 at 'end'"
     ]
 
 
@@ -95,10 +95,10 @@ def test_an_ipu_that_misses_a_merged_copy():
     steps = plan.emitted
     found = [str(each) for each in violations(plan)]
     assert found == [
-        f"time-step 0, IPU 0: meets the others {steps - 1} times, but they wait for it after each of {steps} "
-        "time-steps",
-        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1, which waits at 'meet' for IPU 0; behind them wait "
-        "IPU 2 at 'meet'",
+        f"time-step 0, IPU 0: meets the other IPUs {steps - 1} times, but these wait for a meeting after each of "
+        f"{steps} time-steps",
+        "a deadlock: IPU 0 waits at 'all-reduce' for IPU 1, which waits at 'meet' for IPU 0; further IPUs wait for "
+        "these: IPU 2 at 'meet'",
     ]
 
 
@@ -107,10 +107,10 @@ def test_an_ipu_that_misses_a_merged_copy():
     ("change", "text"),
     [
         (("infeed 1; F0.1", "F0.1; infeed 1"), "IPU 0: 'infeed 1' comes too late for its pass"),
-        (("infeed 1; F0.1", "infeed 1; infeed 1; F0.1"), "IPU 0: 'infeed 1' is there a second time"),
+        (("infeed 1; F0.1", "infeed 1; infeed 1; F0.1"), "IPU 0: 'infeed 1' is copied a second time"),
         (("infeed 1; F0.1", "F0.1"), "IPU 0: F0.1 gets no element of the infeed"),
-        (("outfeed 1; ", "outfeed 1; outfeed 1; "), "IPU 2: 'outfeed 1' is there a second time"),
-        (("outfeed 1; ", "outfeed 0; "), "IPU 2: 'outfeed 0' is there a second time"),
+        (("outfeed 1; ", "outfeed 1; outfeed 1; "), "IPU 2: 'outfeed 1' is copied a second time"),
+        (("outfeed 1; ", "outfeed 0; "), "IPU 2: 'outfeed 0' is copied a second time"),
     ],
 )
 def test_feeds_for_which_the_host_never_comes(sync, change, text):
@@ -132,7 +132,7 @@ def test_io_tiles_are_fed_in_their_time_steps():
     table = parse_listing(text.replace("begin-io . 3", "begin-io . 2"))
     found = violations(Plan(plan.order, plan.sync, table=plan.table, emitted=plan.emitted, make=lambda: table))
     assert [str(each) for each in found] == [
-        "IPU 0: 'begin-io . 2' is there a second time",
+        "IPU 0: 'begin-io . 2' is copied a second time",
         "IPU 0: F0.3 gets no element of the infeed",
     ]
 

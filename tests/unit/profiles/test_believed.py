@@ -68,7 +68,8 @@ def test_a_pass_of_parts_is_their_sum_until_another_pass_begins(trace):
     for place, said in enumerate(interleaved):
         said["ts"] = place * 20
     with pytest.raises(
-        FileError, match=r"expected the same parts in every .* pass, got .*: say with --parts-per-pass N"
+        FileError,
+        match=r"expected the same parts in every .* pass, got .*: set the number of spans of a pass with --parts",
     ):
         read_measured([trace(*interleaved)], PARTS)
     assert medians(stages_of(read_measured([trace(*interleaved)], PARTS, parts=4))) == [(20, 34)]
@@ -253,7 +254,7 @@ def test_a_batch_that_ramps_up_is_counted_by_its_size_or_refused(log):
 
 def test_numbers_in_names_of_files_are_ranks_in_their_order_and_begin_at_0(trace):
     files = [trace(event("Forward 0", 0, 10 + number), name=f"w{number}.json") for number in (10, 2, 1)]
-    with pytest.raises(FileError, match=r"got none of rank 0, 3, 4, 5, 6, 7, 8 and 9: import these too, or say by"):
+    with pytest.raises(FileError, match=r"got none of rank 0, 3, 4, 5, 6, 7, 8 and 9: import these too, or set"):
         stages_of(read_measured(files))
     assert medians(stages_of(read_measured(files), 3)) == [(11,), (12,), (20,)]
     times = [trace(event("Forward 0", 0, 10 + n), name=f"t{1_700_000_000 - n}.json") for n in range(2)]

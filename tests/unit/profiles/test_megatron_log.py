@@ -68,10 +68,10 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():
 
 def test_the_count_is_the_logs_or_an_options(own):
     path = own(BLOCK)
-    with pytest.raises(FileError, match=r"say by the option count how many micro-batches an iteration has$"):
+    with pytest.raises(FileError, match=r"set the option count how many micro-batches an iteration has$"):
         read_measured([path])
     headless = own(BLOCK.partition("\n")[2], "headless.log")
-    with pytest.raises(FileError, match=r"pipeline_model_parallel_size, got none: say by the option stages how many"):
+    with pytest.raises(FileError, match=r"pipeline_model_parallel_size, got none: set the option stages to the number"):
         stages_of(read_measured([headless], count=4))
     assert len(stages_of(read_measured([headless], count=4), 2).stages) == 2
     expected = {

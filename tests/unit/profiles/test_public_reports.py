@@ -75,7 +75,7 @@ def test_each_cycle_of_a_profiler_adds_its_measurements():
             (),
             r"got weight updates alone; the longest spans of other names are 'my_fwd', 'gloo:send': say",
         ),
-        ("deepspeed-log", (), r"a line of DeepSpeed's timers, which it does not say: say it by the option count"),
+        ("deepspeed-log", (), r"a line of DeepSpeed's timers, which the line does not contain: set the option count"),
     ],
 )
 def test_what_is_left_open_is_refused(case, names, said):
@@ -85,18 +85,16 @@ def test_what_is_left_open_is_refused(case, names, said):
 
 def test_deepspeeds_times_of_one_rank_are_a_stage_if_a_person_says_so():
     files = [*(CASES / "deepspeed-log").iterdir()]
-    with pytest.raises(FileError, match="a statement of DeepSpeed's stages, got none: say by the option stages"):
+    with pytest.raises(FileError, match="a statement of DeepSpeed's stages, got none: set the option stages"):
         stages_of(read_measured(files, count=4))
     (figures,) = stages_of(read_measured(files, count=4), 1).stages.values()
     assert [round(float(figure.median), 1) for figure in figures.values()] == [696_462.5, 1_288_305.0, 12_500.0]
 
 
 def test_tables_that_are_no_stages_are_named():
-    with pytest.raises(FileError, match="a summary of NVTX ranges by nsys: `ipusim import` makes stages of it"):
+    with pytest.raises(FileError, match="a summary of NVTX ranges by nsys: convert the summary with `ipusim import`"):
         measured_text(CASES / "nvtx-csv" / "a.csv")
-    with pytest.raises(
-        FileError, match=r"a\.csv:4: column stage: expected a stage, got 'total', which is a row over all"
-    ):
+    with pytest.raises(FileError, match=r"a\.csv:4: column stage: expected a stage, got 'total', a row over all"):
         measured_text(CASES / "total-row" / "a.csv")
 
 

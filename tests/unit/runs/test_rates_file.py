@@ -97,7 +97,8 @@ def test_the_dict_door_takes_it_from_its_folder(tmp_path, own):
         (
             "rail_links: 1\nrail_links: 2\n",
             [
-                "mine.yaml:2:1: rail_links: expected each key once, got it a second time (first at mine.yaml:1:1)",
+                "mine.yaml:2:1: rail_links: expected each key once, got this key a second time (first at "
+                "mine.yaml:1:1)",
             ],
         ),
         ("", ["mine.yaml: expected a mapping of rates such as 'amp_ceiling: 0.9', got an empty file"]),
@@ -136,7 +137,7 @@ def test_what_goes_with_no_mapping_of_rates_goes_with_no_file_of_them(load, own)
     own("amp_ceiling: 0.4\nhop_latency: 20 ns\npair_exchange: 2 us\n")
     with pytest.raises(ScenarioError) as caught:
         load(TUTORIAL, "rates=mine.yaml", "system.name=free")
-    free = "expected nothing on the free system, where copies and the host are free, got a cost"
+    free = "expected no cost on the free system, where copies and the host are free, got a cost"
     assert str(caught.value).splitlines() == [
         f"--set rates: rates.{name}: {free}" for name in ("hop_latency", "pair_exchange")
     ]

@@ -263,7 +263,7 @@ WRONG = {
         TOKENS,
         "{name: norm, type: layer_norm}",
         "{name: norm, python: f.py:double, loss: true}",
-        f"s.yaml:9:51: {WHERE}.1.layers.0.loss: expected no loss within a block, got one: a loss ends the model",
+        f"s.yaml:9:51: {WHERE}.1.layers.0.loss: expected no loss within a block, got a loss: a loss ends the model",
     ),
     "block that changes the shape": (
         TOKENS,
@@ -276,8 +276,8 @@ WRONG = {
         TOKENS,
         "{name: tokens, type: embedding, input_dim: 8, output_dim: 4}",
         "{name: tokens, type: dense, units: 4}",
-        f"s.yaml:5:7: {WHERE}.0: tokens does not fit an input of shape [6]: the whole numbers of synthetic tokens need "
-        "an embedding first",
+        f"s.yaml:5:7: {WHERE}.0: tokens does not fit an input of shape [6]: the whole numbers of synthetic tokens "
+        "need an embedding as the first layer",
     ),
     "vocabulary larger than the table": (
         TOKENS,
@@ -304,7 +304,7 @@ WRONG = {
         "length: 6",
         "length: 20000",
         "s.yaml:13:47: pipeline.micro_batch_size: expected at most 268435456 activations at once, got 2 samples x "
-        "800820000 elements x 3 micro-batches: make it smaller, or simulate time alone with numerics: off",
+        "800820000 elements x 3 micro-batches: make it smaller, or simulate only time with numerics: off",
     ),
 }
 
@@ -324,8 +324,8 @@ def test_windows_that_would_not_fit_in_memory(load) -> None:  # type: ignore[no-
         load(text.replace("samples: 40", "samples: 10"))
     (line,) = str(caught.value).splitlines()
     assert line == (
-        "s.yaml:5:7: model.layers.0: expected a layer that makes at most 268435456 elements at once, got 2 samples x "
-        f"{128 * 128 * 64 * 64 * 3}: make it smaller, or simulate time alone with numerics: off"
+        "s.yaml:5:7: model.layers.0: expected a layer with at most 268435456 output elements at once, got 2 samples "
+        f"x {128 * 128 * 64 * 64 * 3}: make it smaller, or simulate only time with numerics: off"
     )
 
 

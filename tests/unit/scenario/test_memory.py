@@ -45,8 +45,8 @@ optimizer: {type: sgd, learning_rate: 0.1}
         (
             "pipeline.stages.0.stash_bytes=1 GiB",
             ":3:3: pipeline.allow_recompute",
-            "Set allow_recompute, take the schedule interleaved, whose FIFOs are half as deep, or cut the model into "
-            "more stages on more IPUs.",
+            "Set allow_recompute, use the schedule interleaved with half the FIFO depth, or cut the model into more "
+            "stages on more IPUs.",
         ),
         (
             "pipeline.stages.0.parameter_bytes=1 GiB",
@@ -61,8 +61,8 @@ optimizer: {type: sgd, learning_rate: 0.1}
         (
             "pipeline.stages.0.state_bytes=1 GiB",
             ":1:9: system.enable_remote_buffers",
-            "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, where the machine has "
-            "it, or cut the model into more stages on more IPUs.",
+            "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, if the machine has "
+            "Streaming Memory, or cut the model into more stages on more IPUs.",
         ),
         ("code_bytes=1 GiB", "--set code_bytes", "Take less for code_bytes, or cut the model into more stages on more"),
         (
@@ -85,7 +85,7 @@ def test_a_program_that_does_not_fit_is_refused_at_the_value_to_change(load, cha
     assert head.endswith(place)
     assert remedy in text
     assert text.endswith(
-        " With memory: report it is run all the same; `ipusim check` lists what each change frees and costs."
+        " With memory: report it is run all the same; `ipusim check` lists the memory and time of each change."
     )
     assert execute(load(TIMED, change, "memory=report")).memory.too_large
 
@@ -198,7 +198,7 @@ code_bytes: 150 MiB
         load(text)
     assert "Largest: products while they run " in str(caught.value)
     assert (
-        "Give products less room, by availableMemoryProportion in system.matmuls.poplar_options or "
+        "Give products less memory, by availableMemoryProportion in system.matmuls.poplar_options or "
         "system.convolutions.poplar_options, or cut the model into more stages on more IPUs."
     ) in str(caught.value)
     fits = load(text, "system.matmuls.poplar_options.availableMemoryProportion=0.3")

@@ -219,7 +219,7 @@ CASES = {
     "duplicate key": (
         "  schedule: grouped\n",
         "  schedule: grouped\n  schedule: grouped\n",
-        "bad.yaml:12:3: pipeline.schedule: expected each key once, got it a second time (first at bad.yaml:11:3)",
+        "bad.yaml:12:3: pipeline.schedule: expected each key once, got this key a second time (first at bad.yaml:11:3)",
     ),
     "three IPUs": (
         "auto_select_ipus: 2",
@@ -230,7 +230,7 @@ CASES = {
     "too few IPUs": (
         "auto_select_ipus: 2",
         "auto_select_ipus: 1",
-        "bad.yaml:2:41: system.auto_select_ipus: expected a device of 2 IPUs for 2 stages, got one of 1; give "
+        "bad.yaml:2:41: system.auto_select_ipus: expected a device of 2 IPUs for 2 stages, got a device of 1; give "
         "device_mapping to run several stages on one IPU",
     ),
     "no such device": (
@@ -246,9 +246,8 @@ CASES = {
     "stage mapped nowhere": (
         GROUPED,
         GROUPED + "\n  device_mapping: [0, 2]",
-        "bad.yaml:13:23: pipeline.device_mapping.1: expected an IPU from 0 to 1 of the device's 2, got 2; take a "
-        "larger "
-        "device, or another IPU",
+        "bad.yaml:13:23: pipeline.device_mapping.1: expected an IPU from 0 to 1 of the device's 2, got 2; use a "
+        "larger device, or another IPU",
     ),
     "mapping of another length": (
         GROUPED,
@@ -270,8 +269,8 @@ CASES = {
     "one stage, sharded": (
         GROUPED,
         "schedule: sharded",
-        "bad.yaml:11:13: pipeline.schedule: expected at least two stages to shard, got one: name layers in splits, or "
-        "use the schedule single",
+        "bad.yaml:11:13: pipeline.schedule: expected at least two stages to shard, got one stage: name layers in "
+        "splits, or use the schedule single",
     ),
     "one stage, grouped": (
         GROUPED,
@@ -295,26 +294,26 @@ CASES = {
     "bytes of synthetic data": (
         "optimizer: {type",
         "use_synthetic_data: true\ninfeed: {element_bytes: 4 KiB}\noptimizer: {type",
-        "bad.yaml:16:25: infeed.element_bytes: expected no bytes with use_synthetic_data, under which the feeds move "
-        "none; leave one of the two out",
+        "bad.yaml:16:25: infeed.element_bytes: expected no bytes with use_synthetic_data, as the feeds then move no "
+        "bytes; leave one of the two out",
     ),
     "costs of the free system": (
         "{name: m2000, auto_select_ipus: 2}",
         "{name: free, overhead: 3 us}",
-        "bad.yaml:2:32: system.overhead: expected nothing on the free system, where copies and the host are free, "
-        "got a cost",
+        "bad.yaml:2:32: system.overhead: expected no cost on the free system, where copies and the host are free, got "
+        "a cost",
     ),
     "count no multiple of the overlap length": (
         "count: 8",
         "count: 10",
         "bad.yaml:14:32: pipeline.gradient_accumulation_count: The number of iterations of the pipeline must be a "
-        f"multiple of 4, but it is 10. {ALSO_CALLED} The nearest that grouped can lay out: 8 or 12.",
+        f"multiple of 4, but it is 10. {ALSO_CALLED} The nearest counts of grouped:  8 or 12.",
     ),
     "count below the overlap length": (
         "count: 8",
         "count: 3",
         "bad.yaml:14:32: pipeline.gradient_accumulation_count: The number of iterations of the pipeline must be a "
-        f"multiple of 4, but it is 3. {ALSO_CALLED} The nearest that grouped can lay out: 4.",
+        f"multiple of 4, but it is 3. {ALSO_CALLED} The nearest counts of grouped:  4.",
     ),
     "too many passes": (
         "optimizer",
@@ -364,24 +363,23 @@ CASES = {
     "two stages of one name": (
         "splits: [logits]",
         "stages: [{name: stage1, layers: [flatten, hidden]}, [logits, cel]]",
-        "bad.yaml:12:55: pipeline.stages.1.name: expected a name that no other stage has, got 'stage1' again",
+        "bad.yaml:12:55: pipeline.stages.1.name: expected a different name for each stage, got 'stage1' again",
     ),
     "stage that computes nothing beside others": (
         "splits: [logits]",
         "stages: [[flatten, hidden], [logits, cel], {name: idle, forward: 3}]",
-        "bad.yaml:12:46: pipeline.stages.2: expected a stage that computes, as the others do, got one known by "
-        "its cost "
-        "alone",
+        "bad.yaml:12:46: pipeline.stages.2: expected a stage that computes, like the other stages, got a stage with "
+        "only costs",
     ),
     "cycles of another number of stages": (
         "splits: [logits]",
         "splits: [logits]\n  cycles: [{forward: 3}]",
-        "bad.yaml:13:11: pipeline.cycles: expected the cycles of 2 stages, got those of 1",
+        "bad.yaml:13:11: pipeline.cycles: expected the cycles of 2 stages, got the cycles of 1",
     ),
     "two layers of one name": (
         "name: hidden",
         "name: flatten",
-        "bad.yaml:7:14: model.layers.1.name: expected a name that no other layer has, got 'flatten' again",
+        "bad.yaml:7:14: model.layers.1.name: expected a different name for each layer, got 'flatten' again",
     ),
     "layer after the loss": (
         LOSS,
@@ -439,8 +437,8 @@ CASES = {
     "parameters too large": (
         DENSE,
         "python: f.py:block, parameters: {W: [65536, 65536]}",
-        "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296: "
-        "the function is called with them to find what it costs; make them smaller",
+        "bad.yaml:7:54: model.layers.1.parameters: expected at most 67108864 trainable elements, got 4294967296: the "
+        "function is called with the elements to find its cost; make the elements fewer",
     ),
     "missing data file": (
         DATA,
@@ -472,8 +470,8 @@ CASES = {
     "too much data": (
         "shape: [4, 4]",
         "shape: [65536, 65536]",
-        "bad.yaml:3:69: data.samples: expected at most 67108864 numbers in all, got 64 samples of 4294967300: "
-        "take fewer",
+        "bad.yaml:3:69: data.samples: expected at most 67108864 numbers in all, got 64 samples of 4294967300: use "
+        "fewer samples",
     ),
     "all data held out": (
         "samples: 64",
@@ -484,7 +482,7 @@ CASES = {
     "no data": (
         f"data: {DATA}\n",
         "",
-        "bad.yaml:2:1: data: expected data, whose samples give the model its input, got nothing: add for example data: "
+        "bad.yaml:2:1: data: expected data with samples as the model's input, got none: add for example data: "
         "{type: synthetic, shape: [28, 28], classes: 10, samples: 1000}",
     ),
     "evaluation without data": (

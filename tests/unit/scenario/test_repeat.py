@@ -150,18 +150,18 @@ def test_wrong_keys_and_values_are_told_as_everywhere(file: Path, override: str,
         (
             "name: scores",
             "name: hidden2",
-            "14:14: model.layers.2.name: expected a name that no other layer has, got 'hidden2' again",
+            "14:14: model.layers.2.name: expected a different name for each layer, got 'hidden2' again",
         ),
         (
             "name: sum, type: add, from: first",
             "name: hidden, type: activation, activation: tanh",
-            "13:18: model.layers.1.layers.2.name: expected a name that no other layer has, got 'hidden0' again",
+            "13:18: model.layers.1.layers.2.name: expected a different name for each layer, got 'hidden0' again",
         ),
         (
             "name: sum,",
             f"name: s{'0' * 62},",
-            "13:18: model.layers.1.layers.2.name: expected a name of at most 64 characters with its number behind it, "
-            f"got 's{'0' * 62}_0'",
+            "13:18: model.layers.1.layers.2.name: expected a name of at most 64 characters with its number, got "
+            f"'s{'0' * 62}_0'",
         ),
         (
             "name: sum, type: add, from: first",

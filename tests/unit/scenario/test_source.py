@@ -111,11 +111,14 @@ def test_description_is_the_comment_at_the_head(text: str, description: str) -> 
             "sequence that begins on line 1)",
         ),
         ("a: *b\n", "s.yaml:1:4: expected the value itself, got alias 'b': write it out"),
-        ("a: &b 1\n", "s.yaml:1:4: a: expected the value itself, got an anchor or alias (b): write it out"),
+        ("a: &b 1\n", "s.yaml:1:4: a: expected the value, got an anchor or alias (b): write the value out"),
         ("a: !thing 1\n", "s.yaml:1:4: a: expected a plain value, got one with the tag !thing"),
         ("a: !!int x\n", "s.yaml:1:4: a: expected a number of ordinary length, got 'x'"),
         ("? [1]\n: 2\n", "s.yaml:1:3: expected a name as key, got a list or a mapping"),
-        ("a: 1\nb: 2\na: 3\n", "s.yaml:3:1: a: expected each key once, got it a second time (first at s.yaml:1:1)"),
+        (
+            "a: 1\nb: 2\na: 3\n",
+            "s.yaml:3:1: a: expected each key once, got this key a second time (first at s.yaml:1:1)",
+        ),
         ("a: \x07\n", "s.yaml:1:4: expected text, got the control character 7"),
         ("[" * 100_000, "s.yaml:1:17: expected at most 16 levels of mappings and lists, got more"),
         ("{a: " * 100_000, "s.yaml:1:62: expected at most 16 levels of mappings and lists, got more"),
@@ -171,12 +174,12 @@ def test_files_that_are_no_scenario(name: str, line: str, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a:\n- b\n  c: 2\n", "s.yaml:3:4: expected a colon behind the key of line 2, got '- b'"),
-        ("a:\n  b:1\n  c: 2\n", "s.yaml:3:4: expected a space behind the colon of line 2, got 'b:1'"),
+        ("a:\n- b\n  c: 2\n", "s.yaml:3:4: expected a colon after the key of line 2, got '- b'"),
+        ("a:\n  b:1\n  c: 2\n", "s.yaml:3:4: expected a space after the colon of line 2, got 'b:1'"),
         ("a: 1\n\nb\n  c: 2\n", "s.yaml:4:4: expected 'key: value', got a line without a colon, line 3: 'b'"),
         (
             "a: 1\n  b: 2\n",
-            "s.yaml:2:4: expected 'b' below the beginning of line 1, 'a: 1', which has its value, got it 2 further in",
+            "s.yaml:2:4: expected 'b' with the indentation of line 1, 'a: 1', which has a value, got 2 more spaces",
         ),
         (
             "a:\n  b: {c: 1}\n  - d\n",

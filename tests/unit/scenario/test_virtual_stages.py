@@ -65,7 +65,7 @@ def test_it_is_an_option_in_python_too():
         ),
         (
             ["pipeline.virtual_stages=2", "pipeline.device_mapping=[0, [1, 2], 3, 0, 1, 2, 3, 0]"],
-            "expected no virtual stages beside concurrent stages, got both: give device_mapping",
+            "expected no virtual stages with concurrent stages, got both: give device_mapping",
         ),
         (["pipeline.virtual_stages=0"], "expected a whole number from 1 to 256, got 0"),
     ],
@@ -87,7 +87,7 @@ def test_one_ipu_and_a_device_that_is_too_small(load):
     assert load(SCENARIO + STAGES, "pipeline.virtual_stages=8", "pipeline.schedule=single").system.count == 1
     with pytest.raises(ScenarioError, match="'single' runs on one IPU, but the stages are mapped to IPUs 0, 1"):
         load(SCENARIO + STAGES, "pipeline.virtual_stages=4", "pipeline.schedule=single")
-    with pytest.raises(ScenarioError, match="expected a device of 4 IPUs for 8 stages, got one of 2"):
+    with pytest.raises(ScenarioError, match="expected a device of 4 IPUs for 8 stages, got a device of 2"):
         load(SCENARIO + STAGES, "pipeline.virtual_stages=2", "system.auto_select_ipus=2")
 
 

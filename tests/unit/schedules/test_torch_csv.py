@@ -92,9 +92,9 @@ def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(rea
     assert halves.supports == plain
     shape = PlanShape(mapping=(0, 1), micro_batches=1)
     assert [plan_of(whole, shape, sync).sync for sync in (None, *whole.syncs)] == [Sync.POINT_TO_POINT, *whole.syncs]
-    with pytest.raises(CountError, match=r"^expected as many micro-batches as mine\.csv has, 1, got 2$"):
+    with pytest.raises(CountError, match=r"^expected the number of micro-batches of mine\.csv, 1, got 2$"):
         plan_of(whole, PlanShape(mapping=(0, 1), micro_batches=2))
-    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine\.csv has them, got 1,"):
+    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as in mine\.csv, got 1,"):
         plan_of(whole, PlanShape(mapping=(1, 0), micro_batches=1))
 
 
@@ -113,9 +113,10 @@ def test_copies_of_torchs_default_dump_are_those_of_the_passes_and_left_out(read
     shape = PlanShape(mapping=(0, 1), micro_batches=2)
     assert found.order(shape) == read("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n").order(shape)
     assert found.notes == (
-        "mine.csv has 8 cells that send and receive: each copy is where passes need it, not where its cell stands.",
-        "mine.csv has cells UNSHARD, REDUCE_GRAD, RESHARD, which are skipped: what replicas sum and gather follows "
-        "from the scenario.",
+        "mine.csv has 8 cells that send and receive: each copy runs where passes need the tensor, not at the place of "
+        "its cell.",
+        "mine.csv has cells UNSHARD, REDUCE_GRAD, RESHARD, which are skipped: the collectives of replicas follow from "
+        "the scenario.",
     )
 
 
@@ -192,7 +193,7 @@ FOLLOW = ': waits follow from the passes here; leave it out, as format="compute_
         ("0F", f", row 1, column 1: {EXPECTED} '0F'"),
         ("0F" + "9" * 5000, f", row 1, column 1: {EXPECTED} '0F{'9' * 55}...'"),
         ("0F0,0F1,0F0", ", row 1, column 3: expected each pass once, got 0F0 as in row 1, column 1"),
-        ("0F0\n1F0,0B0", ", row 2, column 2: expected stage 0 in one row, got it here and in row 1"),
+        ("0F0\n1F0,0B0", ", row 2, column 2: expected stage 0 in one row, got a second row besides row 1"),
         ("0F0\n2F0", ": expected passes of stages 0 to 2, got none of stage 1"),
         ("999999999F0", ": expected passes of stages 0 to 999999999, got none of stage 0"),
         ("", ": expected a row of passes such as 0F0 for each rank, got none"),
@@ -241,7 +242,8 @@ def test_rows_as_python_prints_lists_and_cells_of_older_versions(read, text):
 def test_places_of_copies_are_dropped_with_a_note(read):
     assert read("0F0,0B0\n").notes == ()
     assert read("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n").notes == (
-        "mine.csv has 4 cells that send and receive: each copy is where passes need it, not where its cell stands.",
+        "mine.csv has 4 cells that send and receive: each copy runs where passes need the tensor, not at the place of "
+        "its cell.",
     )
 
 
@@ -276,7 +278,7 @@ def test_a_hang_of_sends_that_block_names_each_rank(tmp_path, text, hang):
 REFUSED = {
     "before what it needs": (
         "0F0,,0F1,0B0,0B1\n,1B0,1F0,1F1,1B1\n",
-        "IPU 1: B1.0 runs before the pass of its stage that it needs (mine.csv: B1.0 in row 2, column 2)",
+        "IPU 1: B1.0 runs before the pass of its stage that the pass needs (mine.csv: B1.0 in row 2, column 2)",
         [">B1.0<"],
     ),
     "deadlock": (
@@ -287,7 +289,7 @@ REFUSED = {
     ),
     "two in one slot": (
         "0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1B1,0B1,1F1\n",
-        "IPU 0: B1.1 runs before the pass of its stage that it needs (mine.csv: B1.1 in row 1, column 5)",
+        "IPU 0: B1.1 runs before the pass of its stage that the pass needs (mine.csv: B1.1 in row 1, column 5)",
         [">B1.1<", ">F1.1<", ">B0.1<"],
     ),
 }

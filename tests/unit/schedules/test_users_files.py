@@ -77,7 +77,7 @@ def test_a_schedule_of_a_file_says_what_it_supports(load, tmp_path, refused):
     key, text = refused("", "mine.py:free", "training=false")
     assert (key, text) == ("pipeline.schedule", "The pipelining schedule 'free' does not support inference.")
     key, text = refused("", "mine.py:free", "pipeline.sync=lock_step")
-    assert text == "The schedule 'free' runs in point_to_point only, not in lock_step."
+    assert text == "The schedule 'free' runs only in point_to_point, not in lock_step."
     assert "does not support recomputation" in refused("", "mine.py:gpipe", "pipeline.allow_recompute=true")[1]
 
 
@@ -144,7 +144,7 @@ def test_what_a_file_does_wrong_is_told_with_its_line(refused, lines, text):
 @pytest.mark.parametrize(
     ("multiple", "problems"),
     [
-        ("lambda shape: 2", {"pipeline.gradient_accumulation_count": "odd The nearest that my can lay out: 2 or 4."}),
+        ("lambda shape: 2", {"pipeline.gradient_accumulation_count": "odd The nearest counts of my:  2 or 4."}),
         ("lambda shape: 0", {"pipeline.schedule": "FILE:23: expected a whole number from 1 up, got 0"}),
         ("lambda shape: shape.x", {"pipeline.schedule": "FILE:23: AttributeError: 'PlanShape' object has no attr"}),
     ],
@@ -176,7 +176,7 @@ def test_a_file_that_is_not_there_is_told_beside_other_problems(load, tmp_path):
 def test_what_names_no_schedule_is_refused(name):
     options = {"schedule": name, "stages": TIMED, "gradient_accumulation_count": 3}
     with pytest.raises(
-        RequestError, match=r"xpected grouped, .* or one of your own as file\.py:function or file\.csv$"
+        RequestError, match=r"xpected grouped, .* or your own schedule as file\.py:function or file\.csv$"
     ):
         Request.from_dict({"system": {"name": "free"}, "pipeline": options})
 
@@ -195,22 +195,22 @@ def test_a_csv_says_places_and_count(load, tmp_path):
         (
             ["pipeline.gradient_accumulation_count=8"],
             "pipeline.gradient_accumulation_count",
-            "expected as many micro-batches as v.csv has, 1, got 8",
+            "expected the number of micro-batches of v.csv, 1, got 8",
         ),
         (
             ["pipeline.device_mapping=[0, 1, 2, 3]"],
             "pipeline.device_mapping",
-            "expected stages on IPUs 0, 1, 1, 0, as v.csv has them, got 0, 1, 2, 3",
+            "expected stages on IPUs 0, 1, 1, 0, as in v.csv, got 0, 1, 2, 3",
         ),
         (
             ["pipeline.stages=[{name: a, forward: 1}, {name: b, forward: 1}]"],
             "pipeline.schedule",
-            "expected a pipeline of 4 stages, as v.csv has, got 2",
+            "expected a pipeline of 4 stages, as in v.csv, got 2",
         ),
         (
             ["pipeline.virtual_stages=2"],
             "pipeline.virtual_stages",
-            "expected stages on IPUs 0, 1, 1, 0, as v.csv has them, got 0, 1, 0, 1: leave this key out",
+            "expected stages on IPUs 0, 1, 1, 0, as in v.csv, got 0, 1, 0, 1: leave this key out",
         ),
         (
             ["pipeline.schedule=w.csv"],

@@ -71,7 +71,7 @@ def test_bars_end_time_steps(count):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ({0: ("F0", "", "B0 B0")}, "mine: expected each letter equally often beside periods, got [1, 2] times"),
+        ({0: ("F0", "", "B0 B0")}, "mine: expected each letter equally often outside periods, got [1, 2] times"),
         ({0: ("F0", "F0", "B0")}, "mine, IPU 0: expected each of its letters once in the period"),
         ({**WORDS, 1: ("F1 B1", "", "F1 B1")}, "mine, IPU 1: expected each of its letters once in the period"),
         ({0: ("F٠", "", "B0")}, "mine, IPU 0: expected letters such as F0, B0, I1 or W1, got 'F٠'"),
@@ -81,11 +81,11 @@ def test_bars_end_time_steps(count):
         ({0: ("F0", "", "B0"), 1: ("F0", "", "B0")}, "mine: expected each stage from 0 up on one IPU, got [0, 0]"),
         (
             {0: ("F0 |", "", "| B0"), 1: ("| |", "", "F1 B1")},
-            "mine: expected as many time-steps of each IPU before the period, got 1 of IPU 0, 2 of IPU 1",
+            "mine: expected equal numbers of time-steps of all IPUs before the period, got 1 of IPU 0, 2 of IPU 1",
         ),
         (
             {0: ("F0 |", "F0 | B0 |", "B0"), 1: ("|", "F1 B1 |", "F1 B1")},
-            "mine: expected as many time-steps of each IPU in the period, got 2 of IPU 0, 1 of IPU 1",
+            "mine: expected equal numbers of time-steps of all IPUs in the period, got 2 of IPU 0, 1 of IPU 1",
         ),
     ],
 )
@@ -96,10 +96,10 @@ def test_a_mistake_in_words_is_named(words, text):
 
 def test_another_mapping_and_too_few_micro_batches_are_refused():
     made = in_words("mine", WORDS)
-    with pytest.raises(CountError, match=r"^expected 2 micro-batches or more, as mine has them, got 1$"):
+    with pytest.raises(CountError, match=r"^expected 2 micro-batches or more, as in mine, got 1$"):
         made.laid_out(PlanShape(mapping=(0, 1), micro_batches=1))
-    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as mine has them, got 1, 0$"):
+    with pytest.raises(UnsupportedProgramError, match=r"^expected stages on IPUs 0, 1, as in mine, got 1, 0$"):
         made.laid_out(PlanShape(mapping=(1, 0), micro_batches=2))
     once = in_words("mine", {0: ("F0", "", "B0")})
-    with pytest.raises(CountError, match=r"^expected 1 micro-batches, as mine has them, got 2$"):
+    with pytest.raises(CountError, match=r"^expected 1 micro-batches, as in mine, got 2$"):
         once.laid_out(PlanShape(mapping=(0,), micro_batches=2))

@@ -86,13 +86,13 @@ def test_rates_that_were_not_named_are_fitted_where_the_rows_say_more_than_was_k
     found = calibrate(made(powers, [1.02, 0.99, 1.0, 1.01]))
     assert [each.rate.name for each in found.fitted] == ["compute_set_cycles"]
     assert {rate.name: why.partition(";")[0] for rate, why in found.left_out} == {
-        "amp_ceiling": "the rows say less of it than is known",
-        "exchange_efficiency": "no row feels it",
-        "vector_slowdown": "the rows do not tell it from compute_set_cycles",
-        "transcendental_operations": "no row feels it",
-        "product_layout_cycles": "no row feels it",
-        "pool_layout_cycles": "no row feels it",
-        "variable_layout_cycles": "no row feels it",
+        "amp_ceiling": "the rows determine the rate less well than its plausible range",
+        "exchange_efficiency": "no row depends on the rate",
+        "vector_slowdown": "the rows do not distinguish the rate from compute_set_cycles",
+        "transcendental_operations": "no row depends on the rate",
+        "product_layout_cycles": "no row depends on the rate",
+        "pool_layout_cycles": "no row depends on the rate",
+        "variable_layout_cycles": "no row depends on the rate",
     }
     with pytest.raises(
         UndeterminedError, match=r"^expected rows that depend on at least one rate, got none\namp_ceiling: no row"
@@ -129,4 +129,4 @@ def test_rows_whose_rates_are_right_as_they_are_say_that_a_fit_is_no_better():
     found = calibrate(made({"vector_slowdown": [1] * 4}, [math.exp(log) for log in logs]), ["vector_slowdown"])
     assert found.better_from is None
     (first, *_) = words(found)
-    assert first.endswith("fitted rates are no better yet on rows that they have not seen; add some.")
+    assert first.endswith("fitted rates are not yet better on unseen rows; add rows.")

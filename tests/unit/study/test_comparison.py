@@ -145,8 +145,7 @@ def test_what_makes_no_comparison_is_refused(folder):
     with pytest.raises(OptionError) as caught:
         compare([run, Compared(run.what, "other")], ["grouped"])
     assert caught.value.worded(lambda name: f"--{name}") == (
-        "--schedules: expected a scenario to vary, got runs that lie in folders: they stay as they are; leave --orders "
-        "and --sync out"
+        "--schedules: expected a scenario to vary, got run folders, which cannot vary: leave --orders and --sync out"
     )
     assert error(ProgramError, [Compared(FOUR, "four.yaml"), Compared(FOUR, "four.yaml")]) == (
         "four.yaml: expected each run once, got this run a second time"
@@ -232,8 +231,8 @@ def test_runs_of_two_sync_modes_are_compared_with_those_of_their_own():
     assert said(found) == [
         "Best in lock-step: grouped, 24.81 us per weight update; 17.5% less time than the next, interleaved.",
         "Best in point-to-point: gpipe, 24.81 us per weight update; as fast as 1f1b.",
-        "Point-to-point is an idealised machine: IPUs never meet, and every tensor travels alone. So each run is "
-        "compared only with runs of its sync mode.",
+        "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately. So each run "
+        "is compared only with runs of its sync mode.",
     ]
     assert [row[3:] for row in comparison_table(found).rows] == [
         ("0%", "40.0%", ""), ("0%", "27.3%", "best"), ("-17.5%", "27.3%", "best"), ("0%", "27.3%", "best")

@@ -246,7 +246,7 @@ def test_links_in_place_of_results_are_refused_or_stay(tmp_path):
         (folder / name).symlink_to(victim)
     (folder / ".ipusim" / "new").mkdir()
     (folder / ".ipusim" / "new" / "b.txt").symlink_to(victim)
-    with pytest.raises(OutputError, match=r"a\.txt: expected a file as ipusim has written it, or none"):
+    with pytest.raises(OutputError, match=r"a\.txt: expected no file, or a file written by ipusim"):
         write(folder, a="2")
     write(folder, ("c.txt",), ("b.txt",), c="2")
     assert results(folder) == {"a.txt": "1", "b.txt": "1", "c.txt": "2"}
@@ -303,9 +303,9 @@ def test_a_forked_child_writes_nothing_and_lets_nobody_in(tmp_path, python):
                 opened.write({"a.txt": b"parent"})
     """
     done = python(code, tmp_path)
-    refused = f"{tmp_path}: expected the process that a run began in to write its results, got a forked child of it, "
+    refused = f"{tmp_path}: expected the process that started the run, got a forked child process, "
     assert done.stdout.splitlines() == [
-        *[f"{refused}which writes none"] * 2,
+        *[f"{refused}which writes no results"] * 2,
         f"{tmp_path}: another run writes its results here; name another folder",
     ], done.stdout
     assert results(tmp_path) == {"a.txt": "parent"}
@@ -450,7 +450,7 @@ def test_a_folder_is_written_over_where_its_list_says_so_and_the_rest_stays(tmp_
 def test_what_no_run_wrote_is_not_written_over_and_that_shows_before_the_work(tmp_path, content):
     write(tmp_path, a="1")
     (tmp_path / "a.txt").write_text(content)
-    text = "a.txt: expected a file as ipusim has written it, or none, got another one, or one that was changed since"
+    text = "a.txt: expected no file, or a file written by ipusim, got another file, or a file changed since"
     with pytest.raises(OutputError, match=text), ResultsFolder(tmp_path, NAMES):
         raise AssertionError("the work has begun")
     with ResultsFolder(tmp_path) as opened, pytest.raises(OutputError, match=text):
@@ -462,7 +462,9 @@ def test_what_is_read_is_not_written_over(tmp_path):
     write(tmp_path, a="1", b="2")
     (tmp_path / "link").symlink_to("a.txt")
     with (
-        pytest.raises(OutputError, match=r"a\.txt: expected another file than one that is read, got .*link: name"),
+        pytest.raises(
+            OutputError, match=r"a\.txt: expected an output different from all input files, got .*link: name"
+        ),
         ResultsFolder(tmp_path, NAMES, reads=[tmp_path / "link"]),
     ):
         raise AssertionError("the work has begun")
@@ -473,7 +475,9 @@ def test_what_is_read_is_not_removed_as_out_of_date_either(tmp_path):
     write(tmp_path, a="1", b="2")
     (tmp_path / "c.txt").write_text("a stranger's")
     with (
-        pytest.raises(OutputError, match=r"b\.txt: expected another file than one that is read, got .*b\.txt: name"),
+        pytest.raises(
+            OutputError, match=r"b\.txt: expected an output different from all input files, got .*b\.txt: name"
+        ),
         ResultsFolder(tmp_path, ["a.txt"], outdated=["b.txt"], reads=[tmp_path / "b.txt"]),
     ):
         raise AssertionError("the work has begun")
@@ -489,7 +493,7 @@ def test_the_scenario_that_a_run_wrote_may_be_read_to_run_it_again(tmp_path):
             opened.write({"scenario.yaml": b"steps: 1\n"})
     path.write_text("steps: 2\n")
     with (
-        pytest.raises(OutputError, match=r"scenario\.yaml: expected another file than one that is read"),
+        pytest.raises(OutputError, match=r"scenario\.yaml: expected an output different from all input files"),
         ResultsFolder(tmp_path, ["scenario.yaml"], reads=[path]),
     ):
         raise AssertionError("the work has begun")
@@ -509,7 +513,7 @@ def test_a_run_asks_its_own_folder_when_the_working_folder_changes(tmp_path, mon
 def test_links_in_a_circle_are_refused_beside_what_is_read(tmp_path):
     (tmp_path / "a.txt").symlink_to("a.txt")
     with (
-        pytest.raises(OutputError, match=r"a\.txt: expected a file as ipusim has written it, or none"),
+        pytest.raises(OutputError, match=r"a\.txt: expected no file, or a file written by ipusim"),
         ResultsFolder(tmp_path, NAMES, reads=[tmp_path / "read.txt"]),
     ):
         raise AssertionError("the work has begun")

@@ -369,14 +369,14 @@ def test_the_name_of_a_request_is_no_part_of_its_key():
     [
         (Crew(workers=0), "workers: expected a number from 1 up, got 0"),
         (Crew(backend="dusk"), "backend: expected local or dask, got 'dusk'; did you mean dask?"),
-        (Crew(address="tcp://x:1"), "address: expected backend dask with it, got local"),
+        (Crew(address="tcp://x:1"), "address: expected backend dask with this option, got local"),
         (
             Crew(backend="dask"),
             "address: expected the address address of a Dask cluster, such as tcp://10.0.0.1:8786, got none",
         ),
         (
             Crew(backend="dask", address="tcp://x:1", workers=2),
-            "workers: expected no number with backend dask, whose own workers run all, got one",
+            "workers: expected no number with backend dask, as the workers of the cluster run all points, got a number",
         ),
     ],
 )

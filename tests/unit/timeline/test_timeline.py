@@ -149,7 +149,7 @@ def test_a_file_of_a_run_that_cannot_be_is_refused(name: str) -> None:
     file = io.BytesIO()
     Timeline(replace(INFO, **{name: 0}), recorded()._table).save(file)
     file.seek(0)
-    with pytest.raises(TimelineError, match=f"found something else: info has {name} 0$"):
+    with pytest.raises(TimelineError, match=f"got another format: info has {name} 0$"):
         Timeline.load(file)
 
 
