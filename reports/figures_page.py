@@ -55,7 +55,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "fastest_execution_cycles": "the fastest of all executions, with its weight update",
         "slowest_execution_cycles": "the slowest of all executions, with its weight update",
         "schema_version": "version of these keys",
-        "utilisation": "arithmetic / (IPUs x makespan), which with the bubble is 1",
+        "utilisation": "arithmetic / (IPUs x makespan); the sum with the bubble is 1",
         "idle_ipus": "logical IPUs that hold no stage",
         "waterfall.run_cycles": "of the run; all parts add up to it",
         "waterfall.executions": "of the pipeline in the run",

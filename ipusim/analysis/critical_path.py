@@ -175,7 +175,7 @@ def _last(timeline: Timeline) -> int:
     end = timeline.end[here].max()
     ended = ~waits & (timeline.end == end)
     if not ended.any():
-        raise TimelineError(f"expected something but waits to end in the run's last cycle {end}, got none")
+        raise TimelineError(f"expected a span other than a wait at the end of the run's last cycle {end}, got none")
     return int(np.flatnonzero(ended & here if (ended & here).any() else ended)[-1])
 
 
@@ -185,7 +185,7 @@ def _last_to_come(timeline: Timeline, row: int) -> int:
     causes = timeline.cause[together & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
     if not len(causes):
-        raise TimelineError(f"expected a participant of the meeting in span {row} not to wait, got none")
+        raise TimelineError(f"expected a participant of the meeting in span {row} without a wait, got none")
     return int(causes[-1])
 
 

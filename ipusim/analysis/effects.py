@@ -16,7 +16,7 @@ SYNTHETIC_DATA: Final = "synthetic data"
 
 def effects_of(program: PipelineProgram, system: System) -> dict[str, str]:
     """Return name and effect of every option that changes pipeline execution; empty for default options."""
-    synthetic = {SYNTHETIC_DATA: "the host is left out: feeds take no time"} if program.has_synthetic_data else {}
+    synthetic = {SYNTHETIC_DATA: "without the host: feeds take no time"} if program.has_synthetic_data else {}
     return synthetic | dict(_effects(program, system))
 
 
@@ -37,7 +37,7 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
     if system.replicas > 1 and program.sync_replicas_independently:
         yield "replicas", "meet before weight updates only"
     if system.hosts > 1:
-        yield "hosts", f"{system.hosts}, each with such a device"
+        yield "hosts", f"{system.hosts}, each with an equal device"
     if program.offload.variables_on_host:
         yield "weight update", "on the host"
     if chosen := system.rates.chosen():
@@ -53,7 +53,7 @@ def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
     if shape.segments > 1:
         yield "segments", f"{shape.segments} of every micro-batch, in sequence through the stages"
     if shape.group_size:
-        yield "groups", f"{shape.group_size} micro-batches through a stage before the next one of its IPU"
+        yield "groups", f"{shape.group_size} micro-batches through a stage before its IPU changes to the next stage"
     if shape.authors:
         yield "order of passes", "the order of its authors' code, different for few micro-batches only"
 

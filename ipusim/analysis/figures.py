@@ -144,7 +144,7 @@ FIGURES: Final = (
     _cost(
         "time_per_weight_update",
         "seconds",
-        "mean time from one weight update to the next, of inference from execution to execution",
+        "mean time from one weight update to the next; in inference, from one execution to the next",
         "throughput.weight_update_period_s",
         measure="time",
         column="weight_update_period_s",
@@ -174,8 +174,8 @@ FIGURES: Final = (
     _cost(
         "bubble",
         "share",
-        "idle / (IPUs x makespan): the share of the time of the IPUs with a stage, in the first execution's pipeline, "
-        "that is no arithmetic",
+        "idle / (IPUs x makespan): time without arithmetic, as a share of the time of all IPUs with a stage, in the "
+        "pipeline of the first execution",
         "bubble.idle_fraction",
         measure="bubble",
         column="bubble",
@@ -203,19 +203,19 @@ FIGURES: Final = (
     Figure(
         "utilisation",
         "share",
-        "arithmetic / (IPUs x makespan), which with the bubble is 1",
+        "arithmetic / (IPUs x makespan); the sum with the bubble is 1",
         "utilisation",
         measure="utilisation",
         column="utilisation",
         head="utilisation",
         chart="utilisation, %",
     ),
-    Figure("efficiency", "share", "arithmetic, over the whole run with weight updates", "verdict.efficiency"),
+    Figure("efficiency", "share", "arithmetic of the whole run, including weight updates", "verdict.efficiency"),
     Figure("speed_up", "number", "speed relative to one IPU with the same work", "verdict.speed_up"),
     Figure(
         "slowest_stage",
         "name",
-        "the stage with the longest passes; any, if several tie",
+        "the stage with the longest passes; one of several equal stages",
         "verdict.slowest_stages",
         names="stages",
     ),
@@ -224,7 +224,7 @@ FIGURES: Final = (
     _cost(
         "peak",
         "bytes",
-        "most memory that an IPU holds; the fullest, or that of a number",
+        "maximum memory of an IPU; the fullest IPU, or the IPU of a number",
         "memory.ipus.{}.peak_bytes",
         "most",
         measure="memory",

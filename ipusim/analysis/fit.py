@@ -91,11 +91,11 @@ class Fit:
                 worst, *others = self.over
                 code, needed = format_bytes(self._assumed_bytes(worst)), self._needed(worst)
                 return (
-                    f"Memory: {Fits.WITHOUT_CODE}: with the {code} of code that are assumed IPU {worst.ipu} needs "
+                    f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
                     f"{format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
                 )
         if self.sram_bytes is None:
-            return f"Memory: {Fits.YES}: it is not limited here."
+            return f"Memory: {Fits.YES}: this machine has no limit."
         most = self.fullest.bytes
         full = [peak for peak in self.peaks if peak.bytes == most]
         codes = {self._code(peak) for peak in full}
@@ -123,7 +123,7 @@ class Fit:
         )
 
     def _needed(self, peak: Peak) -> str:
-        assert self.sram_bytes is not None, "or nothing would be too large"
+        assert self.sram_bytes is not None, "or the sizes would fit"
         return f"{format_bytes(self._beyond(peak))} more than its {format_bytes(self.sram_bytes)}"
 
     @property

@@ -73,8 +73,8 @@ class Learning:
         """Sentence for a run without any finite loss; else empty."""
         if not self.not_finite or not self.losses or any(math.isfinite(loss.loss) for loss in self.losses):
             return ""
-        losses = "Every loss is NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"
-        return f"{losses}, from the first micro-batch on: the first value that is not finite is from {self.not_finite}."
+        losses = "All losses are NaN" if all(math.isnan(loss.loss) for loss in self.losses) else "No loss is finite"
+        return f"{losses} from the first micro-batch: the first value that is not finite is from {self.not_finite}."
 
     @property
     def diverged_at(self) -> int | None:

@@ -22,9 +22,9 @@ _SUFFIXES = (".yaml", ".yml")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that renews pins, and the setting for scenario folders."""
-    text = "renew the pins of scenarios that are tested, where they differ"
+    text = "renew differing pins of the tested scenarios"
     parser.getgroup("ipusim").addoption("--ipusim-update", action="store_true", help=text)
-    text = "folders whose scenarios are tests, where they expect something or have a pin"
+    text = "folders of scenarios to test, if a scenario has expectations or a pin"
     parser.addini("ipusim_scenarios", text, type="paths", default=[])
 
 

@@ -208,7 +208,7 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
     for at, key in enumerate(keys):
         if key in known:
             index_of.setdefault(known[key], at)
-    problems = [f"column {name!r} is there twice" for key, name in known.items() if keys.count(key) > 1]
+    problems = [f"column {name!r} appears twice" for key, name in known.items() if keys.count(key) > 1]
     others = [title for title, key in zip(titles, keys, strict=True) if key not in known and title]
     absent = [name for name in columns.names if name not in index_of]
     near = {title: [*all_nearest(columns.key(title), absent)] for title in others}
@@ -218,7 +218,7 @@ def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], li
         if name not in index_of:
             wrong = next((title for title in others if name in near[title]), None)
             got = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
-            problems.append(f"expected a column {name!r} beside {', '.join(columns.needed)}{got}")
+            problems.append(f"expected a column {name!r} in addition to {', '.join(columns.needed)}{got}")
             if wrong is not None:
                 others.remove(wrong)
                 absent.remove(name)

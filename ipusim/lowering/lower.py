@@ -45,4 +45,4 @@ def check_sync(sync: Sync, shape: PlanShape) -> None:
     }
     for what, used in side.items():
         if used:
-            raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} are in lock-step only, not in {sync.words}.")
+            raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} run only in lock-step, not in {sync.words}.")

@@ -205,7 +205,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
             for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
                 op = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
                 need = op.text(plan.shape.segments)
-                text = f"needs {need}, which runs in time-step {at} but must run in an earlier time-step"
+                text = f"needs {need}, which runs too late, in time-step {at}"
                 late.append((row, number, text))
     return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
 

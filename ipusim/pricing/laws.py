@@ -82,17 +82,18 @@ _TRANSFER: Final = "bytes x clock_hz / {}"
 
 LAUNCHES: Final = Law(
     "launches",
-    "compute sets x compute_set_cycles; of products by their plans, of vector work as layers state them",
+    "compute sets x compute_set_cycles; compute sets of products follow from their plans, of vector work from the "
+    "layers",
     ("compute_set_cycles",),
     source=f"{_GUIDE}; {_PLANNER}",
 )
 EXCHANGE: Final = Law(
     "exchange",
-    "bytes that a tile receives / (exchange_bytes_per_cycle_per_tile x exchange_efficiency); of products those of the "
-    "busiest tile of their plans, of vector work spread evenly over the tiles",
+    "bytes that a tile receives / (exchange_bytes_per_cycle_per_tile x exchange_efficiency); for products the bytes "
+    "of the busiest tile of their plans, for vector work equal bytes on all tiles",
     ("exchange_efficiency",),
     ("tiles", "exchange_bytes_per_cycle_per_tile"),
-    "PopLibs ExchangeEstimator.cpp; that bytes of vector work are spread evenly is assumed",
+    "PopLibs ExchangeEstimator.cpp; equal bytes of vector work on all tiles are assumed",
 )
 LOADING: Final = Law(
     "loading",
@@ -127,8 +128,8 @@ LAYOUT: Final = Law(
 )
 VECTOR: Final = Law(
     "vector",
-    "(element-wise + reductions + quotients + transcendental_operations x transcendentals) x bytes of an element "
-    "x vector_slowdown / (tiles x 8); of pools as if each tile's units filled its workers",
+    "(element-wise + reductions + quotients + transcendental_operations x transcendentals) x bytes of an element x "
+    "vector_slowdown / (tiles x 8); pools as if each tile's units filled its workers",
     ("vector_slowdown", "transcendental_operations"),
     ("tiles", "worker_threads"),
     "PopLibs Net.hpp: a 64-bit data path; after the products of the same layer (assumed)",
@@ -137,7 +138,7 @@ MEMORY: Final = Law(
     "memory",
     "max(0, bytes / (tiles x sram_bytes_per_cycle_per_tile) - loading - matrix - vector)",
     figures=("tiles", "sram_bytes_per_cycle_per_tile"),
-    source="assumed: arithmetic hides under memory traffic, or the other way round",
+    source="assumed: arithmetic and memory traffic overlap, and the longer of both counts",
 )
 MEASURED: Final = Law("given", "cycles as the scenario gives them", source="the scenario")
 COPY_SYNC: Final = Law(
@@ -146,7 +147,7 @@ COPY_SYNC: Final = Law(
     "hops are 1 + a quarter of a pod's IPUs",
     (*_LATENCIES, "sync_skew_cycles"),
     ("clock_hz", "internal_sync_cycles"),
-    "PopLibs Util.cpp, setGlobalSyncLatency; of pods assumed; skew measured, see the rate",
+    "PopLibs Util.cpp, setGlobalSyncLatency; assumed for pods; skew measured, see the rate",
 )
 PRE_COPY: Final = Law("pre-copy", "pre_copy_cycles", ("pre_copy_cycles",), source=_MEASURED)
 GLOBAL_EXCHANGE: Final = Law(
@@ -162,7 +163,7 @@ COPY_LATENCY: Final = Law(
     "latency of the longest route x clock_hz",
     _LATENCIES,
     ("clock_hz",),
-    "assumed as of a sync",
+    "assumed equal to the latency of a sync",
     spans=0,
 )
 COPY_LINK: Final = Law(
@@ -200,7 +201,7 @@ GATHER_ROWS: Final = Law(
     "host gather",
     "ids as host drain + rows as host fill",
     figures=(*DRAIN.figures, *FILL.figures),
-    source="assumed as fast as the host's buffers, wherever the rows lie",
+    source="assumed as fast as the host's buffers, for rows anywhere in memory",
     spans=2,
 )
 ROWS_IN: Final = Law("rows in", INFEED.formula, figures=INFEED.figures)
@@ -209,11 +210,11 @@ OUTSIDE_OUT: Final = Law("arrays out", OUTFEED.formula, figures=OUTFEED.figures)
 OUTSIDE: Final = Law(
     "host computes",
     "bytes that come as host drain + calls of a library x operation_ns x clock_hz + (2 x multiply-accumulates + other "
-    "operations) x clock_hz / operations_per_s + given cycles + bytes that go back as host fill; others as of vector "
-    "work",
+    "operations) x clock_hz / operations_per_s + given cycles + bytes that go back as host fill; other operations as "
+    "for vector work",
     ("transcendental_operations",),
     (*DRAIN.figures, "operation_ns", "operations_per_s", *FILL.figures),
-    "assumed: one rate for all operations, whose other traffic is in the caches",
+    "assumed: one rate for all operations, with all other traffic in the caches",
     spans=2,
 )
 OUTSIDE_IN: Final = Law("arrays in", INFEED.formula, figures=INFEED.figures)
@@ -248,7 +249,7 @@ UPDATE_ON_HOST: Final = Law(
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, figures=INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
-    "(session_run + variables x optimizer_value, where the program sends its optimizer's values anew) x clock_hz",
+    "(session_run + variables x optimizer_value, if the program sends its optimizer's values again) x clock_hz",
     ("session_run_ns", "optimizer_value_ns"),
     ("clock_hz",),
     "measured and fitted, see the rates",
@@ -264,13 +265,13 @@ OFFCHIP_STATE: Final = Law(
 SLOT: Final = Law(
     "composite pass",
     "the longer of the forward and the backward passes in a slot, or cycles as given",
-    source="assumed, as pipeline.overlapped says; a tile computes for one of them at a time",
+    source="assumed, see pipeline.overlapped; a tile computes for one pass at a time",
     spans=0,
 )
 _STREAMS: Final = ("clock_hz", "bytes_per_s", "ipu_bytes_per_s")
 LOAD: Final = Law(
     "load",
-    "alone: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at once share bytes_per_s",
+    "a single IPU: bytes x clock_hz / ipu_bytes_per_s; IPUs that stream at the same time share bytes_per_s",
     figures=_STREAMS,
 )
 STORE: Final = Law("store", LOAD.formula, figures=_STREAMS)

@@ -102,7 +102,7 @@ class ExactRun:
         if costs.host.data and infeeds > 1:
             raise NotExactError("infeeds that share the host's data rate")
         if Code.MOVE in codes and (not plan.sync.meets or (plan.shape.overlapped_io and _any_bytes(costs))):
-            raise NotExactError("activations that move beside passes")
+            raise NotExactError("activations that move during passes")
         moves = any_of(plan.instructions[:, 1], (Code.LOAD, Code.STORE)) & (plan.instructions[:, 2] >= 0)
         if (moves.any() or _any_bytes(costs)) and not (plan.sync.meets and len(costs.copies.meetings) == 1):
             raise NotExactError("transfers from and to Streaming Memory between which IPUs do not meet")

@@ -257,5 +257,5 @@ def _levels(a: Column, b: Column, outer: int) -> Column:
         np.subtract.at(missing, behind, 1)
         front, level = np.unique(behind[missing[behind] == 0]), level + 1
     if (levels < 0).any():
-        raise NotExactError("a Plan that stands still")
+        raise NotExactError("a Plan with a deadlock")
     return levels

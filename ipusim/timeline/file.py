@@ -165,7 +165,7 @@ def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
     added = Blocks(repeats, len(columns["start"])).added(columns)
     for name, more in zip(("start", "micro_batch", "time_step", "execution"), added, strict=True):
         if ((columns[name] != NONE) & (columns[name] < more)).any():
-            raise FileError(f"rows behind a block whose {name} lies within it")
+            raise FileError(f"rows after a block with {name} inside the block")
     _, micro_batches, time_steps, executions = (int(more.max()) for more in added)
     once = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
     if min(once) < 1 or once[-1] > len(columns["start"]):

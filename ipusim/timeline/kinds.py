@@ -104,7 +104,7 @@ class SpanKind(IntEnum):
     )
     ALL_REDUCE = _TOGETHER(
         12,
-        doc="Replicas sum their gradients before the weight update: sync, fixed parts, and every round.",
+        doc="Replicas sum their gradients before the weight update: sync, fixed parts, and all rounds.",
         name="all-reduce of gradients",
         look=Look("all-reduce", "#0b79bd", "#ffffff", "....", "#ffffff", "all-reduce", essential=True),
         use=Use("all_reduce", idle=Idle.UPDATE),
@@ -112,7 +112,7 @@ class SpanKind(IntEnum):
     )
     HOST_SUM = _TOGETHER(
         28,
-        doc="Gradients go to the host, and come back summed up over all hosts, before the weight update.",
+        doc="Gradients go to the host, and their sum over all hosts comes back, before the weight update.",
         name="sum over hosts",
         look=Look("sum over hosts", "#3d4459", "#ffffff", "oo", "#ffffff", "hosts"),
         use=Use("host_sum", idle=Idle.UPDATE),
@@ -128,14 +128,14 @@ class SpanKind(IntEnum):
     )
     ALL_GATHER = _TOGETHER(
         18,
-        doc="Replicas gather a tensor from the shards that they store: sync and every round.",
+        doc="Replicas gather a tensor from their shards: sync and all rounds.",
         name="all-gather of shards",
         look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
         use=Use("all_gather", "all-gather", 7, idle=Idle.UPDATE),
     )
     COLLECTIVE = _TOGETHER(
         29,
-        doc="A stage runs a collective over all replicas: sync and every round.",
+        doc="A stage runs a collective over all replicas: sync and all rounds.",
         name="collective of a stage",
         look=Look("collective of a stage", "#5d4b9c", "#ffffff", "++", "#ffffff", "collective", essential=True),
         use=Use("collective", "collective", 7, idle=Idle.UPDATE),
@@ -153,29 +153,29 @@ class SpanKind(IntEnum):
     OUTFEED = _ON_IPU(8, doc="IPU to host copy, on the IPU that holds the last stage.", name="outfeed")
     HOST_ROWS = _ON_IPU(
         27,
-        doc="Rows of a table on the host come, or indices and gradients of rows go there.",
+        doc="Rows of a table on the host come to the IPU, or indices and gradients of rows go to the host.",
         name="rows of the host",
     )
     OUTSIDE = _ON_IPU(
         31,
-        doc="Arrays go to the host for a computation within a pass, or its results come back.",
+        doc="Arrays go to the host for a computation within a pass, or the results come back.",
         name="to the host and back",
     )
     OVERLAPPED_INFEED = _ON_IO_TILES(
-        15, doc="Host to IPU copy on the I/O tiles, beside the passes of the same IPU.", name="infeed"
+        15, doc="Host to IPU copy on the I/O tiles, during passes of the same IPU.", name="infeed"
     )
     OVERLAPPED_OUTFEED = _ON_IO_TILES(
-        16, doc="IPU to host copy on the I/O tiles, beside the passes of the same IPU.", name="outfeed"
+        16, doc="IPU to host copy on the I/O tiles, during passes of the same IPU.", name="outfeed"
     )
     REMOTE_LOAD = _REMOTE(
         13,
-        doc="An IPU loads from the Streaming Memory beside it.",
+        doc="An IPU loads from its Streaming Memory.",
         name="load from Streaming Memory",
         look=Look("load from Streaming Memory", "#b5893a", "#000000", word="load"),
     )
     REMOTE_STORE = _REMOTE(
         14,
-        doc="An IPU stores to the Streaming Memory beside it.",
+        doc="An IPU stores to its Streaming Memory.",
         name="store to Streaming Memory",
         look=Look("store to Streaming Memory", "#7a5c12", "#ffffff", "//", "#ffffff", "store"),
     )
@@ -188,14 +188,14 @@ class SpanKind(IntEnum):
     )
     PRE_COPY = _COPY(
         24,
-        doc="The tiles of all IPUs lay out the data of a merged inter-IPU copy before it.",
+        doc="The tiles of all IPUs arrange the data of a merged inter-IPU copy before the copy.",
         name="pre-copy",
         look=_TILE_COPY,
         use=_TILE_COPIES,
     )
     POST_COPY = _COPY(
         25,
-        doc="The tiles of all IPUs put away the data of a merged inter-IPU copy.",
+        doc="The tiles of all IPUs store the data of a merged inter-IPU copy after the copy.",
         name="post-copy",
         look=_TILE_COPY,
         use=_TILE_COPIES,
@@ -217,21 +217,21 @@ class SpanKind(IntEnum):
     )
     OVERLAPPED_WAIT = _WAITS(
         17,
-        doc="The I/O tiles of an IPU wait because the host is behind.",
+        doc="The I/O tiles of an IPU wait for a late host.",
         name="wait for host",
         look=_HOST_WAIT,
         track=Track.IO_TILES,
     )
     RECEIVE_WAIT = _WAITS(
         21,
-        doc="An IPU waits for a tensor that is not sent yet, or under way.",
+        doc="An IPU waits for a tensor that is not sent yet, or in transit.",
         name="wait for tensor",
         look=_TENSOR_WAIT,
         use=_WAIT_FOR_TENSOR,
     )
     BLOCKING_SEND = _COPY(
         22,
-        doc="An IPU sends a tensor and stands until the delivery.",
+        doc="An IPU sends a tensor and waits until its delivery.",
         name="send",
         look=Look("send", "#00674b", "#77b8a5", "||"),
         use=Use("blocking_send", "send", 1, idle=Idle.COPIES),
@@ -239,25 +239,25 @@ class SpanKind(IntEnum):
     SEND = _COPY(23, doc="A tensor travels between two IPUs while both compute.", name="send", track=Track.SEND)
     MOVE_OUT = _COPY(
         37,
-        doc="A stage's activations of a micro-batch go to another IPU while their IPU goes on.",
+        doc="A stage's activations of a micro-batch go to another IPU while their IPU computes.",
         name="activations out",
         track=Track.SEND,
     )
     MOVE_BACK = _COPY(
         38,
-        doc="A stage's activations of a micro-batch come back from another IPU while their IPU goes on.",
+        doc="A stage's activations of a micro-batch come back from another IPU while their IPU computes.",
         name="activations back",
         track=Track.SEND,
     )
     ACTIVATION_STORE = _COPY(
         40,
-        doc="A stage's activations of a micro-batch go to Streaming Memory while their IPU goes on.",
+        doc="A stage's activations of a micro-batch go to Streaming Memory while their IPU computes.",
         name="store of activations",
         track=Track.SEND,
     )
     ACTIVATION_LOAD = _COPY(
         41,
-        doc="A stage's activations of a micro-batch come back from Streaming Memory while their IPU goes on.",
+        doc="A stage's activations of a micro-batch come back from Streaming Memory while their IPU computes.",
         name="load of activations",
         track=Track.SEND,
     )
@@ -270,14 +270,14 @@ class SpanKind(IntEnum):
     )
     SYNC_WAIT = _WAITS(
         10,
-        doc="An IPU has finished its part of a time-step and waits for slower ones.",
+        doc="An IPU has finished its part of a time-step and waits for slower IPUs.",
         name="wait for sync",
         look=Look("sync wait", "#ededed", "#000000"),
         use=Use("sync_wait", "sync wait", 5, always=("meets",)),
     )
     HOST_CALL = Row(
         26,
-        doc="The host has ended a session run and begins the next: its own code, losses, the learning rate.",
+        doc="The host works between two session runs: host code, losses, the learning rate.",
         name="between session runs",
         category="host",
         look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
@@ -286,21 +286,21 @@ class SpanKind(IntEnum):
     )
     CHECKPOINT = _FAULT(
         32,
-        doc="All IPUs stand while a checkpoint is written; a run that loses an IPU resumes from it.",
+        doc="All IPUs wait while a checkpoint is written; a run that loses an IPU resumes from the checkpoint.",
         name="checkpoint",
         look=Look("checkpoint", "#dcd6ee", "#6a5fa0", "...", "#3d3566", "checkpoint", essential=True),
         use=Use("checkpoint", "checkpoint", 7, idle=Idle.DISTURBANCES),
     )
     LOST_WORK = _FAULT(
         33,
-        doc="Executions since the last checkpoint, up to the loss of an IPU: all of them are done again.",
+        doc="Executions since the last checkpoint, up to the loss of an IPU; all are repeated.",
         name="lost work",
         look=Look("lost work", "#f6d5d5", "#a33a3a", "xxx", "#6b1010", "lost", essential=True),
         use=Use("lost_work", "lost work", 7, idle=Idle.DISTURBANCES),
     )
     DETECTION = _FAULT(
         34,
-        doc="An IPU is lost, and it has not been noticed.",
+        doc="An IPU is lost, before detection of the loss.",
         name="detection",
         look=Look("detection of the loss", "#f3e0c8", "#8a5a12", "++", "#4a2f00", "detection", essential=True),
         use=Use("detection", "detection", 7, idle=Idle.DISTURBANCES),
@@ -314,7 +314,7 @@ class SpanKind(IntEnum):
     )
     SPARE = _FAULT(
         36,
-        doc="The program starts again from the last checkpoint, with a spare IPU in the place of the lost one.",
+        doc="The program starts again from the last checkpoint, with a spare IPU instead of the lost IPU.",
         name="restart on a spare IPU",
         look=Look("restart on a spare IPU", "#9fc5b0", "#1f4f38", "//", "#0d2a1c", "spare", essential=True),
         use=Use("spare_restart", "spare restart", 7, idle=Idle.DISTURBANCES),

@@ -263,7 +263,10 @@ def test_wrong_options_are_refused(stages, options, message):
     ("text", "message"),
     [
         ("", "{}/rows.csv:1: expected the names of the columns, model, machine, "),
-        ("stage,forward\n0,1\n", "{}/rows.csv:1: expected a column 'scenario' beside scenario, stage, forward\n"),
+        (
+            "stage,forward\n0,1\n",
+            "{}/rows.csv:1: expected a column 'scenario' in addition to scenario, stage, forward\n",
+        ),
         ("scenario,stage,forward\n", "{}/rows.csv: expected from 1 to 256 stages below the titles, got 0\n"),
         (
             "scenario,stage,forward\n,0,1\n",

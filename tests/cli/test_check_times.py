@@ -44,7 +44,7 @@ def test_run_says_how_many_times_are_equal(folder: Path) -> None:
     """And what both have in common; files are the same as without it."""
     ran = ipusim("run", "two.yaml", "--check-times", cwd=folder)
     assert ran.returncode == 0
-    assert f"{EQUAL} Both come from one Plan and its prices; the second has no events, clock, IPUs" in ran.stdout
+    assert f"{EQUAL} Both computations use one Plan and its prices; the second has no events, clock, IPUs" in ran.stdout
     timeline = (folder / "reports/two/timeline.npz").read_bytes()
     again = ipusim("run", "two.yaml", cwd=folder)
     assert "second time" not in again.stdout

@@ -258,8 +258,8 @@ def test_run_says_what_matters_in_a_few_lines(tmp_path):
         "schedule grouped in lock-step, 4 IPUs of free",
         "time per weight update 25.19 us for 1 sample x 8 micro-batches",
         "time goes into useful compute 71.6%, fill and drain 26.9%, collectives and weight update 1.5%",
-        "slowest stage none: all take as long",
-        "against one IPU 2.93 times as fast: one IPU takes 73.68 us for as many samples",
+        "slowest stage none: all stages take equal time",
+        "against one IPU 2.93 times as fast: one IPU takes 73.68 us for the same number of samples",
         "memory not known: the scenario states no memory of its stages",
     ):
         assert words in text

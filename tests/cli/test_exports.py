@@ -344,7 +344,7 @@ def test_a_title_or_a_size_is_refused_where_no_chart_takes_it(tmp_path):
     line = ("sweep", TIMED, "--seeds", "2", "--set", "disturbances=[{jitter: 10 %}]", "--out", tmp_path / "none")
     for words in (("--title", "x"), ("--size", "6x3in"), ("--theme", "dark")):
         done = ipusim(*line, *words)
-        said = f"{words[0]}: expected neither --seeds nor --slower beside it\n"
+        said = f"{words[0]}: expected neither --seeds nor --slower with this option\n"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
     assert not (tmp_path / "none").exists()
 

@@ -54,14 +54,12 @@ def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tm
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert re.fullmatch(
-        r"Step [123] of 3 measured, that of the median time, took [\d.]+ m?s; the simulation of its plan with the "
-        r"medians of all steps takes [\d.]+ m?s, [+-][\d.]+%\.",
+        r"Step [123] of 3 measured, the step with the median time, took [\d.]+ m?s; "
+        r"the simulation of its plan with the medians of all steps takes [\d.]+ m?s, [+-][\d.]+%\.",
         lines[0],
     )
     assert lines[1].startswith("Most of the difference is ")
-    assert lines[2].startswith(
-        "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which"
-    )
+    assert lines[2].startswith("Bubble: time without passes, as a share of the ranks' time from the first pass")
     for part in ("copies", "waits", "jitter", "stragglers", "not explained"):
         assert any(re.match(rf" {part}\s+[+-]?[\d.]+ [mu]?s\s+[+-][\d.]+%\s+", line) for line in lines)
     assert {"The step", "The difference by part", "Measured, in ms"} <= {*lines}
@@ -88,7 +86,7 @@ def test_replay_prints_the_difference_by_part_and_writes_both_runs_and_a_page(tm
 def test_what_cannot_be_replayed_is_one_message_and_nothing_is_written(tmp_path):
     done = ipusim("import", FILES["megatron"], "--replay", "--out", "replayed", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    text = "expected spans with a begin to replay, got times alone of Megatron-LM's timers"
+    text = "expected spans with a start time to replay, got only durations of Megatron-LM's timers"
     assert done.stderr.splitlines()[-1].endswith(text)
     assert not [*tmp_path.iterdir()]
 

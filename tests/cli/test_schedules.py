@@ -116,7 +116,7 @@ def test_a_scenario_is_compared_under_files_of_its_folder(tmp_path):
     [
         (("1f1b", "--sync", "lockstep"), "--sync: expected lock_step or point_to_point, got 'lockstep'; did you mean"),
         (("1f1b", "--as", "troch"), "--as: expected grid, instructions or torch, got 'troch'; did you mean torch?"),
-        (("grouped", "--recompute", "--as", "torch"), "which torch has, got R0.0: leave out recomputation"),
+        (("grouped", "--recompute", "--as", "torch"), "of torch, got R0.0: leave out recomputation"),
         (("mine.csv",), "'mine.csv', row 2, column 1: expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"),
         (("good.csv", "--count", "3"), "expected the number of micro-batches of good.csv, 2, got 3\n"),
         (("good.csv", "--stages", "3"), "expected stages on IPUs 0, 1, as in good.csv, got 0, 1, 2"),

@@ -174,7 +174,7 @@ def not_finite(path, monkeypatch, capsys):
 def test_a_training_without_any_loss_names_what_made_the_first_nan(scenario, monkeypatch, capsys, layer, loss, origin):
     path = scenario(layer, loss)
     said, notes = not_finite(path, monkeypatch, capsys)
-    note = f"Every loss is NaN, from the first micro-batch on: the first value that is not finite is from {origin}."
+    note = f"All losses are NaN from the first micro-batch: the first value that is not finite is from {origin}."
     assert [each.replace(f"{path.parent}/", "") for each in notes] == [note]
     assert notes[0] in " ".join(said.split())
 

@@ -129,9 +129,9 @@ def test_a_folder_gets_the_table_and_the_picture(own, tmp_path):
         ),
         (
             "m,k,dtype,TFLOP/s,nn\n",
-            "{}:1: expected a column 'n' beside m, k, n, dtype, TFLOP/s, got 'nn'; did you mean n?",
+            "{}:1: expected a column 'n' in addition to m, k, n, dtype, TFLOP/s, got 'nn'; did you mean n?",
         ),
-        ("m,k,n,n,dtype,TFLOP/s\n", "{}:1: column 'n' is there twice"),
+        ("m,k,n,n,dtype,TFLOP/s\n", "{}:1: column 'n' appears twice"),
         (HEADER, "{}: expected from 1 to 100000 rows below the names of the columns, got 0"),
         (HEADER + "1,2,x,fp16,3\n", "{}:2: column n: expected a whole number from 1 to 10000000, got 'x'"),
         (

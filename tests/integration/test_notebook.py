@@ -463,7 +463,7 @@ def test_a_comparison_names_what_is_refused(tmp_path, without_pictures):
     found = ipusim.compare(odd, ["grouped", "sharded"])
     assert list(found.runs) == ["sharded"]
     refusal = found.frame()["refusal"]
-    assert refusal[0].endswith("The nearest that grouped can lay out: 8 or 16.")
+    assert refusal[0].endswith("The nearest counts of grouped: 8 or 16.")
     assert pd.isna(refusal[1])
     assert f"grouped in lock-step: refused: {refusal[0]}" in found._repr_html_().replace("&#x27;", "'")
     assert repr(found) == "<Comparison of grouped in lock-step (refused), sharded in lock-step>"

@@ -98,7 +98,7 @@ def test_stages_that_compute_are_refused() -> None:
         "pipeline": {"schedule": "seq_1f1b", "splits": ["loss"], "gradient_accumulation_count": 4},
         "optimizer": {"type": "sgd", "learning_rate": 0.1},
     }
-    with pytest.raises(RequestError, match="'seq_1f1b' runs segments of a micro-batch, which only stages known by"):
+    with pytest.raises(RequestError, match="'seq_1f1b' runs segments of a micro-batch, which only stages with costs"):
         assemble(Request.from_dict(data, name="learning"))
     data["pipeline"]["segments"] = 1
     assert execute(assemble(Request.from_dict(data, name="learning"))).summary.learning is not None

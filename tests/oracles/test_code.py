@@ -106,8 +106,8 @@ def test_verdicts_say_how_much_code_is_assumed():
 def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_is_refused():
     job = assemble(dense(1024, rates={"program_code": 630_000}))
     assert job.memory.verdict() == (
-        "Memory: fits only without the estimated code: with the 885.2 MiB of code that are assumed IPU 0 needs "
-        "936.3 MiB, 39.3 MiB more than its 897 MiB."
+        "Memory: fits only without the estimated code: with the assumed 885.2 MiB of code IPU 0 needs 936.3 MiB, 39.3 "
+        "MiB more than its 897 MiB."
     )
     assert (job.memory.too_large, [peak.ipu for peak in job.memory.over]) == ((), [0])
     found = fullest(job.memory)

@@ -93,7 +93,7 @@ def test_orders_of_a_long_run_are_compared_by_an_estimate_which_says_so(monkeypa
     assert estimated.faster_order.order == exact.order
     assert estimated.faster_order.saved == pytest.approx(exact.saved, rel=1e-9)
     words = dict(verdict_table(estimated).rows)["selection order"]
-    assert words.endswith("less time per weight update, estimated by copies and sums of gradients alone")
+    assert words.endswith("less time per weight update, estimated only from copies and sums of gradients")
 
 
 def test_the_bubble_of_the_verdict_is_the_share_of_time_without_arithmetic():

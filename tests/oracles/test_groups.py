@@ -212,7 +212,7 @@ def test_a_group_that_is_too_small_is_refused_at_its_key_and_without_effect_else
     stages = [{"name": f"s{number}", "forward": 100, "backward": 200} for number in range(8)]
     pipeline = {"schedule": "interleaved_1f1b", "virtual_stages": 2, "stages": stages, "micro_batch_group_size": 3}
     asked = {"system": {"name": "free"}, "pipeline": {**pipeline, "gradient_accumulation_count": 9}}
-    with pytest.raises(RequestError, match="groups of at least as many micro-batches as there are IPUs, 4") as caught:
+    with pytest.raises(RequestError, match="groups with at least one micro-batch for each IPU, 4") as caught:
         assemble(Request.from_dict(asked, name="groups"))
     assert [problem.path for problem in caught.value.problems] == [("pipeline", "micro_batch_group_size")]
     asked["pipeline"] |= {"micro_batch_group_size": 5}

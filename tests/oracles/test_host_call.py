@@ -111,5 +111,5 @@ def test_another_framework_and_the_free_system_are_refused(load):
         ScenarioError, match=r"system.host.framework: expected popart, tensorflow1, tensorflow2 or pytorch, got 'jax'"
     ):
         load(TEXT, "system.host.framework=jax")
-    with pytest.raises(ScenarioError, match=r"rates.session_run: expected nothing on the free system"):
+    with pytest.raises(ScenarioError, match=r"rates.session_run: expected no cost on the free system"):
         load(TEXT, "system={name: free}")

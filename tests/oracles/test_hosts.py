@@ -74,7 +74,7 @@ def test_several_hosts_take_no_time_on_the_free_system_and_learn_the_same(load, 
     assert [each.loss for each in hosts.learning.losses] == [each.loss for each in same.learning.losses]
     alone = execute(load(TEXT, free, "system.host.count=1"))
     assert hosts.timeline.makespan_cycles == alone.timeline.makespan_cycles
-    with pytest.raises(ScenarioError, match=r"system.host.network: expected nothing on the free system"):
+    with pytest.raises(ScenarioError, match=r"system.host.network: expected no cost on the free system"):
         load(TEXT, free, "system.host.network=1 GB/s")
 
 
@@ -161,7 +161,7 @@ def test_hosts_that_do_not_wait_for_the_same():
         run_together([lambda: wait("a sum"), lambda: None])
     with pytest.raises(ProgramStateError, match=r"^host 0 waits for all hosts in a sum, but host 1 in a gather$"):
         run_together([lambda: wait("a sum"), lambda: wait("a gather")])
-    with pytest.raises(ProgramError, match=r"^expected hosts to be started from outside of them"):
+    with pytest.raises(ProgramError, match=r"^expected hosts started by one outer process"):
         run_together([lambda: run_together([lambda: None])])
 
 

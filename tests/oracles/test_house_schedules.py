@@ -337,13 +337,13 @@ def test_chimera_waits_half_of_the_way_and_keeps_least_at_the_ends(ipus, units):
 
 
 def test_two_copies_are_refused_where_stages_have_no_mirror_image():
-    with pytest.raises(ProgramError, match=r"on two IPUs that are as far from either end.*got stages on 0, 1, 2$"):
+    with pytest.raises(ProgramError, match=r"on two IPUs at equal distances from the ends.*got stages on 0, 1, 2$"):
         shape_of("chimera", (0, 1, 2), 6)
     with pytest.raises(ProgramError, match=r"got stages on 0, 0, 0, 1$"):
         shape_of("dualpipe", (0, 0, 0, 1), 6)
     with pytest.raises(UnsupportedProgramError, match="needs two copies of each stage"):
         find("dualpipe").order(PlanShape(mapping=(0, 1), micro_batches=4))
-    with pytest.raises(UnsupportedProgramError, match="has the stages of an IPU follow each other"):
+    with pytest.raises(UnsupportedProgramError, match="needs the stages of an IPU one after the other"):
         find("dualpipe").order(shape_of("dualpipe", (0, 1, 0, 1), 8))
     with pytest.raises(CountError, match="must be a multiple of 2, but it is 9"):
         find("dualpipe").order(shape_of("dualpipe", (0, 1, 2, 3), 9))
@@ -386,7 +386,7 @@ def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
         check_plan(plan)
         ends.append(price_and_run(plan, program, build_system("free", mapping=(0, 1))).makespan_cycles)
     assert ends == [10 + 10 + 10 + 20 + 20 + 20, 90, 100]
-    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU behind each"):
+    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU after each"):
         Order.of("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
 
 

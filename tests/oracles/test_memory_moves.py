@@ -226,7 +226,7 @@ def test_run_advises_the_two_changes_that_check_found_and_that_really_fit(tmp_pa
 
 
 def test_the_message_of_a_misfit_names_the_command_that_lists_them(load):
-    with pytest.raises(ValueError, match=r"`ipusim check` lists what each change frees and costs\.$") as caught:
+    with pytest.raises(ValueError, match=r"`ipusim check` lists the memory and time of each change\.$") as caught:
         load(STAGES.replace("STATE", "600 MiB"), "memory=error")
     assert not isinstance(caught.value, RequestMemoryError)  # a scenario's own, with its place
 

@@ -283,7 +283,7 @@ def test_times_beside_passes_are_refused_with_the_reason():
     program = replace(program, offload=Offload(moved=MovedActivations("partner", None, 0)))
     plan = complete(plan, program, 1)
     system = build_system("pod16", mapping=program.shape.mapping)
-    with pytest.raises(NotExactError, match="activations that move beside passes"):
+    with pytest.raises(NotExactError, match="activations that move during passes"):
         Retiming.of(plan, program, system, costs=price_plan(plan, program, system))
 
 
@@ -362,7 +362,7 @@ def test_a_pass_finds_activations_missing_that_are_away(load):
         (
             ("offload_activations={to: partner}", "batch_serialization_iterations=2", "schedule=sequential"),
             "",
-            "Some activations are moved only where batch_serialization_iterations is 1",
+            "Single activations are moved only with batch_serialization_iterations 1",
         ),
     ],
 )

@@ -118,8 +118,8 @@ def test_only_what_is_disturbed_is_named(schedule, sync, link, size):
         explanation = next(line for line in explain(run.timeline, run.job).where() if line.startswith("Disturbances"))
         assert explanation == f"Disturbances: {words_of(run)}."
     rows = [dict(verdict_table(run.summary).rows)["slowest stage"] for run in (alone, both)]
-    assert rows[0] == "none: all take as long"
-    assert rows[1] == f"none: all take as long by themselves; disturbances make IPU {other} slower"
+    assert rows[0] == "none: all stages take equal time"
+    assert rows[1] == f"none: all stages take equal time by themselves; disturbances make IPU {other} slower"
 
 
 def test_a_cable_that_nothing_goes_over_is_named_as_such():
@@ -176,7 +176,7 @@ def unshared_cycles(run):
     return max(free)
 
 
-SHORTER = "the run is shorter, as copies share links with other copies than before; none is faster by itself"
+SHORTER = "the run is shorter, as copies share links with other copies than before; no single copy is faster"
 
 
 @sampled(4)

@@ -92,7 +92,7 @@ def test_clocks_that_differ_by_more_than_sends_are_shifted():
     hz = found.measured.timeline.info.clock_hz
     assert [cycles * 1_000_000 / hz for cycles in found.shifts.values()] == pytest.approx([0, -1000], abs=0.01)
     assert [cycles * 1_000_000 / hz for cycles in found.parts.values()] == pytest.approx([6, 7, 0, 0, 0], abs=0.01)
-    said = "Tensors of IPU 1 usually come before they are made: its clock is shifted by -1 ms, unless sends are in"
+    said = "Tensors of IPU 1 usually arrive before the end of their pass: the IPU's clock is shifted by -1 ms, unless"
     assert any(words.startswith(said) for words in found.words())
 
 
@@ -111,7 +111,7 @@ def test_a_send_in_the_span_of_a_pass_is_behind_that_pass():
         ([*measured(3), (0, "PP:0F0", 15.0, 1.0)], "expected passes side by side"),
         (
             [(0, "PP:0F0", 50, 9), (1, "PP:1F0", 20, 9), (0, "PP:0B0", 10, 9), (1, "PP:1B0", 35, 9)],
-            "before that of stage",
+            "before the pass of stage",
         ),
         ([(0, "PP:0F0", 0, 9), (0, "PP:(0F1;1B0)OVERLAP_F_B", 10, 9), (0, "PP:0B0", 30, 9)], "overlapped pairs"),
         ([(0, "PP:0F0", 0, 9), (0, "PP:0F0", 10, 9), (0, "PP:0B0", 30, 9)], "once in a step to replay, got forward"),

@@ -283,7 +283,7 @@ def test_a_value_that_was_not_left_there_is_missed(load):
         executor.copy([Edge(step - 1, step)])
         if step == 1:
             executor.run(ipu, Pass.FORWARD, 1, 0)
-    with pytest.raises(MissingTensorError, match="what another stage of it leaves there"):
+    with pytest.raises(MissingTensorError, match="the data that another stage leaves on the IPU"):
         executor.run(0, Pass.FORWARD, 2, 0)
 
 

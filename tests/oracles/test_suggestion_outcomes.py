@@ -375,7 +375,9 @@ def test_segments_are_parts_of_a_micro_batch_and_no_samples() -> None:
     found = suggest(of_stages("seq_1f1b", *[{"forward": 1000, "backward": 2000}] * 2), Limits(replicas=(1,)))
     # 3,000 cycles a micro-batch, and half of that in the ramps, as each is in two segments.
     assert (found.plan, found.trial.cycles, found.trial.samples) == (None, 4 * 3000 + 1500, 4)
-    assert "Against one IPU: 1.78 times as fast: one IPU takes 18.05 us for as many samples." in [*verdict(found)]
+    assert "Against one IPU: 1.78 times as fast: one IPU takes 18.05 us for the same number of samples." in [
+        *verdict(found)
+    ]
     assert not isinstance(found.ceiling, str)
     assert [*found.ceiling.parts.values()] == [1, 0, 0]
     assert (found.ceiling.share(4), found.ceiling.count_for(Fraction(9, 10))) == (12 / 13.5, 5)
@@ -384,7 +386,7 @@ def test_segments_are_parts_of_a_micro_batch_and_no_samples() -> None:
 def test_a_program_that_takes_no_time_has_a_verdict() -> None:
     words = [*verdict(suggest(of_stages("grouped", *[{"forward": 0, "backward": 0}] * 2)))]
     assert words[1] == "A weight update takes 0 s: no time."
-    assert "Against one IPU: as fast: one IPU takes 0 s for as many samples." in words
+    assert "Against one IPU: as fast: one IPU takes 0 s for the same number of samples." in words
 
 
 def test_of_plans_that_take_as_long_the_one_that_holds_least_is_taken() -> None:

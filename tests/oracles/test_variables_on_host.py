@@ -55,7 +55,7 @@ def test_gradients_go_to_the_host_which_updates_and_weights_come_back(load):
     assert (cost.write, cost.read) == (cycles(3_000_000, OUTFEED), cycles(3_000_000, INFEED))
     assert cost.apply == cycles(3_000_000, DRAIN) + cycles(3_000_000, FILL)
     assert job.costs.updates == {0: 0, 1: 0}
-    assert "do not count" in job.notes[-1]
+    assert "are ignored" in job.notes[-1]
     timeline = execute(job).timeline
     out, back = timeline.rows(SpanKind.HOST_UPDATE)
     assert set(timeline.ipu[[out, back]]) == {ALL_IPUS}
@@ -119,7 +119,7 @@ def test_hosts_sum_up_what_they_have_from_ipus_before_they_update(load):
 )
 def test_ipus_have_no_part_of_the_update(load, option):
     remote = ON_HOST, "system.enable_remote_buffers=true", "system.auto_select_ipus=4"
-    with pytest.raises(ScenarioError, match=f"{option}: expected it not to be true with variables_on_host"):
+    with pytest.raises(ScenarioError, match=f"{option}: expected false or absent with variables_on_host"):
         load(TIMED, *remote, f"pipeline.{option}=true")
     assert not load(TIMED, *remote).program.offload.weight_update_variables
 

@@ -245,7 +245,7 @@ def test_a_rate_that_gives_nothing_names_the_one_that_does():
     )
     assert (found.gain, found.after) == (0.0, found.before)
     assert found.instead.endswith(
-        f"with rates.machine_rung=x2 it saves {both.gain:.1%}, of which rates.machine_rung=x2 alone gives "
+        f"with rates.machine_rung=x2 the saving is {both.gain:.1%}, and with only rates.machine_rung=x2 "
         f"{other.gain:.1%}."
     )
     assert other.instead == both.instead == ""

@@ -97,7 +97,7 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
     assert window(figure) == {(0, second)}
     cut = [word for word in words(figure) if "cut" in word]
     assert cut == [next(word for word in words(figure) if word.startswith("sequential in lock-step: "))]
-    assert cut[0].endswith(f"; cut: {second / slow:.1%} of it is shown")
+    assert cut[0].endswith(f"; cut: {second / slow:.1%} of the trace is shown")
 
 
 def test_runs_of_similar_length_are_shown_whole(lock_step):
@@ -159,8 +159,8 @@ def test_a_run_far_shorter_than_most_has_an_axis_of_its_own(lock_step):
     figure = drawn([short, *long])
     ends = [run.makespan_cycles for run in (short, *long)]
     assert cycles(figure) == [(0, ends[0]), (0, ends[2]), (0, ends[2])]
-    heading = next(word for word in words(figure) if "axis of its own" in word)
-    assert heading.endswith(f"; on an axis of its own, {ends[2] / ends[0]:,.0f} times as wide")
+    heading = next(word for word in words(figure) if "separate axis" in word)
+    assert heading.endswith(f"; on a separate axis, {ends[2] / ends[0]:,.0f} times as wide")
     labels = [axes.get_xlabel() for axes in figure.axes if "tile clock" in axes.get_xlabel()]
     assert len(labels) == 2, "its own, and that of the others"
 
@@ -228,8 +228,8 @@ def test_the_first_replica_is_a_timeline_of_its_own(replicated):
     own = [span for span in whole if span.replica in (0, -1) and span.ipu < 4]
     assert [span._replace(cause=-1) for span in own] == list(one)
     shown = execution_window(whole)
-    assert folded(whole, 64, shown).words == "4 replicas, each as this one"
-    assert folded(whole, 2, shown).words == "4 replicas, each as this one, 2 IPUs to a row"
+    assert folded(whole, 64, shown).words == "4 equal replicas"
+    assert folded(whole, 2, shown).words == "4 equal replicas, 2 IPUs to a row"
     other = with_another_replica(whole)
     assert folded(other, 64, shown).timeline is other
     assert folded(other, 8, shown).words == "the first of 4 replicas"
@@ -265,7 +265,7 @@ def test_of_replicas_that_are_alike_one_is_drawn_and_the_title_says_how_many(rep
     whole, other = replicated.timeline, with_another_replica(replicated.timeline)
     assert len(execution_trace(whole).axes[-1].get_yticks()) == 0
     assert execution_trace(whole).axes[-1].get_ylim() == (4, 0)
-    assert any("4 replicas of 4 IPUs, each as this one" in word for word in words(execution_trace(whole)))
+    assert any("4 equal replicas of 4 IPUs" in word for word in words(execution_trace(whole)))
     assert execution_trace(other).axes[-1].get_ylim() == (16, 0)
     assert any("4 replicas, 16 IPUs" in word for word in words(execution_trace(other)))
 
@@ -359,7 +359,7 @@ def test_memory_far_below_the_others_has_a_scale_of_its_own(replicated):
     fullest = replace(strip.fullest, peak_bytes=20 * strip.fullest.peak_bytes)
     large = replace(strip, fullest=fullest, top_bytes=20 * strip.top_bytes)
     figure = comparison([Compared(replicated.timeline, strip=each) for each in (strip, large)])
-    assert [word.endswith("; memory on a scale of its own") for word in words(figure) if "cycles, " in word] == [
+    assert [word.endswith("; memory on a separate scale") for word in words(figure) if "cycles, " in word] == [
         True,
         False,
     ]

@@ -94,7 +94,7 @@ def test_numbers_over_time_are_those_of_the_whole_run_where_anything_is_drawn(wh
 
 def test_a_whole_trace_of_too_many_spans_is_refused(short, monkeypatch):
     monkeypatch.setattr(timelines, "MOST_SPANS", 1000)
-    with pytest.raises(OptionError, match=r"^full_trace: expected a run of at most 1,000 spans, got one of 3,\d+: "):
+    with pytest.raises(OptionError, match=r"^full_trace: expected a run of at most 1,000 spans, got a run of 3,\d+: "):
         in_periods(short, full=True)
 
 
@@ -144,7 +144,7 @@ def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
     monkeypatch.setattr(timelines, "MOST_SPANS", 500)
     figure = comparison(shown)
     texts = " ".join(words(figure))
-    assert texts.count("on an axis of its own, where × ") == 2
+    assert texts.count("on a separate axis, where × ") == 2
     assert_legible(figure, drawn_texts(figure))
     ends = [axes.get_xlim()[1] for axes in figure.axes if "thousand cycles" in axes.get_xlabel()]
     windows = [shortened.shortened(each.timeline, Window(0, each.timeline.makespan_cycles))[1] for each in shown]

@@ -96,9 +96,9 @@ def test_it_says_what_is_held_and_what_there_is_room_for(lock_step):
         assert text in words
     assert "Memory: every IPU fits; the fullest is IPU 0 with 823 KiB of 900 KiB." in words
     assert "an IPU's memory, 900 KiB" in words
-    assert "scale of its own" not in " ".join(words)
+    assert "separate scale" not in " ".join(words)
     far = [text for text, _ in drawn_texts(chart(lock_step, "4 IPUs far below the limit"))]
-    assert "Each row over time has a scale of its own." in " ".join(far)
+    assert "Each row over time has a separate scale." in " ".join(far)
     assert "recomputation" not in " ".join(words)
 
 

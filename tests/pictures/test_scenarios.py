@@ -111,7 +111,7 @@ def test_the_legend_of_a_memory_chart_does_too(name):
     # What else is listed has a sample that is drawn: the peak's marker, and the line at the limit.
     assert listed - {layer.name for layer in layers} <= {"peak", f"an IPU's memory, {_limit(name)}"}
     # Rows share the scale that their limit is on, or the headline says that they do not.
-    own_scales = "Each row over time has a scale of its own." in " ".join(words(figure))
+    own_scales = "Each row over time has a separate scale." in " ".join(words(figure))
     assert own_scales == (len(result(name).memory.peaks) > 1 and f"an IPU's memory, {_limit(name)}" not in listed)
 
 
@@ -197,7 +197,7 @@ def test_a_title_says_which_execution_or_cycles_are_shown():
     assert default_title(timeline, window(timeline, 1000, 20_000)).endswith(", cycles 1,000 to 20,000")
     assert default_title(timeline, window(timeline)).endswith("16 micro-batches")
     hosts = timeline.about(replace(timeline.info, hosts=4, count=1_000_000))
-    assert default_title(hosts).endswith("4 hosts, each as this one, 2 IPUs, 2 stages, 1,000,000 micro-batches")
+    assert default_title(hosts).endswith("4 equal hosts, 2 IPUs, 2 stages, 1,000,000 micro-batches")
 
 
 def test_text_of_an_svg_is_text():

@@ -90,7 +90,7 @@ def refusal(content, size):
         (b'{"a": ' + b"[" * 100_000, "t.json:1: expected JSON of ordinary depth, got values nested too deep"),
         (
             b'{"a": {"b": ' + b"9" * 5000 + b"}}",
-            "t.json:1: expected JSON of ordinary numbers, got one of thousands of ",
+            "t.json:1: expected JSON of ordinary numbers, got a number of thousands of ",
         ),
     ],
 )

@@ -121,5 +121,5 @@ def test_a_scenario_with_a_refused_count_is_told_the_next_legal_ones(schedule, i
     found = problems(count)
     assume(list(found) == ["pipeline.gradient_accumulation_count"])
     (text,) = found.values()
-    named = re.search(r" The nearest counts of \w+:  ([\d or]+)\.$", text).group(1)
+    named = re.search(r" The nearest counts of \w+: ([\d or]+)\.$", text).group(1)
     assert [int(each) for each in named.split(" or ")] == beside(count, lambda count: not problems(count))

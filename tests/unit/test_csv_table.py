@@ -54,8 +54,8 @@ def test_other_columns_are_left_alone_where_they_may_be_and_told_all_at_once_whe
     with pytest.raises(FileError) as caught:
         read_table(path, STRICT, 1000, "p.csv")
     assert str(caught.value).splitlines() == [
-        "p.csv:1: column 'stage' is there twice",
-        "p.csv:1: expected a column 'forward' beside stage, forward, got 'forwrd'; did you mean forward?",
+        "p.csv:1: column 'stage' appears twice",
+        "p.csv:1: expected a column 'forward' in addition to stage, forward, got 'forwrd'; did you mean forward?",
         "p.csv:1: expected columns out of stage, forward, note, got 'not'; did you mean note?",
         "p.csv:1: expected columns out of stage, forward, note, got 'bakward'",
     ]
@@ -135,8 +135,8 @@ def test_a_title_in_other_words_or_with_a_mistake_is_told_the_column_that_it_may
     with pytest.raises(FileError) as caught:
         read_table(own("satge,fwd,notes\n"), STRICT, 1000, "p.csv")
     assert str(caught.value).splitlines() == [
-        "p.csv:1: expected a column 'stage' beside stage, forward, got 'satge'; did you mean stage?",
-        "p.csv:1: expected a column 'forward' beside stage, forward, got 'fwd'; did you mean forward?",
+        "p.csv:1: expected a column 'stage' in addition to stage, forward, got 'satge'; did you mean stage?",
+        "p.csv:1: expected a column 'forward' in addition to stage, forward, got 'fwd'; did you mean forward?",
         "p.csv:1: expected columns out of stage, forward, note, got 'notes'; did you mean note?",
     ]
 

@@ -143,7 +143,7 @@ def _already(job: Job) -> Iterator[str]:
     """Yield memory savings that a program already uses."""
     shape, offload = job.program.shape, job.program.offload
     if shape.recompute or shape.recompute_inline:
-        yield "activations computed again"
+        yield "activations recomputed"
     if offload.moved is not None:
         yield "activations moved out and back"
     if offload.weight_update_variables:

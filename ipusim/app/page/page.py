@@ -31,7 +31,7 @@ from ipusim.base.units import format_bytes, format_figure, format_seconds, numbe
 #: File names of the report page and of the page that plays the first execution.
 PAGE: Final = "report.html"
 PLAY: Final = "play.html"
-_NO_SCENARIO: Final = "The folder holds no scenario: a program asked for this run, or an older ipusim wrote it."
+_NO_SCENARIO: Final = "The folder holds no scenario: a program started this run, or an older ipusim wrote the folder."
 _NOT_EXPLAINED: Final = ("This folder has no explanation: ipusim explain tries changes and writes the best here.",)
 _NO_MEMORY: Final = (
     "Not known: the memory of the stages is not known, or an older ipusim wrote this folder without memory.npz."
@@ -151,7 +151,7 @@ def _page_run(run: StoredRun) -> PageRun:
 def _left_out(timeline: Timeline) -> Iterator[str]:
     """Yield a sentence for every period left out of the page."""
     for gap in left_out(timeline):
-        yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each as those before and behind."
+        yield f"Cycles {gap.start:,} to {gap.end:,} are not drawn: {gap.words}, each like the parts before and after."
 
 
 def _figures(run: StoredRun) -> Iterator[Figure]:

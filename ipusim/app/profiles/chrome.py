@@ -151,7 +151,7 @@ class _Reader:
             rank, place = int(match[1]), f"{self._source.path}: {name} of process {process}"
             before = self.found.ranks.setdefault(process, Fact(rank, place))
             if before.value != rank:
-                raise FileError(f"{place}: expected rank {before.value}, as {before.place} says, got rank {rank}")
+                raise FileError(f"{place}: expected rank {before.value}, as in {before.place}, got rank {rank}")
 
     def recording(self) -> Recording:
         """Return the collected recording."""

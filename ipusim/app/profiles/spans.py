@@ -106,7 +106,7 @@ class Facts(dict[str, Fact]):
         stated = self.setdefault(key, Fact(value, place))
         if stated.value != value:
             raise FileError(
-                f"{place}: expected {runs.show(stated.value)} {_FACTS.get(key, key)}, as {stated.place} says, got "
+                f"{place}: expected {runs.show(stated.value)} {_FACTS.get(key, key)}, as in {stated.place}, got "
                 f"{runs.show(value)}"
             )
 

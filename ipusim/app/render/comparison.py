@@ -163,14 +163,14 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
         drawn, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
     shown = folded(drawn, rows, window)
     words = [_headline(run), run.remark, shown.words]
-    words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
+    words.append(f"cut: {last_s / whole_s:.1%} of the trace is shown" if cut else "")
     if window.breaks:
-        words.append(f"on an axis of its own, where {left_out_words(window)}")
+        words.append(f"on a separate axis, where {left_out_words(window)}")
     elif own_axis:
-        words.append(f"on an axis of its own, {last_s / whole_s:,.0f} times as wide")
+        words.append(f"on a separate axis, {last_s / whole_s:,.0f} times as wide")
     strip = run.strip
     if strip is not None and strip.top_bytes < _LOWEST * top_bytes:
-        words.append("memory on a scale of its own")
+        words.append("memory on a separate scale")
     elif strip is not None:
         strip = replace(strip, top_bytes=top_bytes)
     return Headed(

@@ -69,7 +69,7 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
             if other.left >= box.right:
                 break
             if max(box.low, other.low) < min(box.high, other.high):
-                raise picture.refusal(f"{box.words!r:.40} and {other.words!r:.40} would lie over each other")
+                raise picture.refusal(f"{box.words!r:.40} and {other.words!r:.40} would overlap")
 
 
 class _Letters(NamedTuple):

@@ -160,8 +160,8 @@ def _rows(
 
 def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
     """Return the lines above the rows: verdict and explanation of the chart."""
-    replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
-    return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
+    replicas = " Every replica has equal memory." if timeline.info.replicas > 1 else ""
+    return f"{fit.verdict()}{replicas}{' Each row over time has a separate scale.' if own_scales else ''}"
 
 
 @dataclass(frozen=True)

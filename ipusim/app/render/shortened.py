@@ -78,7 +78,7 @@ def with_omissions(title: str, window: Window) -> str:
 def left_out_words(window: Window) -> str:
     """Return a legend of the signs in a window's breaks: ``× 4,080 stands for ...``."""
     parts = ", ".join(f"{gap.sign} stands for {gap.words}" for gap in window.breaks)
-    return f"{parts}, each as those drawn beside it"
+    return f"{parts}, each like its neighbours"
 
 
 def gaps(timeline: Timeline) -> Iterator[Break]:
@@ -108,7 +108,7 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
     if full and timeline.repeats and spans > timelines.MOST_SPANS:
         raise OptionError(
             "full_trace",
-            f"expected a run of at most {timelines.MOST_SPANS:,} spans, got one of {spans:,}: leave it out",
+            f"expected a run of at most {timelines.MOST_SPANS:,} spans, got a run of {spans:,}: leave this option out",
         )
     if full or spans <= _MOST_SPANS:
         return timeline.expanded()

@@ -44,11 +44,11 @@ def default_title(
         if of_replica:
             devices = [f"{info.replicas} replicas of {per_replica}"]
         elif replicas_alike(timeline, shown):
-            devices = [f"{info.replicas} replicas of {per_replica}, each as this one"]
+            devices = [f"{info.replicas} equal replicas of {per_replica}"]
     words = ", ".join(
         (
             info.order_and_sync,
-            *([f"{info.hosts} hosts, each as this one"] if info.hosts > 1 else []),
+            *([f"{info.hosts} equal hosts"] if info.hosts > 1 else []),
             *devices,
             counted(len(info.stages), "stage"),
             counted(info.micro_batches, "micro-batch", "es")

@@ -69,7 +69,7 @@ def bubble_words(bubble: analysis.Bubble) -> str:
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
     """Return the current selection order, and the time saved by a faster order."""
     what = "weight update" if summary.training else "execution"
-    estimated = ", estimated by copies and sums of gradients alone" if faster.is_estimate else ""
+    estimated = ", estimated only from copies and sums of gradients" if faster.is_estimate else ""
     return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {what}{estimated}"
 
 
@@ -79,10 +79,10 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
     Remarks explain negative parts.
     """
     if waterfall is None:
-        return "not told of a run this long, which does not repeat itself: ipusim explain does"
+        return "not computed for a long run without repetition: use ipusim explain"
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
     named = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
-    words, remarks = ", ".join(named) or "nothing: it takes no time", [*waterfall.remarks()]
+    words, remarks = ", ".join(named) or "nothing: the run takes no time", [*waterfall.remarks()]
     return " ".join([f"{words}.", *remarks]) if remarks else words
 
 
@@ -120,9 +120,9 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
         when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
-        parts.append(f"when they end all goes on as before {when}")
+        parts.append(f"after the end of the disturbances the run continues as before {when}")
     elif cost.passes:
-        parts.append("when they end it does not come to go on as before")
+        parts.append("after the end of the disturbances the run does not return to its earlier times")
     return "; ".join(parts)
 
 
@@ -137,9 +137,9 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:
-            yield "the run is shorter, as copies share links with other copies than before; none is faster by itself"
+            yield "the run is shorter, as copies share links with other copies than before; no single copy is faster"
         elif all(cable.dead for cable in used) and cost.slowdown < 1 + _LEAST_SHARE:
-            yield "the links of that detour have room for them"
+            yield "the links of the detour have room for these copies"
         if not all(cable.dead for cable in used):
             yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
     if unused:
@@ -178,7 +178,7 @@ def _slowest(summary: Summary) -> list[tuple[str, str]]:
         return []
     slowest = verdict.slowest_stages
     if len(slowest) == len(summary.stages):
-        return [("slowest stage", f"none: all take as long{_beside_slow(summary)}")]
+        return [("slowest stage", f"none: all stages take equal time{_beside_slow(summary)}")]
     names = enumerated_rows(slowest, summary.stages.__getitem__)
     tie = f"{names} tie" if len(slowest) > 1 else f"{names} on IPU {summary.mapping[slowest[0]]}"
     return [("slowest stage", f"{tie}, {verdict.slowest_ratio:.2f} times the mean{_beside_slow(summary)}")]
@@ -218,7 +218,7 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
     """Return one IPU's time for a weight update's samples, and its missing memory."""
     lack = f", if it had {format_bytes(excess_bytes)} more memory" if excess_bytes else ""
-    return f"one IPU takes {format_seconds(seconds)} for as many samples{lack}"
+    return f"one IPU takes {format_seconds(seconds)} for the same number of samples{lack}"
 
 
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:

@@ -37,15 +37,15 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _LETTERS: Final = dict(zip(KINDS.values(), "FBIW", strict=True))
 #: Parts of the difference in order, with their meanings.
 PARTS: Final = {
-    "copies": "transfers between ranks, as long as the median of their route",
+    "copies": "transfers between ranks, with the median time of their route",
     "waits": "delay of a pass after its inputs have arrived",
     "jitter": "passes longer or shorter than the median of their stage in this step",
     "stragglers": "medians of a stage in this step above or below its medians in all steps",
     "not explained": "the measured step less the simulation with all parts above",
 }
 BUBBLE: Final = (
-    "Bubble: the share of the ranks' time, from the first pass of the step to the last, in which they run no pass; "
-    "weight updates are not in it."
+    "Bubble: time without passes, as a share of the ranks' time from the first pass of the step to the "
+    "last; without weight updates."
 )
 
 
@@ -86,7 +86,7 @@ class Replay(Result):
     @cached_property
     def explanation(self) -> Explanation:
         """Idle time by cause and critical path of the measured step."""
-        unknown = "a measured step is no simulation: explain that of its plan"
+        unknown = "a measured step is no simulation: explain the simulation of its plan"
         return explain(self.measured.timeline, unknown, said=self.measured.summary.waterfall)
 
     def _both(self, figure: Callable[[Run], float]) -> tuple[float, float]:
@@ -102,20 +102,20 @@ class Replay(Result):
         measured, simulated = self._seconds
         largest = max(PARTS, key=lambda part: abs(self.parts[part]))
         yield (
-            f"Step {self.step + 1} of {self.steps} measured, that of the median time, took {format_seconds(measured)}; "
-            f"the simulation of its plan with the medians of all steps takes {format_seconds(simulated)}, "
-            f"{(simulated - measured) / measured if measured else 0:+.1%}."
+            f"Step {self.step + 1} of {self.steps} measured, the step with the median time, took "
+            f"{format_seconds(measured)}; the simulation of its plan with the medians of all steps takes "
+            f"{format_seconds(simulated)}, {(simulated - measured) / measured if measured else 0:+.1%}."
         )
         if any(self.parts.values()):
             yield f"Most of the difference is {largest}: {PARTS[largest]}."
         if self.steps == 1:
-            yield "Of one step no straggler is known: the stages have the medians of all steps."
+            yield "With one step no straggler is known: the stages have the medians of all steps."
         hz = self.measured.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:
                 yield (
-                    f"Tensors of IPU {ipu} usually come before they are made: its clock is shifted by "
-                    f"{_signed(cycles / hz)}, unless sends are in the spans of passes."
+                    f"Tensors of IPU {ipu} usually arrive before the end of their pass: the IPU's clock is shifted by "
+                    f"{_signed(cycles / hz)}, unless spans of passes contain sends."
                 )
         yield BUBBLE
 
@@ -168,9 +168,7 @@ class Replay(Result):
         return {"replay": self._drawn, **self.explanation.charts()}
 
     def _drawn(self) -> Chart:
-        title = (
-            f"{self.measured.timeline.info.title}\nbelow it the simulation of its plan with the medians of all steps"
-        )
+        title = f"{self.measured.timeline.info.title}\nbelow, the simulation of its plan with the medians of all steps"
         return comparison(
             [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")], title=title
         )

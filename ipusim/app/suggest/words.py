@@ -146,7 +146,7 @@ def plan_words(job: Job) -> str:
     count = job.request.options.pipeline.gradient_accumulation_count
     parts.append(f"{_micro_batches(count)} of {job.program.micro_batch_size}")
     if shape.recompute or shape.recompute_inline:
-        parts.append("activations computed again")
+        parts.append("activations recomputed")
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
         shared = " in parts" if job.program.offload.sharded_state else ""
         parts.append(f"optimizer's state in Streaming Memory{shared}")

@@ -92,7 +92,7 @@ def check_memory(job: Job) -> None:
 
 def _refuse(job: Job, path: KeyPath, why: str, remedy: str) -> None:
     more = "" if job.request.functions is not None else "; `ipusim check` lists the memory and time of each change"
-    text = f"{why} {remedy} With memory: report the program runs in spite of this{more}."
+    text = f"{why} {remedy} With memory: report the program runs anyway{more}."
     raise RequestMemoryError(Problem(path, text), job, remedy)
 
 

@@ -136,7 +136,7 @@ def resolve_offloads(
     pipeline, before = options.pipeline, len(findings)
     on_host = pipeline.variables_on_host and training
     if on_host:
-        text = "expected no true with variables_on_host, as IPUs then have no part in the weight update"
+        text = "expected false or absent with variables_on_host, as IPUs then have no part in the weight update"
         for option in _OF_THE_UPDATE:
             if getattr(pipeline, option):
                 findings.add(("pipeline", option), f"{text}, got true")
@@ -303,7 +303,7 @@ def resolve_plan(
         if schedule.written is None:
             with findings.at(("pipeline", "schedule")):
                 if counts := nearest_counts(schedule, shape, sync):
-                    text += f" The nearest counts of {schedule.name}:  {one_of(list(map(str, counts)))}."
+                    text += f" The nearest counts of {schedule.name}: {one_of(list(map(str, counts)))}."
         findings.add(("pipeline", "gradient_accumulation_count"), text, error)
     except UnsupportedProgramError as error:
         findings.add(_refused_at(schedule, shape, sync, findings), str(error), error)

@@ -177,7 +177,9 @@ def test_a_timeline_whose_causes_do_not_lead_to_its_start_is_refused():
         critical_path_of(Timeline(timeline.info, table[:0]))
     waiting = table.copy()
     waiting[waiting[:, 1] == timeline.makespan_cycles, 2] = SpanKind.SYNC_WAIT
-    with pytest.raises(TimelineError, match="expected something but waits to end in the run's last cycle 33500"):
+    with pytest.raises(
+        TimelineError, match="expected a span other than a wait at the end of the run's last cycle 33500"
+    ):
         critical_path_of(Timeline(timeline.info, waiting))
 
 

@@ -174,12 +174,12 @@ def test_one_overhead_has_one_name_at_a_time(load):
     parts = "rates={pre_copy_cycles: 0, pair_exchange: 1 us, beyond_pair_exchange: 1 us, post_copy_cycles: 0}"
     assert load(text, overhead).costs == load(text, parts).costs
     for part in ("pre_copy_cycles: 0", "pair_exchange: 1 us", "beyond_pair_exchange: 1 us", "post_copy_cycles: 0"):
-        with pytest.raises(ScenarioError, match=rf"rates.{part.split(':')[0]}: expected it or system.overhead"):
+        with pytest.raises(ScenarioError, match=rf"rates.{part.split(':')[0]}: expected this rate or system.overhead"):
             load(text, overhead, f"rates={{{part}}}")
 
 
 def test_links_have_no_rates_where_they_are_free(load):
     text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
     assert load(text, "rates.amp_ceiling=0.4", "system.name=free")
-    with pytest.raises(ScenarioError, match=r"rates.hop_latency: expected nothing on the free system"):
+    with pytest.raises(ScenarioError, match=r"rates.hop_latency: expected no cost on the free system"):
         load(text, "rates.hop_latency=1 us", "system.name=free")

@@ -139,7 +139,7 @@ def test_tensors_and_variables_of_a_session():
         (
             lambda rank: hvd.allgather(np.ones((2, rank + 1)), name="g"),
             ProgramError,
-            r"^horovod.allgather of 'g': expected the same shape on all hosts except for the first axis, got \(2, 1\) on",
+            r"^horovod.allgather of 'g': expected the same shape on all hosts except for the first axis, got \(2, 1\)",
         ),
         (
             lambda rank: hvd.broadcast(np.ones(2, [np.float32, np.int32][rank]), 1),

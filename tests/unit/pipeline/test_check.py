@@ -43,7 +43,7 @@ BROKEN = {
     "dependency": (
         "  0  F0.0      | .",
         "  0  F0.0      | F1.0",
-        "time-step 0, IPU 1: F1.0 needs F0.0, which runs in time-step 0 but must run in an earlier time-step",
+        "time-step 0, IPU 1: F1.0 needs F0.0, which runs too late, in time-step 0",
     ),
 }
 

@@ -193,9 +193,9 @@ def test_the_scenario_says_what_fits():
 
 MESSAGE = (
     "pipeline.allow_recompute: Out of memory on IPU 0: 1.047 GiB in pass F0.6, 175 MiB more than its 897 MiB, "
-    "without code. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set allow_recompute, use "
-    "the schedule interleaved with half the FIFO depth, or cut the model into more stages on more IPUs. With memory: "
-    "report the program runs in spite of this; `ipusim check` lists the memory and time of each change."
+    "without code. Largest: FIFO buffers 576 MiB, optimizer state 192 MiB, live tensors 100 MiB. Set allow_recompute, "
+    "use the schedule interleaved with half the FIFO depth, or cut the model into more stages on more IPUs. With "
+    "memory: report the program runs anyway; `ipusim check` lists the memory and time of each change."
 )
 
 
@@ -229,7 +229,7 @@ def test_by_default_it_is_an_error_but_on_the_free_machine(tmp_path):
         execute(load_job(tmp_path / "strict.yaml"))
     free = execute(load_job(tmp_path / "strict.yaml", ("system.name=free",)))
     assert free.memory.sram_bytes is None
-    assert free.memory.verdict() == "Memory: fits: it is not limited here."
+    assert free.memory.verdict() == "Memory: fits: this machine has no limit."
     assert free.memory.peaks == execute(load_job(SCENARIO)).memory.peaks
     with pytest.raises(OutOfMemoryError):
         execute(load_job(tmp_path / "strict.yaml", ("system.name=free", "memory=error")))

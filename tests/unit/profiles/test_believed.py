@@ -192,7 +192,7 @@ def test_one_rank_of_four_is_refused_and_two_are_said_to_be_a_replica(trace):
 
 def test_processes_that_begin_in_another_order_than_their_numbers_are_refused(trace):
     path = trace(event("Forward 0", 50, 10, pid=3), event("Forward 0", 0, 10, pid=9))
-    with pytest.raises(FileError, match="got it at 0 us: the order of ranks was assumed; name processes 'rank 0'"):
+    with pytest.raises(FileError, match="got 0 us: the order of ranks was assumed; name processes 'rank 0'"):
         stages_of(read_measured([path]))
     named = [{"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": -pid % 5}} for pid in (3, 9)]
     found = stages_of(
@@ -209,7 +209,7 @@ def test_facts_of_a_log_that_contradict_each_other_are_refused_with_both_places(
     path = log(*SIZES, "> initialized pipeline model parallel with size 4", *block(1, 8, 8))
     with pytest.raises(FileError) as no:
         read_measured([path])
-    assert str(no.value) == f"{path}:3: expected 2 pipeline stages, as {path}:1 says, got 4"
+    assert str(no.value) == f"{path}:3: expected 2 pipeline stages, as in {path}:1, got 4"
     path = log(*SIZES, *block(1, 8, 8), "     rank  0: 9.00")
     with pytest.raises(
         FileError, match=rf"^{path}:11: expected one time of rank 0 for backward-compute in an iteration"

@@ -68,7 +68,7 @@ def test_the_sample_comes_to_medians_by_arithmetic_of_its_own():
 
 def test_the_count_is_the_logs_or_an_options(own):
     path = own(BLOCK)
-    with pytest.raises(FileError, match=r"set the option count how many micro-batches an iteration has$"):
+    with pytest.raises(FileError, match=r"set the option count to the micro-batches of an iteration$"):
         read_measured([path])
     headless = own(BLOCK.partition("\n")[2], "headless.log")
     with pytest.raises(FileError, match=r"pipeline_model_parallel_size, got none: set the option stages to the number"):
@@ -144,5 +144,5 @@ def test_stages_that_do_not_divide_the_ranks_and_several_logs_are_refused(own):
     with pytest.raises(FileError, match="expected each file once, got one twice"):
         read_measured([path, path])
     trace = own("[]", "t.json")
-    with pytest.raises(FileError, match=rf"^{trace}: expected a log of Megatron-LM, as {path} is, got a trace, JSON: "):
+    with pytest.raises(FileError, match=rf"^{trace}: expected a log of Megatron-LM, as in {path}, got a trace, JSON: "):
         read_measured([path, trace])

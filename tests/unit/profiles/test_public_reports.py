@@ -67,13 +67,13 @@ def test_each_cycle_of_a_profiler_adds_its_measurements():
         (
             "parts-of-a-pass",
             ("forward=*(F)", "backward=*(B)"),
-            r"got attn\(F\) and mlp\(F\) on rank 0: say with --name",
+            r"got attn\(F\) and mlp\(F\) on rank 0: name the pass with --name",
         ),
         ("parts-of-a-pass", ("forward=attn(E)+mlp(E)",), r"expected spans named attn\(E\) .*; did you mean attn\("),
         (
             "1f1b-names",
             (),
-            r"got weight updates alone; the longest spans of other names are 'my_fwd', 'gloo:send': say",
+            r"got weight updates alone; the longest spans of other names are 'my_fwd', 'gloo:send': name",
         ),
         ("deepspeed-log", (), r"a line of DeepSpeed's timers, which the line does not contain: set the option count"),
     ],

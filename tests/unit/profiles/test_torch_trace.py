@@ -101,7 +101,7 @@ def test_a_file_of_each_rank_in_the_order_of_ranks_packed_or_not(own):
         "2": {"forward": 21, "backward": 62},
     }
     assert stages.count == 3  # by the names of micro-batches, as no update says how many passes are before it
-    with pytest.raises(FileError, match=r"expected 3 ranks, as .* says, got 4$"):
+    with pytest.raises(FileError, match=r"expected 3 ranks, as in .*, got 4$"):
         read_measured([*files, own(span("Forward 0", 40), name="d", rank=3, world=4)])
     replicas = [
         own(span("Forward 0", 10 * rank), span("Backward 0", rank), name=f"{rank}.json", rank=rank, world=4)
@@ -224,7 +224,7 @@ def test_two_files_of_one_rank_are_two_cycles_and_a_cut_one_is_refused(own):
     first, second = (own(span("PP:0F0", 1), name=name, rank=0, world=1) for name in ("a.json", "b.json"))
     assert stages_of(read_measured([first, second])).stages["0"]["forward"].count == 2
     first.write_bytes(gzip.compress(second.read_bytes())[:-20])
-    with pytest.raises(FileError, match=rf"^{first}: expected a whole file that gzip has packed"):
+    with pytest.raises(FileError, match=rf"^{first}: expected a whole file packed by gzip"):
         read_measured([first])
     second.write_bytes(second.read_bytes()[:-60])
     with pytest.raises(FileError, match=rf"^{second}:1\d: expected "):

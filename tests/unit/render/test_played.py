@@ -89,7 +89,7 @@ def test_what_repeats_itself_is_left_out_and_counted(monkeypatch):
     monkeypatch.setattr(played, "_MOST_SPANS", 0)
     data, columns = data_of(part)
     (gap,) = data["gaps"]
-    assert data["notes"] == [f"Left out: {gap['words']}, each as those before and behind."]
+    assert data["notes"] == [f"Left out: {gap['words']}, each like the parts before and after."]
     all_of, drawn = data_of(whole)
     assert all_of["gaps"] == []
     assert set(rows(columns, "start", "end", "lane", "micro_batch")) < set(
@@ -120,5 +120,5 @@ def test_what_cannot_be_played_is_refused(monkeypatch):
     with pytest.raises(OutputError, match="expected an execution that takes time, got execution 0 of 0 cycles"):
         data_of(nothing)
     monkeypatch.setattr(played, "_MOST_PLAYED", 10)
-    with pytest.raises(OutputError, match="expected an execution of at most 10 spans to play, got one of "):
+    with pytest.raises(OutputError, match="expected an execution of at most 10 spans to play, got an execution of "):
         data_of(timeline_by_hand(mapping=(0, 1), count=4))

@@ -64,13 +64,13 @@ def test_what_was_not_measured_is_not_set(own):
     [
         (
             "stag,forward\na,1\n",
-            ["profile.csv:1: expected a column 'stage' beside stage, forward, got 'stag'; did you mean stage?"],
+            ["profile.csv:1: expected a column 'stage' in addition to stage, forward, got 'stag'; did you mean stage?"],
         ),
         (
             "stage,forward,bakward\na,1,2\n",
             [f"profile.csv:1: expected columns out of {COLUMNS}, got 'bakward'; did you mean backward?"],
         ),
-        ("stage,forward,update,Weight Update\na,1,2,3\n", ["profile.csv:1: column 'update' is there twice"]),
+        ("stage,forward,update,Weight Update\na,1,2,3\n", ["profile.csv:1: column 'update' appears twice"]),
         (
             "stage [us],forward [min]\na,1\n",
             [
@@ -234,7 +234,7 @@ def test_a_number_too_high_says_whose_row_is_missing(own):
 def test_a_file_beside_stages_that_give_their_own_is_refused(load, own):
     own("stage,forward\na,1\n")
     text = (SCENARIOS / "schedules_four_ipus.yaml").read_text()
-    with pytest.raises(ScenarioError, match="expected no cycles beside stages that give their own, got both"):
+    with pytest.raises(ScenarioError, match="expected no cycles with stages that have cycles, got both"):
         load(text, "pipeline.cycles=profile.csv")
 
 

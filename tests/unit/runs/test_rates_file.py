@@ -141,5 +141,5 @@ def test_what_goes_with_no_mapping_of_rates_goes_with_no_file_of_them(load, own)
     assert str(caught.value).splitlines() == [
         f"--set rates: rates.{name}: {free}" for name in ("hop_latency", "pair_exchange")
     ]
-    with pytest.raises(ScenarioError, match=r"rates.pair_exchange: expected it or system.overhead"):
+    with pytest.raises(ScenarioError, match=r"rates.pair_exchange: expected this rate or system.overhead"):
         load(TUTORIAL, "rates=mine.yaml", "system.overhead=1 us")

@@ -61,4 +61,4 @@ def test_it_is_told_at_the_option_that_asks_for_it(options, key, text):
 def test_counts_that_are_named_are_laid_out(count, counts):
     key, text = refused(schedule="dualpipe", gradient_accumulation_count=count)
     assert key == "pipeline.gradient_accumulation_count"
-    assert text.partition(" The nearest counts of dualpipe:  ")[2] == f"{counts}."
+    assert text.partition(" The nearest counts of dualpipe: ")[2] == f"{counts}."

@@ -90,7 +90,7 @@ def test_what_it_begins_with_is_a_users_to_change_and_a_clock_reads_times_anew(o
     assert str(caught.value).startswith("--set system.name: got 'bow'")
     with pytest.raises(ScenarioError) as caught:
         load_job(path, ["pipeline.gradient_accumulation_count=13"])
-    assert str(caught.value).endswith("The nearest that grouped can lay out: 12 or 18.")
+    assert str(caught.value).endswith("The nearest counts of grouped: 12 or 18.")
 
 
 def test_a_scenario_that_names_the_table_runs_as_the_table_does(own, tmp_path):

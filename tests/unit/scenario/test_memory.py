@@ -64,7 +64,7 @@ optimizer: {type: sgd, learning_rate: 0.1}
             "Keep the optimizer's state in Streaming Memory with system.enable_remote_buffers, if the machine has "
             "Streaming Memory, or cut the model into more stages on more IPUs.",
         ),
-        ("code_bytes=1 GiB", "--set code_bytes", "Take less for code_bytes, or cut the model into more stages on more"),
+        ("code_bytes=1 GiB", "--set code_bytes", "Use fewer code_bytes, or cut the model into more stages on more"),
         (
             "infeed.element_bytes=1 GiB",
             "--set infeed.element_bytes",
@@ -85,7 +85,7 @@ def test_a_program_that_does_not_fit_is_refused_at_the_value_to_change(load, cha
     assert head.endswith(place)
     assert remedy in text
     assert text.endswith(
-        " With memory: report it is run all the same; `ipusim check` lists the memory and time of each change."
+        " With memory: report the program runs anyway; `ipusim check` lists the memory and time of each change."
     )
     assert execute(load(TIMED, change, "memory=report")).memory.too_large
 

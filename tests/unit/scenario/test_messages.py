@@ -307,13 +307,13 @@ CASES = {
         "count: 8",
         "count: 10",
         "bad.yaml:14:32: pipeline.gradient_accumulation_count: The number of iterations of the pipeline must be a "
-        f"multiple of 4, but it is 10. {ALSO_CALLED} The nearest counts of grouped:  8 or 12.",
+        f"multiple of 4, but it is 10. {ALSO_CALLED} The nearest counts of grouped: 8 or 12.",
     ),
     "count below the overlap length": (
         "count: 8",
         "count: 3",
         "bad.yaml:14:32: pipeline.gradient_accumulation_count: The number of iterations of the pipeline must be a "
-        f"multiple of 4, but it is 3. {ALSO_CALLED} The nearest counts of grouped:  4.",
+        f"multiple of 4, but it is 3. {ALSO_CALLED} The nearest counts of grouped: 4.",
     ),
     "too many passes": (
         "optimizer",

@@ -317,9 +317,7 @@ def test_what_is_neither_cycles_nor_a_time_is_told_so(load, wrong: str) -> None:
 
 def test_time_alone_is_simulated_of_models_of_any_size(load) -> None:  # type: ignore[no-untyped-def]
     units = ("model.layers.1.units=65536", "model.layers.2.units=65536", "memory=report")
-    with pytest.raises(
-        ScenarioError, match=r"trainable elements.*: make it smaller, or simulate time alone with numer"
-    ):
+    with pytest.raises(ScenarioError, match=r"trainable elements.*: make it smaller, or simulate only time with numer"):
         load(TRAINING, *units)
     experiment = load(TRAINING, *units, "numerics=off")
     assert experiment.workload is None

@@ -79,7 +79,7 @@ def test_what_does_not_go_round_is_refused(load, overrides, text):
 def test_concurrent_stages_do_not_go_round(load):
     parts = "    - [{name: a, forward: 1}, {name: b, forward: 1}]\n"
     ends = [f"    - {{name: e{end}, forward: 1}}\n" for end in range(2)]
-    with pytest.raises(ScenarioError, match="expected no virtual stages beside concurrent stages"):
+    with pytest.raises(ScenarioError, match="expected no virtual stages with concurrent stages"):
         load(SCENARIO + parts.join(ends), "pipeline.virtual_stages=3", "pipeline.schedule=grouped")
 
 

@@ -100,7 +100,7 @@ def test_it_runs_point_to_point_or_in_lock_step_and_nothing_else_is_promised(rea
 
 def test_torch_has_no_recomputation():
     order = find("grouped").order(PlanShape(mapping=(0, 1), micro_batches=4, recompute=True))
-    with pytest.raises(PlanError, match=r"the passes F, B, I and W, which torch has, got R0\.0: leave out recomp"):
+    with pytest.raises(PlanError, match=r"the passes F, B, I and W of torch, got R0\.0: leave out recomp"):
         write_torch_csv(order)
 
 

@@ -144,7 +144,7 @@ def test_what_a_file_does_wrong_is_told_with_its_line(refused, lines, text):
 @pytest.mark.parametrize(
     ("multiple", "problems"),
     [
-        ("lambda shape: 2", {"pipeline.gradient_accumulation_count": "odd The nearest counts of my:  2 or 4."}),
+        ("lambda shape: 2", {"pipeline.gradient_accumulation_count": "odd The nearest counts of my: 2 or 4."}),
         ("lambda shape: 0", {"pipeline.schedule": "FILE:23: expected a whole number from 1 up, got 0"}),
         ("lambda shape: shape.x", {"pipeline.schedule": "FILE:23: AttributeError: 'PlanShape' object has no attr"}),
     ],

@@ -493,7 +493,7 @@ def test_an_older_folder_that_says_true_or_false_is_read_with_the_answer_of_its_
         memory["verdict"] = "Out of memory on IPU 0: 1 GiB in pass F0.0."
     if answer is Fits.WITHOUT_CODE:
         memory["sram_bytes"] = min(ipu["peak_bytes"] for ipu in memory["ipus"]) - 1
-        memory["verdict"] = "Memory: every IPU fits without code; with the 9 MiB of code that are assumed IPU 0 needs."
+        memory["verdict"] = "Memory: every IPU fits without code; with the assumed 9 MiB of code IPU 0 needs."
     if answer is Fits.UNKNOWN:
         memory["ipus"] = [ipu | {"holders": dict.fromkeys(ipu["holders"], 0)} for ipu in memory["ipus"]]
         memory["stages"] = [stage | {"kept_bytes": 0} for stage in memory["stages"]]

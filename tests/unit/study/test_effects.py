@@ -52,7 +52,7 @@ ON_ONE = "system.auto_select_ipus=1", "pipeline.batch_serialization_iterations=2
         ),
         (
             ("use_synthetic_data=true",),
-            {"synthetic data": "the host is left out: feeds take no time"},
+            {"synthetic data": "without the host: feeds take no time"},
         ),
         (("pipeline.accumulate_outfeed=true",), {"outfeed": "accumulated"}),
         (

@@ -206,7 +206,7 @@ def test_files_whose_blocks_lie_are_refused(name, one_execution, tmp_path):
     Timeline(timeline.info, table, [block._replace(**{name: number})]).save(path)
     with pytest.raises(TimelineError) as refused:
         Timeline.load(path)
-    assert str(refused.value).endswith(f"got another format: {text}")
+    assert str(refused.value).endswith(f"got another file: {text}")
 
 
 def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(one_execution, tmp_path):
@@ -216,7 +216,7 @@ def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(one_
     table[block.last :, Span._fields.index("micro_batch")] = 0
     path = tmp_path / "timeline.npz"
     Timeline(timeline.info, table, [block]).save(path)
-    with pytest.raises(TimelineError, match=r"rows behind a block whose micro_batch lies within it$"):
+    with pytest.raises(TimelineError, match=r"rows after a block with micro_batch inside the block$"):
         Timeline.load(path)
 
 

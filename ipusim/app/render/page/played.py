@@ -126,8 +126,8 @@ def _drawn(timeline: Timeline, number: int) -> _Drawn:
     rows = np.flatnonzero(some.execution == number)
     if len(rows) > _MOST_PLAYED:
         raise OutputError(
-            f"expected an execution of at most {_MOST_PLAYED:,} spans to play, got one of {len(rows):,} that does not "
-            "repeat itself: run it with fewer micro-batches"
+            f"expected an execution of at most {_MOST_PLAYED:,} spans to play, got an execution of {len(rows):,} "
+            "without repetition: run the scenario with fewer micro-batches"
         )
     lanes = np.array(list(info.stages_of_ipu), dtype=np.int64)
     if replicas_alike(timeline, None):
@@ -155,9 +155,9 @@ def _notes(drawn: _Drawn) -> Iterator[str]:
     """Yield a note on replicas and on each gap that are not played."""
     info = drawn.timeline.info
     if len(drawn.lanes) < len(info.stages_of_ipu):
-        yield f"The first of {info.replicas} replicas, which all do the same."
+        yield f"The first of {info.replicas} equal replicas."
     for gap in drawn.gaps:
-        yield f"Left out: {gap.words}, each as those before and behind."
+        yield f"Left out: {gap.words}, each like the parts before and after."
 
 
 def _boxes(drawn: _Drawn) -> dict[str, Integers]:
