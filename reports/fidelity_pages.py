@@ -58,7 +58,10 @@ TRUST: Final = """\
   have none of it.
 - **The host**: infeed and outfeed over PCIe, Streaming Memory for offloaded state, what a framework's host takes
   between two session runs, for an optimizer whose values it sends anew, and for optimizer state off chip.
-- **Memory** of each IPU over time, the temporary memory of its largest product included.
+- **Memory** of each IPU over time, the temporary memory of its largest product included. PopART, which PopTorch
+  compiles to, computes activations again just before the gradients that need them (popart d2f20d7, irlowering.cpp), and
+  Graphcore's programs keep what each layer puts out (`recompute_checkpoint_every_layer` in nlp/bert, vision/vit and
+  nlp/gpt2 of graphcore/examples 3cc8f81), so that one layer is alive at a time.
 - **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
 
 ## What is assumed

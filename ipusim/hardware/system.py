@@ -20,6 +20,8 @@ from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
 FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
+#: Those whose programs PopART compiles.
+ON_POPART: Final = ("popart", "pytorch")
 #: Bytes of one merged copy, summed by (source, target) logical IPU.
 Traffic = Mapping[tuple[int, int], int]
 

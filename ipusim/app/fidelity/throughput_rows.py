@@ -92,9 +92,10 @@ class ThroughputRow:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The overrides of the scenario's options for this row; the count and the framework are set elsewhere."""
+        """The overrides of the scenario's options for this row; the count is set elsewhere."""
         return (
             f"system.name={self.machine}",
+            f"system.host.framework={self.framework or 'null'}",
             f"system.auto_select_ipus={self.ipus}",
             f"pipeline.micro_batch_size={self.micro_batch}",
             *self.settings,

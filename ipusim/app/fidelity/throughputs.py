@@ -135,8 +135,7 @@ def prepare(row: ThroughputRow) -> Prepared:
 
 
 def _prepared(row: ThroughputRow) -> Prepared:
-    # The host's time after a weight update is added later, so that rows of all frameworks share a simulation.
-    overrides = (WITH_MISFITS, *row.overrides, "system.host.framework=null", WITHOUT_ARITHMETIC, "steps=1")
+    overrides = (WITH_MISFITS, *row.overrides, WITHOUT_ARITHMETIC, "steps=1")
     source = apply_overrides(read_source(row.scenario), overrides)
     first = job_of(source)
     multiple = first.schedule.count_step(first.program.shape)
@@ -144,7 +143,7 @@ def _prepared(row: ThroughputRow) -> Prepared:
     @cache
     def at(count: int) -> tuple[Job, Fraction]:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
-        return job, update_cycles(job)
+        return job, _cycles(job, job.system.rates)
 
     full = once_full(lambda count: at(count)[1], multiple)
     jobs, cycles = zip(*(at(full.count + turn * full.apart) for turn in range(3)), strict=True)
@@ -152,8 +151,8 @@ def _prepared(row: ThroughputRow) -> Prepared:
 
 
 def _cycles(job: Job, rates: Rates) -> Fraction:
-    """Return the cycles of a weight update, by these rates."""
-    system = shared().first(replace(job.system, rates=rates))
+    """Return the cycles of a weight update, by these rates and without the host's time, which is added later."""
+    system = shared().first(replace(job.system, rates=rates, framework=None))
     return update_cycles(job, lambda of: (pricing.price_plan(of.plan, of.program, system), system))
 
 
