@@ -63,7 +63,8 @@ rates: {session_run: 30 us, offchip_state: 200 ns, pytorch_offchip_state: 1 us, 
 @pytest.mark.parametrize(("framework", "state"), [("popart", 44_000), ("tensorflow2", 44_000), ("pytorch", 132_000)])
 def test_an_update_with_its_state_off_chip_takes_as_long_as_that_is_large(load, framework, state):
     """110,000 bytes of weights, (100 x 250 + 250 x 10) x 4, and of momentum, in and out, behind each of six updates."""
-    run = execute(load(OFFCHIP, f"system.host.framework={framework}"))
+    offloaded = "pipeline.offload_weight_update_variables=true"
+    run = execute(load(OFFCHIP, f"system.host.framework={framework}", offloaded))
     timeline = run.timeline
     rows = timeline.rows(SpanKind.HOST_CALL)
     found = sorted((timeline.end[rows] - timeline.start[rows]).tolist())
@@ -79,11 +80,13 @@ def test_state_off_chip_takes_as_long_as_a_replica_streams_of_it(load, sharded, 
     settings = (
         "system.host.framework=popart",
         "system.auto_select_ipus=4",
+        "system.minimum_sharded_elements=1",
+        "pipeline.offload_weight_update_variables=true",
         "rates.offchip_state=0 ns",
         f"pipeline.replicated_optimizer_state_sharding={sharded}",
     )
     assert load(OFFCHIP, *settings).costs.host.state == state
-    assert load(OFFCHIP, *settings[:-1], "pipeline.offload_weight_update_variables=false").costs.host.state == 0
+    assert load(OFFCHIP, *settings, "pipeline.offload_weight_update_variables=false").costs.host.state == 0
 
 
 def test_an_optimizer_that_is_sent_anew_takes_its_time_behind_each_session_run_for_each_variable(load):
