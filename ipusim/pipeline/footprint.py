@@ -10,7 +10,9 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - a forward pass: what it keeps, and its output, which is copied to the next stage;
 - a forward pass that keeps nothing, in inference or because it runs again: its
   layers' largest input and output together;
-- a recomputation: what it keeps, until the backward pass ends;
+- a recomputation: what it keeps, until the backward pass ends; one inside of the backward pass, what the layers from
+  one checkpoint to the next keep, which are computed again one part after another (PopART's way, with the output of
+  each layer in the FIFO: :mod:`ipusim.runs.assemble.recomputation`);
 - a backward pass: what its forward kept, taken out of the FIFO; the gradients of the
   layers' largest input and output; those of the largest layer's weights, until they
   are added to their accumulators; and the accumulators, where they lie in Streaming Memory;

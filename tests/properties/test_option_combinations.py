@@ -426,7 +426,8 @@ def optimizers(draw, kind=None):
     # Those that look at whole variables most often: with every layer, whatever else is drawn.
     kind = kind or draw(among("sgd", "momentum", "lars", *SUMMED, *["adam", "lamb"] * 6))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
-    adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
+    moment = draw(st.sampled_from([None, "float64"]))
+    adaptive = {"epsilon": 0.01, "weight_decay": 0.1, "first_moment": moment, "second_moment": moment}
     momentum = {"momentum": MOMENTUM, "nesterov": draw(st.booleans())}
     more = {"sgd": {}, "momentum": momentum, "lars": momentum | {"eeta": 0.5, "epsilon": 0.01}, **SUMMED}.get(
         kind, adaptive
