@@ -99,6 +99,11 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 - **Absolute times of small networks**, and of ResNets on several pods: see above.
 - **Layers unlike a transformer's**: grouped convolutions, recurrences and large softmaxes are priced by the same rates,
   and nothing published holds them to account alone.
+- **Sizes that fill no block** (197 positions, windows of 49): inputs and outputs are padded to the matrix unit's
+  blocks, and rows to turns of a tile's workers, as PopLibs' planner does (poplibs 7eac0f26, ConvModel.cpp). It lays
+  rows out in blocks too where one plan for all passes is cheaper than a plan for each (ConvPlan.cpp); plans are for
+  each here. Fast transposes lay out no operand whose parts side by side are no multiple of 8 bytes (popops,
+  Rearrange.cpp). How long that takes otherwise no source says, and no measured product has such sizes: left out.
 - **The time for state off chip, and for an optimizer sent anew**, which rows of BERT alone tell.
 - **A program whose options you do not know**: above, the type of partial sums, and the memory that products may take.
 - **GC2**: no product measured on it is published; the rates come from a Bow.
