@@ -62,7 +62,9 @@ TRUST: Final = """\
   compiles to, computes activations again just before the gradients that need them (popart d2f20d7, irlowering.cpp), and
   Graphcore's programs keep what each layer puts out (`recompute_checkpoint_every_layer` in nlp/bert, vision/vit and
   nlp/gpt2 of graphcore/examples 3cc8f81), so that one layer is alive at a time. Moments of Adam and LAMB are in single
-  precision there (PopART's `accl1_type` and `accl2_type`, PopTorch's optim.py).
+  precision there (PopART's `accl1_type` and `accl2_type`, PopTorch's optim.py). State off chip comes to an IPU for one
+  variable after another there, as its scheduler keeps little alive (streamingmemoryopinserter.cpp); TensorFlow's for
+  all of them.
 - **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
 
 ## What is assumed

@@ -19,7 +19,8 @@ pipeline_recomputation.cc). The rest is alive while passes run:
 - the first half of a backward pass: what its forward kept, or what the second half needs, whichever is more,
   and the gradients of the layers' largest input and output; then, until the second half ends, what that needs;
 - the second half: that, those of the largest layer's weights, and accumulators as above;
-- a weight update: what it loads from Streaming Memory, all of it until it is stored again.
+- a weight update: what it loads from Streaming Memory, all of it until it is stored again; with PopART the state of
+  the largest variable.
 
 Of activations that are moved out and back the FIFO has the micro-batches that stay; others are alive until they are
 away, and from the moment in which they begin to come back. Another IPU that they go to has room for as many as are
@@ -213,7 +214,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
         input_half=away + weights + gradients + half,
         weight_half=weights + profile.weight_gradient_bytes + sums,
         temporary=profile.temporary_bytes,
-        update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
+        update=weights + offload.loaded_state_bytes(profile) + sums if shape.training else 0,
     )
 
 
