@@ -58,7 +58,13 @@ TRUST: Final = """\
   have none of it.
 - **The host**: infeed and outfeed over PCIe, Streaming Memory for offloaded state, what a framework's host takes
   between two session runs, for an optimizer whose values it sends anew, and for optimizer state off chip.
-- **Memory** of each IPU over time, the temporary memory of its largest product included.
+- **Memory** of each IPU over time, the temporary memory of its largest product included. PopART, which PopTorch
+  compiles to, computes activations again just before the gradients that need them (popart d2f20d7, irlowering.cpp), and
+  Graphcore's programs keep what each layer puts out (`recompute_checkpoint_every_layer` in nlp/bert, vision/vit and
+  nlp/gpt2 of graphcore/examples 3cc8f81), so that one layer is alive at a time. Moments of Adam and LAMB are in single
+  precision there (PopART's `accl1_type` and `accl2_type`, PopTorch's optim.py). State off chip comes to an IPU for one
+  variable after another there, as its scheduler keeps little alive (streamingmemoryopinserter.cpp); TensorFlow's for
+  all of them.
 - **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
 
 ## What is assumed
@@ -95,6 +101,11 @@ The figures that are assumed say so in `ipusim devices m2000 --figures`.
 - **Absolute times of small networks**, and of ResNets on several pods: see above.
 - **Layers unlike a transformer's**: grouped convolutions, recurrences and large softmaxes are priced by the same rates,
   and nothing published holds them to account alone.
+- **Sizes that fill no block** (197 positions, windows of 49): inputs and outputs are padded to the matrix unit's
+  blocks, and rows to turns of a tile's workers, as PopLibs' planner does (poplibs 7eac0f26, ConvModel.cpp). It lays
+  rows out in blocks too where one plan for all passes is cheaper than a plan for each (ConvPlan.cpp); plans are for
+  each here. Fast transposes lay out no operand whose parts side by side are no multiple of 8 bytes (popops,
+  Rearrange.cpp). How long that takes otherwise no source says, and no measured product has such sizes: left out.
 - **The time for state off chip, and for an optimizer sent anew**, which rows of BERT alone tell.
 - **A program whose options you do not know**: above, the type of partial sums, and the memory that products may take.
 - **GC2**: no product measured on it is published; the rates come from a Bow.

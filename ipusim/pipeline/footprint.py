@@ -8,13 +8,16 @@ pipeline_fifo_inserter.cc and pipeline_recomputation.cc). Further data is alive 
 - a forward pass: its stash, and its output for the next stage;
 - a forward pass without a stash, in inference or before recomputation: the
   layers' largest input and output together;
-- a recomputation: its stash, until the backward pass ends;
+- a recomputation: its stash, until the backward pass ends; a recomputation inside the backward pass: the stash of the
+  layers between two checkpoints, one part after another (PopART's way, with every layer's output in the FIFO:
+  :mod:`ipusim.runs.assemble.recomputation`);
 - a backward pass: the stash from the FIFO; gradients of the layers' largest input and output; gradients of the largest
   layer's weights, until added to accumulators; and accumulators from Streaming Memory;
 - the first half of a backward pass: the stash or the tensors for the second half, whichever are larger,
   and gradients of the layers' largest input and output; then, until the second half ends, tensors for the second half;
 - the second half: these tensors, gradients of the largest layer's weights, and accumulators as above;
-- a weight update: tensors loaded from Streaming Memory, until stored again.
+- a weight update: tensors loaded from Streaming Memory, until stored again; with PopART the state of the largest
+  variable.
 
 If activations are moved out and back, the FIFO holds only micro-batches that stay. Other micro-batches are alive until
 the move out ends, and from the start of the move back. A receiving IPU reserves copy buffers for the largest number of
@@ -209,7 +212,7 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
         input_half=away + weights + gradients + half,
         weight_half=weights + profile.weight_gradient_bytes + sums,
         temporary=profile.temporary_bytes,
-        update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
+        update=weights + offload.loaded_state_bytes(profile) + sums if shape.training else 0,
     )
 
 

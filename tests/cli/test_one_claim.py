@@ -35,7 +35,7 @@ def test_run_its_page_its_summary_and_suggest_give_one_comparison(name, tmp_path
         replicas=(own.system.replicas,),
         stages=(own.program.shape.stages,),
         ipus=(own.system.count,),
-        recompute=("yes" if own.plan.shape.recompute else "no",),
+        recompute=("yes" if own.plan.shape.recompute or own.plan.shape.recompute_inline else "no",),
         offload=("no",),
     )
     suggestion = suggest(request, limits, runners_up=0)

@@ -332,7 +332,7 @@ pipeline:
   micro_batch_size: 4
   gradient_accumulation_count: 32
   replicated_optimizer_state_sharding: true
-optimizer: {type: adam, learning_rate: 0.00005}
+optimizer: {type: adam, learning_rate: 0.00005, first_moment: float16}
 """
 
 

@@ -171,13 +171,14 @@ def images(draw, first=None):
 
 @st.composite
 def repeated(draw):
-    """Return layers that come several times under numbered names, with a sum each time, or none."""
+    """Return layers that come several times under numbered names, with a sum each time or without one, or none."""
+    summed = draw(st.booleans())
     more = {"units": draw(st.integers(2, 4)), "activation": draw(among(*sorted(ACTIVATIONS)))}
     times = [
         [
             {"name": f"time{number}", "type": "dense", **more},
             {"name": f"bent{number}", "type": "activation", "activation": "tanh"},
-            {"name": f"sum{number}", "type": "add", "from": f"time{number}"},
+            *([{"name": f"sum{number}", "type": "add", "from": f"time{number}"}] if summed else []),
         ]
         for number in range(draw(among(0, 0, 1, 2, 3)))
     ]
@@ -425,7 +426,8 @@ def optimizers(draw, kind=None):
     # Those that look at whole variables most often: with every layer, whatever else is drawn.
     kind = kind or draw(among("sgd", "momentum", "lars", *SUMMED, *["adam", "lamb"] * 6))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
-    adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
+    moment = draw(st.sampled_from([None, "float64"]))
+    adaptive = {"epsilon": 0.01, "weight_decay": 0.1, "first_moment": moment, "second_moment": moment}
     momentum = {"momentum": MOMENTUM, "nesterov": draw(st.booleans())}
     more = {"sgd": {}, "momentum": momentum, "lars": momentum | {"eeta": 0.5, "epsilon": 0.01}, **SUMMED}.get(
         kind, adaptive
@@ -439,7 +441,8 @@ def accumulate(draw, pipeline, names):
     pipeline["reduction_method"] = draw(among("SUM", "MEAN", "RUNNING_MEAN"))
     pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
     if not any(name.startswith(("sum", "joined")) for name in names):
-        pipeline["recomputation_checkpoints"] = draw(st.lists(among(*names), max_size=3, unique=True))
+        some = st.lists(among(*names), max_size=3, unique=True)
+        pipeline["recomputation_checkpoints"] = draw(st.none() | some)
 
 
 def serialize(draw, scenario, stages):

@@ -393,7 +393,13 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "backward_propagation_stages_poplar_options": [{"convolution_options": {}}] * 4,
             "weight_update_poplar_options": {"matmul_options": {"availableMemoryProportion": 0.2}},
         },
-        "optimizer": {"type": "lamb", "learning_rate": 0.01, "epsilon": 1e-6},
+        "optimizer": {
+            "type": "lamb",
+            "learning_rate": 0.01,
+            "epsilon": 1e-6,
+            "first_moment": "float16",
+            "second_moment": "float32",
+        },
     },
     "recurrent": {
         "system": {"name": "m2000"},

@@ -176,7 +176,11 @@ def memory_bound(
     resident = np.array([whole] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("saved")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
-    loaded = units.sum_of(lambda profile: offload.weight_bytes(profile) + offload.state_bytes(profile))
+    if offload.by_variable:
+        state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
+    else:
+        state = units.sum_of(offload.state_bytes)
+    loaded = units.sum_of(offload.weight_bytes) + state
     temporary, update = maxima(units.column("temporary_bytes")), loaded * shape.training
     return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
 

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.api import analysis
+from ipusim.api import analysis, runs
 from ipusim.app.explain.trial import puts_together
 from ipusim.app.study.trial import tried
 from ipusim.app.suggest.baseline import Baseline
@@ -249,8 +249,7 @@ class Search:
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
         limit = layout.system.ipu.sram_bytes if self._baseline.limited else None
-        checkpoints = bool(options.pipeline.recomputation_checkpoints)
-        memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
+        memory = memory_bound(units, layout, limit, options.code_bytes, runs.may_keep_layers(options))
         possible, searched = memory.possible_stages(), self.searched
         searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
         for name, least in zip(units.names, memory.of_units().tolist(), strict=True):

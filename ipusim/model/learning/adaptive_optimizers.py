@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Self
 
 import numpy as np
 from annotated_doc import Doc
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
+from ipusim.model.layers.keys import OneOf
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.optimizers import GradientMapping, InSlots, LearningRate, Momentum, State, check_not_negative
 from ipusim.model.work import VectorWork, Work
@@ -23,12 +24,14 @@ _MOMENT_SETS: Final = 4
 
 _Beta = Annotated[float, Ge(0), Lt(1)]
 _Epsilon = Annotated[float, Gt(0), Le(1), Doc("added to the root")]
+#: The type of a moment.
+_Type = Annotated[str, OneOf(("float16", "float32", "float64"))]
 #: Part of a parameter's name; an empty one would be in every name.
 _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 
 @dataclass(frozen=True)
-class _Moments(InSlots):
+class Moments(InSlots):
     """Common parts of both: means of the gradient (m) and of its square (v) that decay with each update."""
 
     slots: ClassVar[tuple[str, ...]] = ("m", "v")
@@ -41,6 +44,10 @@ class _Moments(InSlots):
     exclude_from_weight_decay: Annotated[
         tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters that are not decayed")
     ] = ()
+    first_moment: Annotated[
+        _Type | None, Doc("type of the means of gradients; default: float32 on PopART if narrower, else the weights'")
+    ] = None
+    second_moment: Annotated[_Type | None, Doc("type of the means of their squares; default: likewise")] = None
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
@@ -48,18 +55,43 @@ class _Moments(InSlots):
         check_not_negative(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
         self.check_means(self.epsilon, beta_1=self.beta_1, beta_2=self.beta_2)
 
+    def on_popart(self, precision: str) -> Self:
+        """Return the optimizer with the types that PopART gives to moments which say none.
+
+        It keeps them in single precision (graphcore/popart d2f20d7, python/popart/popart_core/popart.cpp, Adam's
+        accl1_type and accl2_type), and so does PopTorch (graphcore/poptorch, python/optim.py). Graphcore's programs
+        ask for a first moment in half where they fine-tune (graphcore/examples 3cc8f81, nlp/bert/pytorch,
+        enable_half_first_order_momentum), and MLPerf's of version 2.0 for both (lamb_accl_dtype).
+        """
+        if precision != "float16":
+            return self
+        return replace(self, first_moment=self.first_moment or "float32", second_moment=self.second_moment or "float32")
+
+    def slot_itemsize(self, slot: str, itemsize: int) -> int:
+        """Return the bytes of an element of a moment."""
+        said = self._types[slot]
+        return itemsize if said is None else np.dtype(said).itemsize
+
+    @property
+    def _types(self) -> dict[str, str | None]:
+        return dict(zip(self.slots, (self.first_moment, self.second_moment), strict=True))
+
     def initial_state(self, parameters: Parameters) -> State:
         """Return zeros for m and v of each parameter, and no update yet."""
-        slots = {f"{name}/{slot}": np.zeros_like(array) for name, array in parameters.items() for slot in self.slots}
+        slots = {
+            f"{name}/{slot}": np.zeros_like(array, dtype=said)
+            for name, array in parameters.items()
+            for slot, said in self._types.items()
+        }
         return slots | {_STEP: np.zeros((), np.int64)}
 
     def _advance(self, name: str, gradient: Array, state: State) -> tuple[Array, Array]:
         """Bring m and v of ``name`` up to date in place and return them."""
         m, v = state[f"{name}/m"], state[f"{name}/v"]
         m *= self.beta_1
-        m += (1 - self.beta_1) * gradient
+        m += (1 - self.beta_1) * gradient.astype(m.dtype, copy=False)
         v *= self.beta_2
-        v += (1 - self.beta_2) * np.square(gradient)
+        v += (1 - self.beta_2) * np.square(gradient, dtype=v.dtype)
         return m, v
 
     def _corrections(self, state: State) -> tuple[float, float]:
@@ -73,7 +105,7 @@ class _Moments(InSlots):
 
 
 @dataclass(frozen=True)
-class Adam(_Moments):
+class Adam(Moments):
     """Adam: steps along the mean of gradients over the root of the mean of their squares.
 
     Kingma and Ba, arXiv 1412.6980, in the form of TensorFlow's:
@@ -113,7 +145,7 @@ class Adam(_Moments):
 
 
 @dataclass(frozen=True)
-class LAMB(_Moments):
+class LAMB(Moments):
     """LAMB: steps as Adam does, of a length in proportion to that of the parameter.
 
     You et al., arXiv 1904.00962, as in Graphcore's ipu_tensorflow_addons, lamb_optimizer.py.

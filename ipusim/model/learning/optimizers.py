@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -60,6 +60,14 @@ class JointOptimizer(Optimizer, Protocol):
         """Scale the gradients in place for averaging over replicas; return the function that applies the update."""
 
 
+@runtime_checkable
+class SlottedOptimizer(Optimizer, Protocol):
+    """An optimizer that says the bytes of each slot; without them a slot is as large as its parameter."""
+
+    def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
+        """Return the bytes of each slot of a parameter."""
+
+
 def check_not_negative(**values: float) -> None:
     """Raise ModelError, with the value's name, unless all are finite and 0 or more."""
     for name, value in values.items():
@@ -75,9 +83,17 @@ class InSlots:
         """The names of the arrays beside each parameter, each as large as it is."""
         raise NotImplementedError
 
+    def slot_itemsize(self, slot: str, itemsize: int) -> int:
+        """Return the bytes of an element of a slot, of parameters of ``itemsize`` bytes: as many."""
+        return itemsize
+
+    def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
+        """Return the bytes of each slot of a parameter."""
+        return [parameter_count * self.slot_itemsize(slot, itemsize) for slot in self.slots]
+
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of the slots."""
-        return len(self.slots) * parameter_count * itemsize
+        return sum(self.slot_bytes(parameter_count, itemsize))
 
     @staticmethod
     def check_means(epsilon: float, **decays: float) -> None:
@@ -93,14 +109,16 @@ class InSlots:
     ) -> Work:
         """Return the work of an update that reads gradient, slots and weight, and writes slots and weight.
 
-        ``more`` is how often an element is read or written besides.
+        ``more`` is how often an element is read or written besides. The arithmetic has the type of the widest slot, as
+        sums of gradients have that of their accumulators.
         """
-        return work_of(
-            itemsize,
+        work = work_of(
+            max([itemsize, *(self.slot_itemsize(slot, itemsize) for slot in self.slots)]),
             vector=per_element * parameter_count,
-            touched=(3 + 2 * len(self.slots) + more) * parameter_count,
             compute_sets=compute_sets,
         )
+        of_weights = (3 + more) * parameter_count * itemsize
+        return replace(work, sram_bytes=of_weights + 2 * self.state_bytes(parameter_count, itemsize))
 
 
 #: The step size of an optimizer.

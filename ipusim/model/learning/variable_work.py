@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.learning.optimizers import Optimizer, SlottedOptimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
 
@@ -67,11 +67,13 @@ def with_variables(
 ) -> StageProfile:
     """Return the profile of a stage with the accumulators of the variables that it owns, their slots and their update.
 
-    A slot is as large as its variable. Elements of accumulators have the fewest bytes that those of variables in use
-    have, or ``itemsize`` without any.
+    A slot is as large as its variable unless the optimizer knows better. Elements of accumulators have the fewest bytes
+    that those of variables in use have, or ``itemsize`` without any.
     """
     slots: list[int] = []
-    if optimizer is not None:
+    if isinstance(optimizer, SlottedOptimizer):
+        slots = [one for size in owned for one in optimizer.slot_bytes(size.elements, size.itemsize)]
+    elif optimizer is not None:
         for size in owned:
             own = size.elements * size.itemsize
             slots += [own] * (optimizer.state_bytes(size.elements, size.itemsize) // max(own, 1))

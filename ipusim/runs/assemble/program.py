@@ -11,6 +11,7 @@ from ipusim.base.cache import shared
 from ipusim.base.near_names import did_you_mean
 from ipusim.hardware.system import ON_POPART
 from ipusim.model.data.feed import Feed
+from ipusim.model.learning.adaptive_optimizers import Moments
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
@@ -248,6 +249,8 @@ def _optimizer(options: Options) -> Optimizer | None:
     if spec is None:
         return None
     optimizer: Optimizer = spec.made()
+    if options.system.host.framework in ON_POPART and isinstance(optimizer, Moments):
+        return optimizer.on_popart(options.precision)
     return optimizer
 
 

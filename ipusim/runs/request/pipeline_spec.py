@@ -249,12 +249,17 @@ class PipelineSpec(Node, title="pipeline"):
             "Auto, RecomputeThenBackpropagate, RecomputeAndBackpropagateInterleaved, as each schedule allows; "
             "recomputation_checkpoint is `pipeline.recomputation_checkpoints`"
         ),
-    ] = Field(default="Auto", description="when they are computed again; Auto: the schedule's own way")
-    recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] = Field(
-        default=(),
+    ] = Field(
+        default="Auto",
+        description="when they are computed again; Auto: with `framework: popart` and `pytorch` inside the backward "
+        "pass where the schedule can, else the schedule's own way",
+    )
+    recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
+        default=None,
         max_length=1024,
         description="layers whose outputs are kept, so that a backward pass computes the layers between them again one "
-        "part after another (RecomputeAndBackpropagateInterleaved)",
+        "part after another (RecomputeAndBackpropagateInterleaved); default: with `framework: popart` and `pytorch` "
+        "the last layer of each repetition but the last one, as Graphcore's programs have it, else none",
     )
     offload_weight_update_variables: Annotated[
         bool | None,
