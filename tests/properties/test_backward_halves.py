@@ -35,9 +35,12 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.space_to_depth import SpaceToDepth
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.table import rows
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
+from ipusim.model.layers.window_attention import WindowAttention
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
@@ -73,6 +76,8 @@ ANYWHERE = [
     Dropout(0.4),
     TakePositions(3),
     Residual(inner(Dense(2 * WIDTH), GLU())),
+    SqueezeExcite(2, "swish"),
+    Residual(inner(SqueezeExcite(3))),
     Residual(inner(Dense(WIDTH, "gelu"), Dropout(0.5))),
     Residual(inner(LayerNorm()), inner(Dense(WIDTH), ActivationLayer("relu"))),
     Parallel((inner(Dense(1, "tanh")), (NamedLayer("wide", Dense(3)), NamedLayer("drop", Dropout(0.2))))),
@@ -109,6 +114,9 @@ SHAPES = {
         MaxPool2D((2, 2), (1, 1), "same"),
         AveragePool2D((3, 2), (1, 1), "same"),
         Residual(inner(Reshape((2 * WIDTH, 3)), Reshape((3, 2, WIDTH)))),
+        Residual(inner(Reshape((4, 2, 3)), WindowAttention(3, window=2, shift=1), Reshape((3, 2, WIDTH)))),
+        Residual(inner(Reshape((2, 2, 6)), WindowAttention(2, window=1, dropout=0.2), Reshape((3, 2, WIDTH)))),
+        Residual(inner(Reshape((2, 4, 3)), SpaceToDepth(), Reshape((3, 2, WIDTH)))),
         GroupNorm(),
         InstanceNorm(),
     ],

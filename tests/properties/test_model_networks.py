@@ -18,6 +18,9 @@ from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.layers.normalisation import BatchNorm, LayerNorm
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.space_to_depth import SpaceToDepth
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
+from ipusim.model.layers.window_attention import WindowAttention
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.work import Product, VectorWork, Work
@@ -42,6 +45,11 @@ pieces = st.one_of(
     layers.map(lambda layer: (layer,)),
     st.integers(1, 3).map(lambda units: (Dense(2 * units), GLU())),
     st.integers(1, 3).map(lambda units: (Flatten(), Dense(2 * units), Reshape((units, 2)))),
+    st.integers(1, 3).map(lambda units: (Flatten(), Dense(6), Reshape((3, 2)), SqueezeExcite(units))),
+    st.integers(0, 1).map(
+        lambda shift: (Flatten(), Dense(16), Reshape((2, 4, 2)), WindowAttention(1, window=2, shift=shift))
+    ),
+    st.just((Flatten(), Dense(8), Reshape((2, 2, 2)), SpaceToDepth())),
 )
 
 

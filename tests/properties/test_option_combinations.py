@@ -73,6 +73,11 @@ FIRST = {
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
     "conv2d_transpose": lambda layer, h, **own: formulas.transposed_convolution(h, **own, strides=layer["strides"]),
+    "window_attention": lambda layer, h, **own: formulas.window_attention(
+        h, *own.values(), heads=layer["num_heads"], window=layer["window"], shift=layer["shift"]
+    ),
+    "squeeze_excite": lambda layer, h, **own: formulas.squeeze_excite(h, *own.values()),
+    "space_to_depth": lambda layer, h: formulas.space_to_depth(h, layer["block_size"]),
     "relative_multi_head_attention": lambda layer, h, **own: formulas.relative_attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
     ),
@@ -91,7 +96,7 @@ SEQUENCES = (
     "conv1d",
 )
 #: Layers of sequences and of images with optimizers that look at whole variables: rare unless drawn on purpose.
-PAIRS = [*product((*SEQUENCES, "conv2d", "conv2d_transpose"), ("adam", "lamb"))]
+PAIRS = [*product((*SEQUENCES, "conv2d", "conv2d_transpose", "window_attention", "squeeze_excite"), ("adam", "lamb"))]
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
@@ -125,7 +130,8 @@ def layers(draw, first=None):
     if not found and (first is not None or draw(st.booleans())):
         found = draw(images(first))
     if draw(st.booleans()):
-        elements = {"conv": 8, "larger": 16, "joined": 24, "gated": 2}.get(found[-1]["name"] if found else "", 4)
+        images_of = dict.fromkeys(("conv", "windows", "excite", "blocks"), 8) | {"larger": 16, "joined": 24}
+        elements = (images_of | {"gated": 2}).get(found[-1]["name"] if found else "", 4)
         found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
@@ -156,12 +162,26 @@ def layers(draw, first=None):
 
 @st.composite
 def images(draw, first=None):
-    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it."""
-    kinds = {"conv2d": ("conv",), "conv2d_transpose": ("larger", "joined")}.get(first, ("conv", "larger", "joined"))
+    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it.
+
+    Of 8 elements, its positions may attend to each other, its channels be scaled, or all be channels of one position.
+    """
+    behind = {
+        "windows": {"type": "window_attention", "num_heads": draw(st.integers(1, 2)), "window": 2, "shift": 0},
+        "excite": {"type": "squeeze_excite", "units": draw(st.integers(2, 3)), "activation": "tanh"},
+        "blocks": {"type": "space_to_depth", "block_size": 2},
+    }
+    kinds = {
+        "conv2d": ("conv",),
+        "conv2d_transpose": ("larger", "joined"),
+        "window_attention": ("windows",),
+        "squeeze_excite": ("excite",),
+    }.get(first, ("conv", "larger", "joined", *behind))
     kind = draw(among(*kinds))
     window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), 1], "padding": "same"}
-    if kind == "conv":
-        return [{"name": "conv", "type": "conv2d", **window}]
+    if kind == "conv" or kind in behind:
+        more = [{"name": kind, **behind[kind]}] if kind in behind else []
+        return [{"name": "conv", "type": "conv2d", **window}, *more]
     larger = [{"name": "larger", "type": "conv2d_transpose", **window, "strides": [2, 1]}]
     if kind == "larger":
         return larger

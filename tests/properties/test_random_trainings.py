@@ -66,8 +66,14 @@ def image(of):
     return lambda h, *rest: anp.reshape(of(anp.reshape(h, (*h.shape, 1)), *rest), h.shape)
 
 
-IMAGE, SEQUENCE = (
+def squares(of):
+    """A function of images of two rows as one of sequences: their elements become images, and sequences again."""
+    return lambda h, *rest: anp.reshape(of(anp.reshape(h, (*h.shape[:-2], 2, TIME * WIDTH // 2, 1)), *rest), h.shape)
+
+
+IMAGE, SQUARES, SEQUENCE = (
     {"type": "reshape", "target_shape": [TIME, WIDTH, 1]},
+    {"type": "reshape", "target_shape": [2, TIME * WIDTH // 2, 1]},
     {"type": "reshape", "target_shape": [TIME, WIDTH]},
 )
 STEPS = {"units": WIDTH, "return_sequences": True}
@@ -113,6 +119,18 @@ KINDS = {
     ),
     "layer norm": ([{"type": "layer_norm"}], formulas.layer_norm),
     "batch norm": ([{"type": "batch_norm"}], formulas.batch_norm),
+    "windows": (
+        [SQUARES, {"type": "window_attention", "num_heads": 2, "key_dim": 2, "window": 2, "shift": 1}, SEQUENCE],
+        squares(partial(formulas.window_attention, heads=2, window=2, shift=1)),
+    ),
+    "blocks": (
+        [SQUARES, {"type": "space_to_depth", "block_size": 2}, SEQUENCE],
+        squares(lambda h: formulas.space_to_depth(h, 2)),
+    ),
+    "scaled": (
+        [{"type": "squeeze_excite", "units": 2, "activation": "tanh"}],
+        lambda *a: formulas.squeeze_excite(*a, axes=(-2,)),
+    ),
     "gated": (
         [{"type": "dense", "units": 2 * WIDTH}, {"type": "glu"}],
         lambda h, W, b: formulas.glu(formulas.dense(h, W, b)),
@@ -220,7 +238,8 @@ def losses_of(weights, training, x, labels):
             key.partition("/")[2]: value for key, value in weights.items() if key.split("/")[0] in (name, f"{name}_in")
         }
         attention = ("Wq", "Wk", "Wv", "Wo", "bq", "bk", "bv", "bo", "Wp", "content_bias", "position_bias")
-        order = ("W", "U", *attention, "b", "gamma", "beta")
+        gates = ("reduce/W", "reduce/b", "expand/W", "expand/b")
+        order = ("W", "U", *attention, "b", "gamma", "beta", *gates)
         h = KINDS[kind][1](h, *(own[key] for key in order if key in own))
     flat = anp.reshape(h, (*labels.shape, -1))
     return formulas.cross_entropy(anp.matmul(flat, weights["logits/W"]) + weights["logits/b"][:, None], labels)

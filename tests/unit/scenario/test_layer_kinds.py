@@ -12,6 +12,7 @@ import pytest
 
 from ipusim.api import Request, assemble, execute
 from ipusim.app.scenario import ScenarioError, load_job
+from ipusim.base.near_names import listed
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -25,7 +26,6 @@ from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.runs.job import Job
-from ipusim.runs.problems import one_of
 from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
 from tests.table_names import INNER_LAYERS
@@ -230,7 +230,7 @@ WRONG = {
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
-        + one_of(INNER_LAYERS),
+        f"{listed(INNER_LAYERS, 'embedding')}, which `ipusim check --schema` lists",
     ),
     "table of no layer": (
         TOKENS,
