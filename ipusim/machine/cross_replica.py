@@ -206,11 +206,11 @@ class Shards:
         """Return a stage's weights that are spread over replicas, or (None) a shard's weights and optimizer state."""
         stages, offload = executor.stages(shard), self._offload
         if stage is not None:
-            return list(stages[stage].parameters.values())
+            return list(stages[stage].own.values())
         arrays: list[Array] = []
         for resident in (stages[number] for number in sorted(stages)):
             if offload.weights:
-                arrays += resident.parameters.values()
+                arrays += resident.own.values()
             if offload.sharded_state:
                 state = resident.state.values()
                 arrays += [array for array in state if array.ndim and array.nbytes >= offload.least_bytes]

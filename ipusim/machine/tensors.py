@@ -43,8 +43,10 @@ def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
 
 
 def summed(pieces: Sequence[Payload]) -> Payload:
-    """Return the sum of gradients, in the order of the stages."""
+    """Return the sum of gradients, in the order of the stages; none of an input that needs none."""
     total = pieces[0].tensor
+    if total is None:
+        return pieces[0]
     for payload in pieces[1:]:
         if isinstance(total, tuple):  # None for inputs that have no gradient
             total = tuple(
@@ -57,6 +59,8 @@ def summed(pieces: Sequence[Payload]) -> Payload:
 
 def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
     """Cut a gradient into what belongs to each of the concurrent stages, by the widths of their outputs."""
+    if payload.tensor is None:
+        return [payload] * len(widths)
     if isinstance(payload.tensor, tuple):
         ends = np.cumsum(widths)
         return [Payload(payload.tensor[end - width : end]) for end, width in zip(ends, widths, strict=True)]
@@ -93,6 +97,8 @@ class IpuMemory:
         """Store the last outputs of a pass under ``names``, and return the other outputs."""
         if not names:
             return made
+        if made is None:  # a gradient that nothing needs
+            made = (None,) * (len(names) + 1)
         for name, array in zip(names, made[-len(names) :], strict=True):
             self.waiting[backward, name, micro_batch] = array
         rest = made[: -len(names)]

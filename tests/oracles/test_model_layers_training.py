@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -138,7 +140,21 @@ def swin() -> tuple[Network, Dataset]:
     return Network(layers, (8, 8, 2), CEL), synthetic_classes((8, 8, 2), 3, 40)
 
 
-MODELS = {"transformer": transformer, "cnn": cnn, "rnn": rnn, "conformer": conformer, "swin": swin}
+def with_frozen(made: Callable[[], tuple[Network, Dataset]], *names: str) -> tuple[Network, Dataset]:
+    """A model some of whose layers do not learn."""
+    network, dataset = made()
+    return replace(network, frozen=frozenset(names)), dataset
+
+
+MODELS = {
+    "transformer": transformer,
+    "cnn": cnn,
+    "rnn": rnn,
+    "conformer": conformer,
+    "swin": swin,
+    "transformer whose first layers are frozen": lambda: with_frozen(transformer, "tokens", "place", "attention"),
+    "swin with frozen layers": lambda: with_frozen(swin, "patches", "heads", "scaled"),
+}
 
 
 @cache
@@ -169,7 +185,8 @@ def plain_loop(network, dataset, optimizer, mean, count):
                     key = f"{named.name}/{name}"
                     mapped = optimizer.gradient_map(gradient, weights[key]) if optimizer.gradient_map else gradient
                     total[key] += mapped / count if mean else mapped
-        optimizer.apply(weights, total, state)
+        learning = {name: array for name, array in weights.items() if name.split("/")[0] not in network.frozen}
+        optimizer.apply(learning, total, state)
     return losses, weights
 
 

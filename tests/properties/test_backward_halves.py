@@ -168,7 +168,9 @@ def workloads(draw):
         named[at:at] = [joined, NamedLayer(f"narrow{number}", Dense(WIDTH))]
     ends = [NamedLayer("flat", Flatten()), NamedLayer("scores", Dense(CLASSES))]
     given_shape = shape[:-1] if tokens else shape
-    network = Network((*named, *ends), given_shape, NamedLayer("loss", draw(st.sampled_from(LOSSES))))
+    loss = NamedLayer("loss", draw(st.sampled_from(LOSSES)))
+    frozen = draw(st.just(frozenset()) | st.frozensets(st.sampled_from([each.name for each in named])))
+    network = Network((*named, *ends), given_shape, loss, frozen)
     cuts = draw(st.sets(st.sampled_from(network.names[1:]), max_size=3))
     groups = split(network, sorted(cuts, key=network.names.index))
     checkpoints = () if skips else draw(st.sets(st.sampled_from(network.names)))
@@ -198,6 +200,7 @@ class Run:
         self.workload = workload
         self.places = range(len(workload.stages))
         self.memories = [StageMemory(workload, stage, COUNT) for stage in self.places]
+        self.needs = [stage.needs_input_gradient for stage in workload.stages]
         self.gradients = {}
         self.rests = {}
 
@@ -214,7 +217,7 @@ class Run:
         for stage in reversed(self.places):
             memory = self.memories[stage]
             memory.micro_batch = micro_batch
-            grad = memory.bound.backward(saved[stage], grad, stage > 0, memory.accumulate, memory.totals)
+            grad = memory.bound.backward(saved[stage], grad, self.needs[stage], memory.accumulate, memory.totals)
             memory.accumulated += 1
             self.gradients[stage, micro_batch] = grad
 
@@ -222,7 +225,7 @@ class Run:
         grad = None
         for stage in reversed(self.places):
             bound = self.memories[stage].bound
-            grad, self.rests[stage, micro_batch] = bound.backward_input(saved[stage], grad, stage > 0)
+            grad, self.rests[stage, micro_batch] = bound.backward_input(saved[stage], grad, self.needs[stage])
             self.gradients[stage, micro_batch] = grad
 
     def weights(self, stage, micro_batch):
@@ -262,7 +265,8 @@ def test_halves_give_the_bits_of_the_whole(workload, order, first, late):
     for place, grad in whole.gradients.items():
         assert bits(halves.gradients[place]) == bits(grad), place
     for stage, memory in enumerate(whole.memories):
-        assert memory.accumulators.keys() == memory.parameters.keys()
+        frozen = whole.workload.stages[stage].frozen_names
+        assert memory.accumulators.keys() == memory.parameters.keys() - frozen
         for name, total in memory.accumulators.items():
             assert bits(halves.memories[stage].accumulators[name]) == bits(total), name
 

@@ -160,6 +160,14 @@ def layers(draw, first=None):
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
 
 
+def freeze(draw, model):
+    """Freeze some layers, but for the logits and those that repeat, or all up to one of them."""
+    free = [layer for layer in model[:-1] if not layer["name"].startswith(("time", "bent", "sum"))]
+    first = draw(among(0, 0, 0, 1, 2, len(free)))
+    for layer in [*free[:first], *draw(st.lists(among(*free), max_size=2) if first else st.just([]))]:
+        layer["trainable"] = False
+
+
 @st.composite
 def images(draw, first=None):
     """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it.
@@ -244,6 +252,7 @@ def scenarios(draw, first=None, optimizer=None):
     It has a first layer of some kind and trains with some optimizer, where they are given.
     """
     model = draw(layers(first))
+    freeze(draw, model)
     schedule = draw(among(*MEETING, *COMPUTING))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
@@ -538,6 +547,7 @@ def plain_loop(scenario, weights, feed):
     replicas = replicas_of(scenario)
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
     count = count_of(scenario)
+    frozen = {layer["name"] for layer in scenario["model"]["layers"] if not layer.get("trainable", True)}
     scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
     slots = {name: [np.zeros_like(array), np.zeros_like(array), 0] for name, array in weights.items()}
     losses = []
@@ -552,7 +562,10 @@ def plain_loop(scenario, weights, feed):
             for gradient in gradients[name]:
                 total[name] += scale * mapped(optimizer, gradient, weight) / replicas
         if optimizer:
-            weights = {name: stepped(optimizer, array, total[name], slots[name]) for name, array in weights.items()}
+            weights = {
+                name: array if name.split("/")[0] in frozen else stepped(optimizer, array, total[name], slots[name])
+                for name, array in weights.items()
+            }
     return losses, weights
 
 

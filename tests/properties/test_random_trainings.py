@@ -156,6 +156,7 @@ class Training:
     serialization: int = 1
     sharding: dict = field(default_factory=dict)
     own: dict = field(default_factory=dict)
+    frozen: set = field(default_factory=set)
 
     @property
     def every(self):
@@ -200,6 +201,7 @@ def trainings(draw):
         serialization,
         sharding,
         own,
+        draw(st.just(set()) | st.sets(among(*(name for stage in stages for _, name in stage)))),
     )
 
 
@@ -223,9 +225,9 @@ def others(draw, schedule, mapping):
     return own
 
 
-def layers_of(kind, name):
-    """Return a kind's layers as a scenario writes them, with names."""
-    found = KINDS[kind][0]
+def layers_of(kind, name, frozen=()):
+    """Return a kind's layers as a scenario writes them, with names; those of a frozen name do not learn."""
+    found = [layer | ({"trainable": False} if name in frozen else {}) for layer in KINDS[kind][0]]
     names = {1: [name], 2: [f"{name}_in", name], 3: [f"{name}_in", name, f"{name}_out"]}[len(found)]
     return [{"name": each, **layer} for each, layer in zip(names, found, strict=True)]
 
@@ -291,13 +293,20 @@ def plain_loop(training, weights, elements):
             name: scale / replicas * np.sum(mapped(training, np.asarray(gradients[name]), weight), axis=0)
             for name, weight in weights.items()
         }
-        weights = {name: stepped(training.rule, array, total[name], slots[name]) for name, array in weights.items()}
+        weights = {
+            name: array
+            if name.split("/")[0].removesuffix("_in") in training.frozen
+            else stepped(training.rule, array, total[name], slots[name])
+            for name, array in weights.items()
+        }
     return losses, weights
 
 
 def scenario_of(training):
     """The training as a scenario, with data in a file beside it."""
-    stages = [[layer for kind, name in stage for layer in layers_of(kind, name)] for stage in training.stages]
+    stages = [
+        [layer for kind, name in stage for layer in layers_of(kind, name, training.frozen)] for stage in training.stages
+    ]
     end = [{"name": "flat", "type": "flatten"}, {"name": "logits", "type": "dense", "units": CLASSES}]
     layers = [*itertools.chain(*stages), *end, {"name": "cel", "type": "softmax_cross_entropy"}]
     rule = {"learning_rate": RATE, **RULES[training.rule]}

@@ -344,6 +344,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "layers": [
                 {
                     "name": "conv",
+                    "trainable": False,
                     "type": "conv2d",
                     "filters": 4,
                     "groups": 2,

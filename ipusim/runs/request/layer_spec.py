@@ -32,6 +32,16 @@ class BuiltSpec(RowSpec):
     name: Name = Field(description="the layer's name, for splits, weights and charts")
 
 
+class TrainableSpec(BuiltSpec):
+    """A layer of the table that is no loss."""
+
+    trainable: bool = Field(
+        default=True,
+        description="whether its parameters learn; false freezes them, of a block all: they have no gradient and no "
+        "optimizer state, and the backward pass ends at the first layer that learns",
+    )
+
+
 class CyclesSpec(Node, title="cycles"):
     """What the passes of a stage cost, as measured or assumed, instead of the cost model's figures."""
 
@@ -78,7 +88,7 @@ def _entry_kind(value: object) -> str | None:
 
 @cache
 def _spec_of(row: LayerRow) -> type[BuiltSpec]:
-    return spec_of(row, BuiltSpec, InnerLayerSpec)
+    return spec_of(row, BuiltSpec if row.is_loss else TrainableSpec, InnerLayerSpec)
 
 
 @cache

@@ -88,7 +88,7 @@ KINDS = sorted(specs(LayerSpec) - {PythonSpec, RepeatSpec}, key=lambda spec: spe
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
 def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
-    keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "type")}
+    keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "trainable", "type")}
     arguments = inspect.signature(spec.row.makes).parameters
     assert keys.keys() == arguments.keys()
     for name, field in keys.items():
@@ -222,8 +222,8 @@ WRONG = {
         "heads: 2",
         f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (heads that "
         "look in parallel)",
-        f"s.yaml:10:53: {WHERE}.1.layers.1.heads: expected one of the keys name, type, num_heads, key_dim, causal, "
-        "use_bias, dropout, split_qkv, padding_mask, got 'heads'; did you mean num_heads?",
+        f"s.yaml:10:53: {WHERE}.1.layers.1.heads: got 'heads'; did you mean num_heads? Expected one of the keys name, "
+        "trainable, type, num_heads, key_dim, causal, use_bias, dropout, split_qkv, padding_mask",
     ),
     "inner layer that cannot stand there": (
         TOKENS,
