@@ -110,7 +110,7 @@ class StageProfile:
 
     @property
     def has_backward(self) -> bool:
-        """Whether its backward pass does anything: not if no parameter of the stage or of an earlier one learns."""
+        """Whether it has work in a backward pass: none if no parameter of the stage or of an earlier one learns."""
         return self.backward != ()
 
     @property
