@@ -1,4 +1,4 @@
-"""Square windows that tile an image side by side, and the layer that puts the positions of each behind one another."""
+"""Square windows that tile an image, and the layer that makes channels of the positions of each window."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_windows(x: Array, size: int, shift: int = 0) -> Array:
     Args:
         x: images (batch, height, width, channels).
         size: height and width of a window.
-        shift: rows and columns by which images are rolled up and to the left before.
+        shift: rows and columns by which images are rolled up and to the left first.
 
     Returns:
         Array (batch * windows, size * size, channels): windows and their positions in reading order.
@@ -42,7 +42,7 @@ def in_windows(x: Array, size: int, shift: int = 0) -> Array:
 
 
 def from_windows(windows: Array, image: Shape, size: int, shift: int = 0) -> Array:
-    """Return images of shape ``image`` of their windows: the inverse of :func:`in_windows`."""
+    """Return the images of shape ``image`` that have these windows: the inverse of :func:`in_windows`."""
     height, width, channels = image
     places = np.argsort(window_places(height, width, size, shift), axis=None)
     return windows.reshape(-1, height * width, channels).take(places, axis=1).reshape(-1, *image)
@@ -63,10 +63,10 @@ def moving(elements: int, itemsize: int) -> Work:
 
 @dataclass(frozen=True)
 class SpaceToDepth(Parameterless):
-    """Puts the positions of each square block of an image behind one another, as channels of one position.
+    """Makes channels of one position of the positions of each square block of an image.
 
-    TensorFlow's ``space_to_depth``, in its order: rows of a block, its columns, channels. With blocks of two, and a
-    ``dense`` layer of half as many channels behind it, images are merged as in Swin.
+    TensorFlow's ``space_to_depth``, in its order: rows of a block, columns, channels. Blocks of two, and a ``dense``
+    layer of half as many channels behind them, merge the patches of a Swin.
     """
 
     kind: ClassVar = "space_to_depth"

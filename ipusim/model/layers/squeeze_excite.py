@@ -26,8 +26,8 @@ class SqueezeExcite(InHalves):
     """Multiplies each channel of a sample by a gate from 0 to 1, which two dense layers make of the channels' means.
 
     The gates are sigmoid(expand(activation(reduce(means)))) ("Squeeze-and-Excitation Networks", arXiv 1709.01507), as
-    in EfficientNets. The last axis are the channels, all others positions. Parameters are those of the dense layers
-    ``reduce``, with ``units`` outputs, and ``expand``, with an output for each channel: ``reduce/W``.
+    in EfficientNets. Channels are the last axis, positions all others. The dense layers are ``reduce``, with ``units``
+    outputs, and ``expand``, with an output for each channel; parameters have their names, as in ``reduce/W``.
     """
 
     kind: ClassVar = "squeeze_excite"
@@ -88,8 +88,8 @@ class SqueezeExcite(InHalves):
         """Return the work of the dense layers and, with N elements in C channels of all samples, of means and gates.
 
         Forward: N elements go into means, which are scaled, and N products with gates. Backward: N products and N sums
-        for the gates; for dx, C quotients, N products and N sums. A sum over tiles takes two compute sets, all else
-        one. Elements come to where they are summed up; gates, and their means' gradients, to where elements lie.
+        for the gates; for dx, C quotients, N products and N sums. A sum over tiles takes two compute sets, each other
+        operation one. Elements travel to the tiles of their sums, gates and gradients of means to those of elements.
         """
         elements, channels = batch * math.prod(input_shape), batch * input_shape[-1]
         means = work_of(

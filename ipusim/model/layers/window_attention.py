@@ -21,19 +21,19 @@ from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Paramet
 from ipusim.model.layers.space_to_depth import check_windows, from_windows, in_windows, moving, window_places
 from ipusim.model.work import VectorWork, Work, work_of
 
-#: Name, beside those of parameters, of the array that is added to scores: (windows or 1, heads, positions, positions).
+#: Name under which the forward pass finds the array added to scores: (windows or 1, heads, positions, positions).
 _ADDED = "added"
 
 
 @dataclass(frozen=True)
 class WindowAttention(MultiHeadAttention):
-    """Self-attention of images in which each position takes from those of its own window alone, as in Swin.
+    """Self-attention of images within square windows, as in Swin: each position attends to its window.
 
-    Windows of ``window`` by ``window`` positions tile the image. With a ``shift`` it is rolled up and to the left by
-    so many positions before, and back after; positions that the roll has brought together take nothing from each
-    other. ``position_bias`` of shape ((2 window - 1)^2, heads) is added to the scaled scores, a row for each relative
-    position; it starts Glorot uniform ("Swin Transformer", arXiv 2103.14030). All else is as in
-    ``multi_head_attention``.
+    Windows of ``window`` by ``window`` positions tile the image. With a ``shift`` the image is rolled up and to the
+    left by so many positions before attention, and back after it. Positions from opposite edges of the image, which
+    the roll puts into one window, do not attend to each other. ``position_bias`` of shape ((2 window - 1)^2, heads) is
+    added to the scaled scores: a row for each relative position. It starts Glorot uniform ("Swin Transformer", arXiv
+    2103.14030). All else is as in ``multi_head_attention``.
     """
 
     kind: ClassVar = "window_attention"
@@ -44,7 +44,7 @@ class WindowAttention(MultiHeadAttention):
     ] = 0
 
     def __post_init__(self) -> None:
-        """Raise ModelError for what attention cannot have, windows without positions, or a shift that is no part."""
+        """Raise ModelError for a window below 1, a shift of a whole window, or wrong heads or dropout."""
         super().__post_init__()
         if self.window < 1 or not 0 <= self.shift < self.window:
             raise ModelError(
@@ -97,7 +97,7 @@ class WindowAttention(MultiHeadAttention):
     def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
         scores, added = super()._similar(parameters, q, k), parameters[_ADDED]
         by_window = scores.reshape(-1, *added.shape)
-        by_window += added * math.sqrt(q.shape[-1])  # all scores are divided by it then
+        by_window += added * math.sqrt(q.shape[-1])  # the caller divides all scores by this root
         return scores
 
     def _pull_similar(
@@ -118,12 +118,12 @@ class WindowAttention(MultiHeadAttention):
         return InnerSizes(windows * saved + math.prod(input_shape), windows * passing + added)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of attention on all windows, of bringing images into them and back, and of the biases.
+        """Return the work of attention on all windows, of moving images into windows and back, and of the biases.
 
-        Either pass moves each element into its window and out of it. Forward, rows of the table are taken for each
-        pair of positions, once for all windows, and come to each score, for which they are a sum; a shift's mask is a
-        sum for each score too. Backward, in the second half, the scores' gradients are summed up over windows, then
-        over the uses of each row. Rolling an image is part of moving it (assumed).
+        Either pass moves each element into its window and out of it. Forward, each pair of positions takes a row of the
+        table, once for all windows. The rows come to the scores: one sum for each score, and one more for the mask of
+        shifted windows. Backward, in the second half, the gradients of scores are summed up over windows, then over
+        the uses of each row. Rolling an image is part of moving it (assumed).
         """
         windows, positions = batch * self._windows(input_shape), self.window**2
         scores = windows * self.num_heads * positions**2
@@ -164,7 +164,7 @@ def relative_places(size: int) -> npt.NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def apart(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.float64]:
-    """Return -inf for positions of a window that a roll has brought together from two ends of an image, else 0.
+    """Return -inf for two positions of a window from opposite edges of a rolled image, else 0.
 
     Args:
         height, width: of the image.

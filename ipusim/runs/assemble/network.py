@@ -18,7 +18,7 @@ from ipusim.runs.assemble.limits import check_parameters
 from ipusim.runs.assemble.model_layers import RequestedLayer
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, PythonSpec, TrainableSpec
+from ipusim.runs.request.layer_spec import BuiltSpec, CyclesSpec, InnerLayerSpec, PythonSpec
 
 
 def is_loss(layer: RequestedLayer) -> bool:
@@ -65,7 +65,7 @@ def resolve_network(
                 loss = NamedLayer(last.spec.name, built_loss)
     if len(findings) > before:
         return None
-    frozen = (layer.spec for layer in body if isinstance(layer.spec, TrainableSpec) and not layer.spec.trainable)
+    frozen = (layer.spec for layer in body if isinstance(layer.spec, BuiltSpec) and not layer.spec.trainable)
     return Network(tuple(named), dataset.sample_shape, loss, frozenset(spec.name for spec in frozen))
 
 
@@ -181,7 +181,7 @@ def _inner(
     for index, spec in enumerate(specs):
         if isinstance(spec, PythonSpec) and spec.loss:
             findings.add((*path, index, "loss"), "expected no loss within a block, got one: a loss ends the model")
-        elif isinstance(spec, TrainableSpec) and not spec.trainable:
+        elif isinstance(spec, BuiltSpec) and not spec.trainable:
             text = "expected true within a block, got false: freeze the block, or make layers of the model of it"
             findings.add((*path, index, "trainable"), text)
         elif (layer := _build_layer(spec, (*path, index), base, findings)) is not None:

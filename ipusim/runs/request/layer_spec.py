@@ -30,11 +30,6 @@ class BuiltSpec(RowSpec):
     row: ClassVar[LayerRow]
 
     name: Name = Field(description="the layer's name, for splits, weights and charts")
-
-
-class TrainableSpec(BuiltSpec):
-    """A layer of the table that is no loss."""
-
     trainable: bool = Field(
         default=True,
         description="whether its parameters learn; false freezes them, of a block all: they have no gradient and no "
@@ -88,7 +83,7 @@ def _entry_kind(value: object) -> str | None:
 
 @cache
 def _spec_of(row: LayerRow) -> type[BuiltSpec]:
-    return spec_of(row, BuiltSpec if row.is_loss else TrainableSpec, InnerLayerSpec)
+    return spec_of(row, BuiltSpec, InnerLayerSpec)
 
 
 @cache
