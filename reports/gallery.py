@@ -258,8 +258,8 @@ GALLERY = (
     ),
     Picture(
         "efficientnet_b4",
-        "Twelve of the 256 micro-batches behind an update: IPU 0 has the large images, IPU 1 most of the blocks, and both "
-        "take nearly as long.",
+        "Twelve of the 256 micro-batches behind an update: IPU 0 has the large images, IPU 1 most of the blocks; "
+        "both take nearly as long.",
         ("pipeline.gradient_accumulation_count=12",),
     ),
     Picture(

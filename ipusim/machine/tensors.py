@@ -43,7 +43,7 @@ def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
 
 
 def summed(pieces: Sequence[Payload]) -> Payload:
-    """Return the sum of gradients, in the order of the stages; none of an input that needs none."""
+    """Return the sum of gradients, in the order of the stages; an empty payload if no gradient is needed."""
     total = pieces[0].tensor
     if total is None:
         return pieces[0]

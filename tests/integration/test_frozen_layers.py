@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
+from tests.places import SCENARIOS
+from tests.ran_programs import PROGRAMS, Ran
 from tests.scenario_data import job_from
 
 SCENARIO = {
@@ -60,3 +63,26 @@ def test_frozen_weights_stay_whole_where_replicas_hold_parts_of_others(option):
     parts = execute(job_from(SCENARIO | {"system": system, "pipeline": own}))
     for name, array in alone.learning.weights.items():
         np.testing.assert_array_equal(parts.learning.weights[name], array, err_msg=name)
+
+
+def test_variables_that_a_program_does_not_train_cost_what_frozen_layers_do(tmp_path):
+    """Of TensorFlow's tutorial with dense layers that are not trainable, all of its first stage among them."""
+    text = (PROGRAMS / "step3_pipelining.py").read_text()
+    units = (256, 128, 64)
+    for each in units:
+        trained = f"layers.Dense({each}, activation=tf.nn.relu)(activations)"
+        assert trained in text
+        frozen = f"tf.layers.dense(activations, {each}, activation=tf.nn.relu, trainable=False)"
+        text = text.replace(trained, frozen)
+    file = tmp_path / "frozen.py"
+    file.write_text(text)
+    program = Ran(file, ["--epochs", "1"]).programs[0].job
+    scenario = load_job(
+        SCENARIOS / "tutorial_step3_pipelining.yaml", [f"model.layers.dense{each}.trainable=false" for each in units]
+    )
+    named = ("parameter_bytes", "untrained_bytes", "state_bytes", "accumulator_bytes", "gradient_bytes")
+    for ours, theirs in zip(scenario.program.stages, program.program.stages, strict=True):
+        assert {name: getattr(ours, name) for name in named} == {name: getattr(theirs, name) for name in named}
+    assert scenario.program.stages[0].stash_bytes == program.program.stages[0].stash_bytes == 0
+    assert scenario.costs.passes == program.costs.passes
+    assert scenario.costs.passes[Pass.BACKWARD, 0] == 0 < scenario.costs.passes[Pass.BACKWARD, 1]

@@ -41,7 +41,7 @@ def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
     Parameters are not part of it, nor what layers keep through which no gradient
-    passes: those before the first one that learns. All that a frozen layer behind it keeps counts.
+    passes, of layers before the first one that learns. Behind that layer a frozen one counts with all it keeps.
     """
     try:
         return outlined_bytes(stage, batch, itemsize)
