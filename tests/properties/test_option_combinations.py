@@ -164,8 +164,8 @@ def freeze(draw, model):
     """Freeze some layers, but for the logits and those that repeat, or all up to one of them."""
     free = [layer for layer in model[:-1] if not layer["name"].startswith(("time", "bent", "sum"))]
     first = draw(among(0, 0, 0, 1, 2, len(free)))
-    for layer in [*free[:first], *draw(st.lists(among(*free), max_size=2) if first else st.just([]))]:
-        layer["trainable"] = False
+    for place in (*range(first), *draw(st.lists(among(*range(len(free))), max_size=2) if first else st.just([]))):
+        free[place]["trainable"] = False
 
 
 @st.composite

@@ -168,7 +168,7 @@ def _with_checkpoints(
     Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
     does not, labels included. That one is gone when the others' activations come, in its place.
     """
-    starts = (0, *stage.checkpoints)
+    starts = (0, *stage.checkpoints, len(forward))
     first = 0 if stage.needs_input_gradient else stage.first_needed
     recomputed = stage.clusters[first : -1 if stage.is_last else None]
     inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
@@ -176,7 +176,7 @@ def _with_checkpoints(
     tail = saved_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
     return replace(
         profile,
-        recompute=forward[starts[first] : starts[-1] if stage.is_last else None],
+        recompute=forward[starts[first] : starts[-2] if stage.is_last else None],
         checkpoint_bytes=profile.input_bytes - own_labels + values + tail,
         cluster_bytes=max([0, *(saved_bytes(cluster, batch, itemsize).stash - tail for cluster in recomputed)]),
     )

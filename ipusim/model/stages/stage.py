@@ -228,8 +228,8 @@ class LayerStage:
 
     @cached_property
     def first_needed(self) -> int:
-        """Number of the first cluster with parameters that learn, where backward ends if no earlier stage learns."""
-        return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), 0)
+        """Number of the first cluster that learns, where backward ends if no earlier stage does; all if none learns."""
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), len(self.clusters))
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""
