@@ -96,7 +96,8 @@ SEQUENCES = (
     "conv1d",
 )
 #: Layers of sequences and of images with optimizers that look at whole variables: rare unless drawn on purpose.
-PAIRS = [*product((*SEQUENCES, "conv2d", "conv2d_transpose", "window_attention", "squeeze_excite"), ("adam", "lamb"))]
+OF_IMAGES = ("conv2d", "conv2d_transpose", "window_attention", "squeeze_excite", "space_to_depth")
+PAIRS = [*product((*SEQUENCES, *OF_IMAGES), ("adam", "lamb"))]
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
@@ -184,6 +185,7 @@ def images(draw, first=None):
         "conv2d_transpose": ("larger", "joined"),
         "window_attention": ("windows",),
         "squeeze_excite": ("excite",),
+        "space_to_depth": ("blocks",),
     }.get(first, ("conv", "larger", "joined", *behind))
     kind = draw(among(*kinds))
     window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), 1], "padding": "same"}
