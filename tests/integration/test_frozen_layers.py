@@ -72,7 +72,12 @@ def test_variables_that_a_program_does_not_train_cost_what_frozen_layers_do(tmp_
     for each in units:
         trained = f"layers.Dense({each}, activation=tf.nn.relu)(activations)"
         assert trained in text
-        frozen = f"tf.layers.dense(activations, {each}, activation=tf.nn.relu, trainable=False)"
+        shapes = f"[int(activations.shape[-1]), {each}]", f"[{each}]"
+        kernel, bias = (
+            f"tf.get_variable('{name}', {shape}, trainable=False)"
+            for name, shape in zip(("kernel", "bias"), shapes, strict=True)
+        )
+        frozen = f"tf.nn.relu(tf.nn.bias_add(tf.matmul(activations, {kernel}), {bias}))"
         text = text.replace(trained, frozen)
     file = tmp_path / "frozen.py"
     file.write_text(text)
