@@ -30,14 +30,14 @@ def dense(x, W, b):
     return anp.matmul(x, W[..., None, :, :]) + b[..., None, None, :]
 
 
-def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal):
-    """Attention head by head, with slices of the kernels."""
+def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal, added=lambda head: 0):
+    """Attention head by head, with slices of the kernels; ``added`` gives what is added to a head's scores."""
     size = Wq.shape[-1] // heads
     joined = []
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
         q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
-        scores = anp.matmul(q, anp.swapaxes(k, -1, -2)) / math.sqrt(size)
+        scores = anp.matmul(q, anp.swapaxes(k, -1, -2)) / math.sqrt(size) + added(head)
         if causal:
             scores = scores - 1e30 * (1 - np.tri(x.shape[-2]))
         scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
@@ -64,6 +64,42 @@ def relative_attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, Wp, content_bias, posi
         scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
         joined.append(anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), v))
     return dense(anp.concatenate(joined, axis=-1), Wo, bo)
+
+
+def window_attention(x, *weights, heads, window, shift=0, causal=False):
+    """Attention window by window of images; places that lie apart in the image but for its edges do not meet."""
+    *projections, position_bias = weights
+    height, width = x.shape[-3:-1]
+    places, seen = [*np.ndindex(window, window)], {}
+    chosen = [[(a - c + window - 1) * (2 * window - 1) + b - d + window - 1 for c, d in places] for a, b in places]
+    for top, left in np.ndindex(height // window, width // window):
+        at = [(top * window + a + shift, left * window + b + shift) for a, b in places]
+        edges = [(a >= height, b >= width) for a, b in at]
+        apart = np.array([[-1e30 * (one != other) for other in edges] for one in edges])
+        at = [(a % height, b % width) for a, b in at]
+        tokens = anp.stack([x[..., a, b, :] for a, b in at], axis=-2)
+        bias = position_bias[..., np.array(chosen), :]
+        y = attention(
+            tokens,
+            *projections,
+            heads,
+            causal,
+            lambda head, bias=bias, apart=apart: bias[..., None, :, :, head] + apart,
+        )
+        seen |= {place: y[..., number, :] for number, place in enumerate(at)}
+    return anp.stack([anp.stack([seen[a, b] for b in range(width)], axis=-2) for a in range(height)], axis=-3)
+
+
+def space_to_depth(x, size):
+    """Every place of the blocks in turn, as strided slices of the image side by side."""
+    return anp.concatenate([x[..., a::size, b::size, :] for a, b in np.ndindex(size, size)], axis=-1)
+
+
+def squeeze_excite(x, W, b, U, c, axes=(-3, -2)):
+    """Channels of images times gates; in between the means of channels are tokens of sequences of one step."""
+    means = anp.expand_dims(anp.mean(x, axis=axes), -2)
+    gates = sigmoid(dense(tanh(dense(means, W, b)), U, c))
+    return x * (gates if len(axes) == 1 else anp.expand_dims(gates, -2))
 
 
 def sigmoid(z):

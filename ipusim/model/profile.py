@@ -109,6 +109,11 @@ class StageProfile:
     changing_bytes: int = 0
 
     @property
+    def has_backward(self) -> bool:
+        """Whether it has work in a backward pass: none if no parameter of the stage or of an earlier one learns."""
+        return self.backward != ()
+
+    @property
     def halves(self) -> tuple[PassCost, PassCost]:
         """The cost of the backward pass in halves: for the gradient of the input, and for those of the weights."""
         first, second = self.backward_input, self.backward_weights

@@ -151,6 +151,8 @@ def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCos
             cost = profile.halves[0]
         case Pass.WEIGHT_GRADIENT:
             return (profile.halves[1],)
+        case Pass.RECOMPUTE if program.shape.training and not profile.has_backward:
+            return ()
         case _:
             return (profile.forward,)
     if not program.recomputes_inside(stage):

@@ -73,6 +73,11 @@ FIRST = {
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
     "conv2d_transpose": lambda layer, h, **own: formulas.transposed_convolution(h, **own, strides=layer["strides"]),
+    "window_attention": lambda layer, h, **own: formulas.window_attention(
+        h, *own.values(), heads=layer["num_heads"], window=layer["window"], shift=layer["shift"]
+    ),
+    "squeeze_excite": lambda layer, h, **own: formulas.squeeze_excite(h, *own.values()),
+    "space_to_depth": lambda layer, h: formulas.space_to_depth(h, layer["block_size"]),
     "relative_multi_head_attention": lambda layer, h, **own: formulas.relative_attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
     ),
@@ -91,7 +96,8 @@ SEQUENCES = (
     "conv1d",
 )
 #: Layers of sequences and of images with optimizers that look at whole variables: rare unless drawn on purpose.
-PAIRS = [*product((*SEQUENCES, "conv2d", "conv2d_transpose"), ("adam", "lamb"))]
+OF_IMAGES = ("conv2d", "conv2d_transpose", "window_attention", "squeeze_excite", "space_to_depth")
+PAIRS = [*product((*SEQUENCES, *OF_IMAGES), ("adam", "lamb"))]
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
@@ -125,7 +131,8 @@ def layers(draw, first=None):
     if not found and (first is not None or draw(st.booleans())):
         found = draw(images(first))
     if draw(st.booleans()):
-        elements = {"conv": 8, "larger": 16, "joined": 24, "gated": 2}.get(found[-1]["name"] if found else "", 4)
+        images_of = dict.fromkeys(("conv", "windows", "excite", "blocks"), 8) | {"larger": 16, "joined": 24}
+        elements = (images_of | {"gated": 2}).get(found[-1]["name"] if found else "", 4)
         found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
@@ -154,14 +161,37 @@ def layers(draw, first=None):
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
 
 
+def freeze(draw, model):
+    """Freeze some layers, but for the logits and those that repeat, or all up to one of them."""
+    free = [layer for layer in model[:-1] if not layer["name"].startswith(("time", "bent", "sum"))]
+    first = draw(among(0, 0, 0, 1, 2, len(free)))
+    for place in (*range(first), *draw(st.lists(among(*range(len(free))), max_size=2) if first else st.just([]))):
+        free[place]["trainable"] = False
+
+
 @st.composite
 def images(draw, first=None):
-    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it."""
-    kinds = {"conv2d": ("conv",), "conv2d_transpose": ("larger", "joined")}.get(first, ("conv", "larger", "joined"))
+    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it.
+
+    Of 8 elements, its positions may attend to each other, its channels be scaled, or all be channels of one position.
+    """
+    behind = {
+        "windows": {"type": "window_attention", "num_heads": draw(st.integers(1, 2)), "window": 2, "shift": 0},
+        "excite": {"type": "squeeze_excite", "units": draw(st.integers(2, 3)), "activation": "tanh"},
+        "blocks": {"type": "space_to_depth", "block_size": 2},
+    }
+    kinds = {
+        "conv2d": ("conv",),
+        "conv2d_transpose": ("larger", "joined"),
+        "window_attention": ("windows",),
+        "squeeze_excite": ("excite",),
+        "space_to_depth": ("blocks",),
+    }.get(first, ("conv", "larger", "joined", *behind))
     kind = draw(among(*kinds))
     window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), 1], "padding": "same"}
-    if kind == "conv":
-        return [{"name": "conv", "type": "conv2d", **window}]
+    if kind == "conv" or kind in behind:
+        more = [{"name": kind, **behind[kind]}] if kind in behind else []
+        return [{"name": "conv", "type": "conv2d", **window}, *more]
     larger = [{"name": "larger", "type": "conv2d_transpose", **window, "strides": [2, 1]}]
     if kind == "larger":
         return larger
@@ -225,6 +255,7 @@ def scenarios(draw, first=None, optimizer=None):
     It has a first layer of some kind and trains with some optimizer, where they are given.
     """
     model = draw(layers(first))
+    freeze(draw, model)
     schedule = draw(among(*MEETING, *COMPUTING))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
@@ -528,6 +559,7 @@ def plain_loop(scenario, weights, feed):
     replicas = replicas_of(scenario)
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
     count = count_of(scenario)
+    frozen = {layer["name"] for layer in scenario["model"]["layers"] if not layer.get("trainable", True)}
     scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
     slots = {name: [np.zeros_like(array), np.zeros_like(array), 0] for name, array in weights.items()}
     losses = []
@@ -542,7 +574,10 @@ def plain_loop(scenario, weights, feed):
             for gradient in gradients[name]:
                 total[name] += scale * mapped(optimizer, gradient, weight) / replicas
         if optimizer:
-            weights = {name: stepped(optimizer, array, total[name], slots[name]) for name, array in weights.items()}
+            weights = {
+                name: array if name.split("/")[0] in frozen else stepped(optimizer, array, total[name], slots[name])
+                for name, array in weights.items()
+            }
     return losses, weights
 
 

@@ -345,6 +345,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "layers": [
                 {
                     "name": "conv",
+                    "trainable": False,
                     "type": "conv2d",
                     "filters": 4,
                     "groups": 2,
@@ -362,6 +363,20 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "shortcut": [{"name": "b", "type": "conv2d", "filters": 6, "kernel_size": [1, 1]}],
                 },
                 {"name": "instance", "type": "instance_norm", "epsilon": 0.001},
+                {
+                    "name": "windows",
+                    "type": "window_attention",
+                    "num_heads": 2,
+                    "key_dim": 3,
+                    "causal": False,
+                    "use_bias": True,
+                    "dropout": 0.2,
+                    "split_qkv": False,
+                    "window": 3,
+                    "shift": 1,
+                },
+                {"name": "excite", "type": "squeeze_excite", "units": 3, "activation": "swish"},
+                {"name": "blocks", "type": "space_to_depth", "block_size": 1},
                 {"name": "each", "type": "depthwise_conv2d", "kernel_size": [1, 1], "depth_multiplier": 2},
                 {"name": "max", "type": "max_pool2d", "pool_size": [2, 1], "strides": [2, 1], "padding": "valid"},
                 {"name": "mean", "type": "average_pool2d", "pool_size": [3, 3], "padding": "same"},

@@ -122,7 +122,7 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
         ),
         (
             "model.layers.1.p=0.9",
-            "got 'p'; did you mean rate of type dropout? Expected one of the keys name, type, units, ",
+            "got 'p'; did you mean rate of type dropout? Expected one of the keys name, trainable, type, units, ",
         ),
         (
             "system.clock=1.3 Ghz",

@@ -169,7 +169,9 @@ def memory_bound(
     stash = np.zeros_like(units.stash) if checkpoints else units.stash
     parts = {recomputes: _parts(units, layout, stash, recomputes=recomputes) for recomputes in (False, True)}
     of_stages = [parts[shape.recomputes(stage)] for stage in range(shape.stages)]
-    whole = units.sum_of(lambda profile: profile.parameter_bytes - offload.weight_bytes(profile))
+    whole = units.sum_of(
+        lambda profile: profile.parameter_bytes - offload.weight_bytes(profile) + profile.untrained_bytes
+    )
     if shape.training:
         whole = whole + units.sum_of(lambda profile: profile.accumulator_bytes - offload.accumulator_bytes(profile))
         whole = whole + units.sum_of(offload.resident_state_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic
@@ -29,6 +29,16 @@ class NamedLayer(Generic[DescribedT]):
         """Return the name of one of its parameters among those of all layers: ``layer/W``, of the layer it is of."""
         return "/".join(self.shared.get(parameter, (self.name, parameter)))
 
+    def trained(self, input_shape: Shape, frozen: Collection[str]) -> dict[str, str]:
+        """Return the flat name of each parameter that learns, by own names.
+
+        Args:
+            input_shape: shape of a sample of the layer's input.
+            frozen: names of layers whose parameters do not learn.
+        """
+        names = {name: self.flat_name(name) for name in self.layer.parameter_shapes(input_shape)}
+        return {name: flat for name, flat in names.items() if flat.partition("/")[0] not in frozen}
+
     def owned_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the parameters that are no earlier layer's, by own names."""
         shapes = self.layer.parameter_shapes(input_shape)
@@ -47,6 +57,20 @@ def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tup
         except ModelError as error:
             raise ModelError(f"layer {named.name!r} on an input of shape {shapes[-1]}: {error}") from None
     return tuple(shapes)
+
+
+def first_trained(layers: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape], frozen: Collection[str]) -> int:
+    """Return the index of the first of ``layers`` with parameters that learn; the number of layers if none learn.
+
+    Args:
+        layers: layers in order.
+        shapes: shape of the input of each layer.
+        frozen: names of layers whose parameters do not learn.
+    """
+    trained = (
+        at for at, (named, shape) in enumerate(zip(layers, shapes, strict=False)) if named.trained(shape, frozen)
+    )
+    return next(trained, len(layers))
 
 
 def why_not_shared(
@@ -102,12 +126,14 @@ class Network:
         layers: the layers, at least one.
         input_shape: shape of one sample, without the batch axis.
         loss: the loss, which counts as the last layer; None for inference.
+        frozen: names of layers whose parameters do not learn.
         shapes: shape of the input of each layer, then of the last layer's output.
     """
 
     layers: tuple[NamedLayer[Layer], ...]
     input_shape: Shape
     loss: NamedLayer[Loss] | None = None
+    frozen: frozenset[str] = frozenset()
     shapes: tuple[Shape, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,6 +161,11 @@ class Network:
             for name, owner in named.shared.items():
                 if problem := why_not_shared(owner, own[name], self.layers[:position], shapes):
                     raise ModelError(f"layer {named.name!r}: {problem}")
+
+    @property
+    def first_trained(self) -> int:
+        """Index of the first layer with parameters that learn; the number of layers if none learn."""
+        return first_trained(self.layers, self.shapes, self.frozen)
 
     @property
     def names(self) -> tuple[str, ...]:

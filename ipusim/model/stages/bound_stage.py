@@ -49,7 +49,7 @@ class Passes(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Bound(Generic[DescribedT]):
-    """A layer or loss with its parameters: by its own names, and the flat name of each.
+    """A layer or loss with its parameters by its own names, and the flat name of each that learns.
 
     ``failing`` names it where one of its passes fails.
     """
@@ -89,7 +89,7 @@ class BoundStage:
         """Take the layers in order.
 
         ``first_position`` is the place of the first in the network; ``lowest`` is the first
-        with parameters, where the backward pass of a first stage ends. With ``gives_predictions``
+        that learns, where the backward pass of a first stage ends. With ``gives_predictions``
         a stage with the loss gives what the loss is taken of, and then the loss.
         """
         self._name = name
@@ -99,7 +99,10 @@ class BoundStage:
         self._first_trained = lowest
         self._gives_predictions = gives_predictions
         self._all: tuple[Bound[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
-        self._adding = [bound.layer if isinstance(bound.layer, AddsGradients) else None for bound in self._all]
+        self._adding = [
+            bound.layer if isinstance(bound.layer, AddsGradients) and len(bound.keys) == len(bound.own) else None
+            for bound in self._all
+        ]
 
     def forward(
         self, x: Array, labels: Array | None, key: Key | None = None

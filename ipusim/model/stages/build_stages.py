@@ -67,6 +67,8 @@ def build_stages(
                 checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
                 skips=skips[index],
                 owners=_owners(network, start, end),
+                frozen=network.frozen,
+                needs_input_gradient=network.first_trained < start,
             )
         )
         start = end
@@ -160,4 +162,6 @@ def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Ite
             first_position=start,
             is_last=False,
             labels_travel_on=network.loss is not None and number == 0,
+            frozen=network.frozen,
+            needs_input_gradient=network.first_trained < start,
         )

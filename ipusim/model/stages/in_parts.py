@@ -22,7 +22,7 @@ class InParts:
         lowest = 0 if need_input_gradient else self._first_needed
         for number in range(len(self._parts) - 1, lowest - 1, -1):
             grad = run(number, grad, need_input_gradient or number > lowest)
-        return grad
+        return grad if need_input_gradient else None
 
     def _saved_of(self, saved: Saved, number: int) -> Saved:
         """Return what the backward pass of a part needs."""

@@ -93,6 +93,8 @@ class SkippingStage(InParts):
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
         """Call ``run`` for each piece from the last one; a value's gradients add up on the way."""
+        if not need_input_gradient and self._first_needed == len(self._pieces):
+            return None
         g, *others = grad if self._leaving else (grad,)
         gradients = dict(zip(self._leaving, others, strict=True))
         lowest = 0 if need_input_gradient else self._first_needed

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ipusim.model.layers.join import Join, Taken
 from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, OnHost, Parameters, Shape
-from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.network import NamedLayer, first_trained
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
 from ipusim.model.stages.skips import Piece, SkippingStage, Skips
@@ -36,6 +36,14 @@ class Stage(Protocol):
     @property
     def recomputes_itself(self) -> bool:
         """Whether its backward pass computes activations again from what its forward pass keeps."""
+
+    @property
+    def needs_input_gradient(self) -> bool:
+        """Whether its backward pass gives the gradient of its input, as an earlier stage learns."""
+
+    @property
+    def frozen_names(self) -> frozenset[str]:
+        """The names of its parameters that do not learn."""
 
     @property
     def stores(self) -> tuple[str, ...]:
@@ -80,6 +88,8 @@ class LayerStage:
             compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
         skips: the values of skip connections that come in, go out, or are joined; None where the network has none.
         owners: layers of earlier stages that have parameters which layers of this one use too.
+        frozen: names of the network's layers whose parameters do not learn.
+        needs_input_gradient: whether parameters of earlier layers learn.
     """
 
     name: str
@@ -93,6 +103,8 @@ class LayerStage:
     checkpoints: tuple[int, ...] = ()
     skips: Skips | None = None
     owners: tuple[PlacedLayer, ...] = ()
+    frozen: frozenset[str] = frozenset()
+    needs_input_gradient: bool = False
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -107,13 +119,8 @@ class LayerStage:
 
     @cached_property
     def first_trained(self) -> int:
-        """Index of the first layer with parameters; backward of a first stage ends there."""
-        trained = [
-            index
-            for index, (named, shape) in enumerate(zip(self.named_layers, self.shapes, strict=False))
-            if named.layer.parameter_shapes(shape)
-        ]
-        return trained[0] if trained else len(self.named_layers)
+        """Index of the first layer with parameters that learn; backward ends there if no earlier stage learns."""
+        return first_trained(self.named_layers, self.shapes, self.frozen)
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
@@ -134,6 +141,16 @@ class LayerStage:
         """The names of the parameters that are an earlier stage's."""
         owners = {owner.named.name for owner in self.owners}
         return tuple(name for name in self.parameter_names if name.partition("/")[0] in owners)
+
+    @cached_property
+    def frozen_names(self) -> frozenset[str]:
+        """The names of the parameters that do not learn."""
+        return frozenset(name for name in self.uses if name.partition("/")[0] in self.frozen)
+
+    @property
+    def trains(self) -> bool:
+        """Whether any of its parameters learns."""
+        return bool(self.uses.keys() - self.frozen_names)
 
     @cached_property
     def parameter_sizes(self) -> dict[str, int]:
@@ -204,14 +221,15 @@ class LayerStage:
             loss=self.loss if with_loss else None,
             shapes=self.shapes[start : end + 1],
             first_position=self.first_position + start,
+            needs_input_gradient=self.needs_input_gradient or self.first_trained < start,
             checkpoints=(),
             skips=None,
         )
 
     @cached_property
     def first_needed(self) -> int:
-        """Number of the first cluster with parameters; the backward pass of a first stage ends there."""
-        return next((number for number, cluster in enumerate(self.clusters) if cluster.uses), 0)
+        """Number of the first cluster that learns, where backward ends if no earlier stage does; all if none learns."""
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), len(self.clusters))
 
     def bind(self, parameters: Parameters) -> Passes:
         """Sort the flat parameters to their layers, for passes that go on with these arrays."""
@@ -246,14 +264,15 @@ class LayerStage:
         self, start: int, end: int, parameters: Parameters, join: Join | None = None, taken: tuple[Taken, ...] = ()
     ) -> Piece:
         layers = self._section(start, end, with_loss=join is None and not taken)
-        return Piece(layers.bound(parameters), join, taken, bool(layers.uses))
+        return Piece(layers.bound(parameters), join, taken, layers.trains)
 
     def bound(self, parameters: Parameters) -> BoundStage:
         """Return the passes of all layers in one row."""
         layers = [
-            _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
+            _bound(named, shape, parameters, self.frozen)
+            for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
-        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters)
+        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters, self.frozen)
         return BoundStage(
             self.name,
             layers,
@@ -275,7 +294,9 @@ class LayerStage:
         return sum(self.result_elements(batch)) * itemsize
 
 
-def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters) -> Bound[DescribedT]:
+def _bound(
+    named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
+) -> Bound[DescribedT]:
     """Sort out a layer's parameters by its own names."""
-    keys = tuple((name, named.flat_name(name)) for name in named.layer.parameter_shapes(input_shape))
-    return Bound(named.name, named.layer, {name: parameters[key] for name, key in keys}, keys)
+    own = {name: parameters[named.flat_name(name)] for name in named.layer.parameter_shapes(input_shape)}
+    return Bound(named.name, named.layer, own, tuple(named.trained(input_shape, frozen).items()))

@@ -41,7 +41,7 @@ def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
     Parameters are not part of it, nor what layers keep through which no gradient
-    passes: in the first stage, those before the first one with parameters.
+    passes, of layers before the first one that learns. Behind that layer a frozen one counts with all it keeps.
     """
     try:
         return outlined_bytes(stage, batch, itemsize)
@@ -83,10 +83,10 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
         output, saved = bound.forward(stage_input, labels)
         # With skip connections what is kept is not sorted by layers, and all of it counts.
-        lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
+        lowest = 0 if stage.needs_input_gradient or stage.skips is not None else stage.first_trained
         stash = saved_arrays(saved[lowest:], parameters)
         grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)
-        _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.first_position > 0)
+        _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.needs_input_gradient)
     return SavedBytes(_size(stash, itemsize), _size(saved_arrays(rest, parameters), itemsize))
 
 

@@ -171,7 +171,7 @@ CASES = {
     "key of another type of layer": (
         "type: flatten",
         "type: flatten, units: 3",
-        "bad.yaml:6:38: model.layers.0.units: expected one of the keys name, type, got 'units'",
+        "bad.yaml:6:38: model.layers.0.units: expected one of the keys name, trainable, type, got 'units'",
     ),
     "number for a layer": (
         "{name: flatten, type: flatten}",
