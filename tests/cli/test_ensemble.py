@@ -16,7 +16,7 @@ from ipusim.app.scenario.load import load_job
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 JITTER = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, jitter: 5 %, seed: 8}]", "--set", "expect=null")

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR, MEMORY = "schedules_four_ipus.yaml", "memory_by_schedule.yaml"
 COUNT = "pipeline.gradient_accumulation_count"

@@ -15,7 +15,7 @@ import pytest
 from ipusim.runs.yaml_text import dump
 from tests.cli.commands import HEEDING, ipusim
 from tests.effort import sampled, slowest
-from tests.scenario_data import timed
+from tests.scenarios import timed
 
 
 def written(folder: Path, name: str = "a", **more: object) -> Path:

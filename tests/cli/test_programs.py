@@ -15,8 +15,8 @@ import pytest
 from ipusim.ipu.graph import tensorflow_import
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import CALLING, ipusim, process
-from tests.places import SCENARIOS
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
+from tests.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.usefixtures("without_charts")
 

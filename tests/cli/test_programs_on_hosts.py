@@ -13,7 +13,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim
 from tests.effort import slowest
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 

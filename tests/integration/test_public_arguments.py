@@ -14,7 +14,7 @@ import ipusim
 from ipusim.base.errors import IpusimError, bounded
 from ipusim.runs.problems import show
 from tests.effort import draws_everything, one_in, runs_slowest, sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = str(SCENARIOS / "schedules_four_ipus.yaml")
 HOLDS_ITSELF: list = []

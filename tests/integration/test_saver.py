@@ -10,8 +10,7 @@ import pytest
 
 from ipusim.ipu.programs.program_file import ProgramFile
 from tests.effort import sampled
-from tests.graphcore_programs import configure, hosted_names
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import configure, hosted_names, needs_tensorflow
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(16, 4, 6)).astype(np.float32)

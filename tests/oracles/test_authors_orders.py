@@ -13,10 +13,10 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules.placement import zigzag
 from ipusim.schedules.registry import find
 from tests.effort import sampled
-from tests.house_schedules import shape_of
 from tests.oracles.test_house_schedules import EQUAL
 from tests.oracles.test_point_to_point import free, most_kept
-from tests.places import GOLDEN
+from tests.scenarios import GOLDEN
+from tests.schedules import shape_of
 
 with (GOLDEN / "authors_orders.csv").open(newline="") as file:
     #: Schedule, IPUs, and the digest of each count from 1 up, as write_authors_orders.py wrote them.

@@ -18,8 +18,8 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import runs_slowest, sampled, slowest
-from tests.house_schedules import mapping_of
-from tests.tiling import check_tiling
+from tests.schedules import mapping_of
+from tests.timelines import check_tiling
 
 FORWARD, BACKWARD, TRANSFER = 100, 200, 60
 

@@ -19,7 +19,7 @@ from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find
 from tests.effort import sampled, seeds
 from tests.oracles.test_point_to_point import free, most_kept
-from tests.places import GOLDEN
+from tests.scenarios import GOLDEN
 
 with (GOLDEN / "interleaved_digests.csv").open(newline="") as file:
     #: By ranks and stages of a rank the digest of each count that torch has, as write_torch_schedules.py wrote them.

@@ -16,8 +16,8 @@ from ipusim.hardware.collectives.collective import Collective
 from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.ring import ring_order
 from ipusim.hardware.collectives.run import run
-from tests.collectives import collective_cost
 from tests.effort import runs_slowest, sampled
+from tests.machine_costs import collective_cost
 
 Array = NDArray[Any]
 

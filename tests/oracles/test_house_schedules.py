@@ -34,10 +34,10 @@ from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import runs_slowest, sampled, slowest
-from tests.house_schedules import shape_of
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.schedules import shape_of
 
 SIZES = [(2, 4), (4, 8), (8, 24), (16, 48)]
 #: All remainders of 6 are among the smaller ones, in which closed forms differ.

@@ -25,7 +25,7 @@ from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
-from tests.special_points import assert_gradient, with_special_points
+from tests.formulas import assert_gradient, with_special_points
 
 KEY = (7, 3, 1)
 

@@ -29,7 +29,16 @@ from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.recurrent import orthogonal
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
-from tests.formulas import attention, batch_norm, convolution, convolution_1d, glu, gru, lstm, relative_attention
+from tests.formulas import (
+    attention,
+    batch_norm,
+    convolution,
+    convolution_1d,
+    glu,
+    gru,
+    lstm,
+    relative_attention,
+)
 
 Z = np.linspace(-6, 6, 101)
 

@@ -35,9 +35,9 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
-from tests.house_schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 from tests.orders import home_of, passes_of, read
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 
 CASES = range(60)
 #: Of these passes of several stages run in one slot, which the rules below leave out.

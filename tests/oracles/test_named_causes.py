@@ -19,7 +19,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import ALL_IPUS
 from tests.effort import runs_slowest, sampled
-from tests.house_schedules import mapping_of
+from tests.schedules import mapping_of
 
 FORWARD, BACKWARD, COUNT = 1000, 2000, 16
 ROWS = [

@@ -20,8 +20,7 @@ from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled, slowest
-from tests.ran_programs import PROGRAMS, Ran, once
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import PROGRAMS, Ran, needs_tensorflow, once
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
 #: Of each tutorial program: epochs, arguments, its scenario, and what that must change to be the same.

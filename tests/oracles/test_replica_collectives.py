@@ -20,8 +20,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import runs_slowest, sampled
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import configure, hosted_names, needs_tensorflow, run
 from tests.traced_training import Lazily, ipus, train
 
 cross_replica_ops, all_to_all_op, optimizers = map(Lazily, ("cross_replica_ops", "all_to_all_op", "optimizers"))

@@ -21,9 +21,8 @@ from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
 from tests.effort import runs_slowest, sampled, seeds, share, slowest
-from tests.exact_orders import Exact
-from tests.exact_time_steps import ExactTimeSteps
 from tests.oracles.test_house_schedules import TABLE_5
+from tests.orders import Exact, ExactTimeSteps
 
 #: Seconds of a search where a hundred are drawn, and where few are.
 LONG, SHORT = 10.0, 0.4

@@ -7,8 +7,8 @@ import pytest
 
 from ipusim.api import execute, learning
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import Placed, build, keras
+from tests.keras_models import Placed, build, keras
+from tests.programs import needs_tensorflow
 from tests.traced_steps import job_of
 
 BATCH, STEPS, CLASSES = 8, 20, 10

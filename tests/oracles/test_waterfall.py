@@ -10,8 +10,8 @@ from ipusim.runs.waterfall import balanced
 from ipusim.schedules import registry
 from ipusim.timeline.time_parts import TimePart
 from tests.effort import runs_slowest, sampled
-from tests.house_schedules import goes_around, is_a_v, mapping_of
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
+from tests.schedules import goes_around, is_a_v, mapping_of
 
 FORWARD, BACKWARD, COUNT = 100, 200, 16
 #: Cycles of fill and drain with gaps in main, of p equal stages, each on an IPU, under the schedules whose closed form

@@ -17,7 +17,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import runs_slowest, sampled, seeds
 from tests.properties.test_repeats import drawn
-from tests.tiling import check_tiling
+from tests.timelines import check_tiling
 
 #: Passes of a run of several executions, at most, by default.
 MOST_PASSES = 4000

@@ -32,7 +32,7 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.repeats import with_copies
 from tests.effort import rarest, runs_slowest, sampled, seeds, share, slowest
-from tests.numbered_runs import drawn_job
+from tests.random_runs import drawn_job
 from tests.replay.requests import DRAWN, Requested, drawn_requests
 
 #: Passes of a drawn run by default and with ``--all``, and tensors that may wait for a stage in it, at most.

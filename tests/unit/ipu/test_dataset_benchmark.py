@@ -11,7 +11,7 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.base.errors import ModelError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily
 
 MS = 10**6

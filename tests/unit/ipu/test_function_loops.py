@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.config import IPUConfig
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 3)).astype(np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 COUNT, LIMIT = 8, 0.5
 

@@ -21,8 +21,7 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from tests.listings import parse_listing
-from tests.price_and_run import price_and_run
+from tests.plans import parse_listing, price_and_run
 
 HEAD = "nothing is left to happen, but the pipeline is not done:"
 FREE = Sync.POINT_TO_POINT

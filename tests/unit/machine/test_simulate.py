@@ -27,8 +27,8 @@ from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 from tests.effort import slowest
-from tests.places import ROOT
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.scenarios import ROOT
 
 
 def program(shape, schedule="grouped", forward=1, backward=2, **changes):

@@ -20,9 +20,8 @@ from ipusim.schedules.features import PLAIN, Feature
 from ipusim.schedules.interleaved import offsets
 from ipusim.schedules.registry import find
 from ipusim.schedules.schedule import Schedule
-from tests.grids import parse_grid, time_steps_with_work
-from tests.own_schedules import registered
-from tests.table_names import SCHEDULES
+from tests.plans import parse_grid, time_steps_with_work
+from tests.schedules import SCHEDULES, registered
 
 ALSO_CALLED = (
     " This number might be called `gradient_accumulation_count`, `gradient_accumulation_steps_per_replica` or "

@@ -18,7 +18,7 @@ import pytest
 from ipusim.app.run_folder.folder import ResultsFolder
 from ipusim.base.errors import OutputError
 from ipusim.base.files import write_file
-from tests.interpreter import Interpreter
+from tests.package_copies import Interpreter
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 
