@@ -18,7 +18,7 @@ from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import ALL_IPUS
-from tests.effort import runs_slowest, sampled
+from tests.effort import draws_everything, sampled
 from tests.schedules import mapping_of
 
 FORWARD, BACKWARD, COUNT = 1000, 2000, 16
@@ -51,7 +51,7 @@ def test_a_slow_ipu_is_the_one_that_others_wait_for(schedule, sync):
     By default it is every second IPU, of the next schedule the others.
     """
     ipus = sorted(set(mapping_of(schedule, 4)))
-    for slow in ipus if runs_slowest() else ipus[ROWS.index((schedule, sync)) % 2 :: 2]:
+    for slow in ipus if draws_everything() else ipus[ROWS.index((schedule, sync)) % 2 :: 2]:
         cost = run_of([{"ipu": slow, "slower": 2}], schedule, sync, gradient_accumulation_count=8).summary.disturbances
         assert cost.cause is Idle.PASSES
         assert next(cost.most_waited_for())[0] == slow
