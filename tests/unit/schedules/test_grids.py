@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ipusim.base.errors import IpusimError, PlanError, ProgramError, UnsupportedProgramError
+from ipusim.base.errors import CountError, IpusimError, PlanError, ProgramError, UnsupportedProgramError
 from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.order import CopyRule, Order
 from ipusim.pipeline.rules import recomputation
@@ -118,6 +118,13 @@ def test_nearest_counts(name, count, right):
     schedule = find(name)
     shape = PlanShape(mapping=(0, 1, 2, 3), micro_batches=count, mirrored=schedule.mirrored)
     assert nearest_counts(schedule, shape) == right
+
+
+def test_count_of_zero():
+    with pytest.raises(
+        CountError, match=r"^The number of iterations of the pipeline must be at least 8, but it is 0\."
+    ):
+        plan_of(find("grouped"), PlanShape(mapping=FOUR, micro_batches=0))
 
 
 def test_unknown_schedule_names_the_near_one():
