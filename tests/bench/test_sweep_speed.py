@@ -13,7 +13,7 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.outcome import outcome_of
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from tests.changed_package import ChangedPackage
+from tests.package_copies import ChangedPackage
 
 MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
 

@@ -12,7 +12,7 @@ from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.suggest.words import verdict as words_of_suggestion
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 @pytest.mark.usefixtures("without_charts")

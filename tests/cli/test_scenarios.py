@@ -24,9 +24,9 @@ from ipusim.pricing.products import plans
 from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.copies import fixed_cycles, sync_cycles
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.machine_costs import fixed_cycles, sync_cycles
+from tests.scenarios import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
 ONE_STEP = ("steps=1", "numerics=off")

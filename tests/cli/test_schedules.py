@@ -15,8 +15,8 @@ from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write_torch_csv
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
-from tests.listings import parse_listing
-from tests.places import GOLDEN
+from tests.plans import parse_listing
+from tests.scenarios import GOLDEN
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 GRID = """\

@@ -26,7 +26,7 @@ from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
 SMALL = """\

@@ -14,7 +14,7 @@ from ipusim.pipeline.ops import Op
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.traced_runs import replayed_files
+from tests.trace_files import replayed_files
 
 FOLDER = Path(__file__).with_name("torch_traces")
 PROGRAMS = json.loads((FOLDER / "programs.json").read_text())

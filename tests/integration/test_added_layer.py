@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.interpreter import Interpreter
+from tests.package_copies import Interpreter
 
 ROOT = Path(__file__).parents[2]
 ADDED = Path(__file__).parent / "added_layer"

@@ -21,8 +21,8 @@ from ipusim.base.errors import OptionError, ProgramError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.places import SCENARIOS
+from tests.programs import configure, hosted_names, run
+from tests.scenarios import SCENARIOS
 
 PLAIN = load_request(SCENARIOS / "schedules_four_ipus.yaml")
 DISTURBED = [{"ipu": 2, "slower": 2}, {"link": [0, 1], "delay": "1 us"}, {"jitter": "5 %", "seed": 7}]

@@ -6,9 +6,8 @@ import pytest
 from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
-from tests.places import SCENARIOS
-from tests.ran_programs import PROGRAMS, Ran
-from tests.scenario_data import job_from
+from tests.programs import PROGRAMS, Ran
+from tests.scenarios import SCENARIOS, job_from
 
 SCENARIO = {
     "system": {"name": "m2000", "auto_select_ipus": 4},

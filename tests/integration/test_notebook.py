@@ -28,9 +28,9 @@ from ipusim.base.errors import FileError, MissingPackageError, OutputError, Prog
 from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES, SpanKind
 from ipusim.timeline.timeline import Span, Timeline
-from tests import table_names
+from tests import schedules
 from tests.effort import slowest
-from tests.scenario_data import plain_data
+from tests.scenarios import plain_data
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -224,7 +224,7 @@ def test_problems_name_options_without_lines(timed):
     request = ipusim.request(TIMED)
     wrong = {"system": {"name": "fre"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 0}}
     assert refused(ipusim.RequestError, ipusim.run, wrong).splitlines() == [
-        f"system.name: got 'fre'; did you mean free? Expected {table_names.SYSTEMS}",
+        f"system.name: got 'fre'; did you mean free? Expected {schedules.SYSTEMS}",
         "pipeline.gradient_accumulation_count: expected a whole number from 1 to 2147483647, got 0",
     ]
     assert refused(ipusim.RequestError, ipusim.request, [1]) == "expected a mapping of options, got [1]"
@@ -232,7 +232,7 @@ def test_problems_name_options_without_lines(timed):
         "steps: expected each option once, got it a second time"
     )
     assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
-        f"pipeline.schedule: got 'interleved'; did you mean interleaved? Expected {table_names.SCHEDULES_OR_FILES}"
+        f"pipeline.schedule: got 'interleved'; did you mean interleaved? Expected {schedules.SCHEDULES_OR_FILES}"
     )
     both = request.replace({"pipeline.splits": ["a"]})
     assert refused(ipusim.RequestError, ipusim.run, both) == (
@@ -477,7 +477,7 @@ def test_a_comparison_names_what_is_refused(tmp_path, without_pictures):
     text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
     assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
     assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
-        f"got 'groupd'; did you mean 'grouped'? Expected a schedule out of {table_names.SCHEDULES}"
+        f"got 'groupd'; did you mean 'grouped'? Expected a schedule out of {schedules.SCHEDULES}"
     )
     path = tmp_path / "odd.yaml"
     path.write_text(json.dumps(odd))

@@ -26,7 +26,7 @@ from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.app.run_folder.export import exported
 from ipusim.app.run_folder.report import trace_file
-from tests.drawn import drawn_texts
+from tests.drawn_pictures import drawn_texts
 from tests.effort import sampled
 
 PHYSICAL = (0, 2, 3, 1, 4, 6, 7, 5)

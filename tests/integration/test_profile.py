@@ -20,8 +20,8 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import leave_charts_out
 from tests.effort import slowest
-from tests.graphcore_programs import hosted_names
-from tests.perfetto_reader import PerfettoReader
+from tests.programs import hosted_names
+from tests.trace_files import PerfettoReader
 
 #: What a scenario of layers with arithmetic leaves.
 FILES = {

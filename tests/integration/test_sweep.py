@@ -11,7 +11,7 @@ from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OutputError
 from ipusim.runs.execute import execute
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 

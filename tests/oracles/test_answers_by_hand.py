@@ -24,7 +24,7 @@ from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.timeline.kinds import SpanKind
-from tests.drawn import words
+from tests.drawn_pictures import words
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -301,7 +301,7 @@ steps: 1
 
 def test_a_program_computes_again_from_its_checkpoints_as_its_scenario_does(load):
     """The same spans and memory; and losses bit by bit as without checkpoints."""
-    from tests.graphcore_programs import configure, hosted_names, run  # noqa: PLC0415
+    from tests.programs import configure, hosted_names, run  # noqa: PLC0415
 
     def program(names, checkpoints):
         tf, ops = names.tf, names.ipu.pipelining_ops

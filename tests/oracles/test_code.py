@@ -17,7 +17,7 @@ from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from tests.effort import sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 MIB = 2**20
 

@@ -20,7 +20,7 @@ from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled
 from tests.oracles.test_waterfall import BACKWARD, FORWARD, job_of
 from tests.properties.test_waterfall import odd_job
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 PASSES = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT
 

@@ -33,11 +33,11 @@ from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, sampled, slowest
-from tests.house_schedules import shape_of
+from tests.effort import draws_everything, sampled, slowest
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.schedules import shape_of
 
 SIZES = [(2, 4), (4, 8), (8, 24), (16, 48)]
 #: All remainders of 6 are among the smaller ones, in which closed forms differ.
@@ -261,7 +261,7 @@ V_WAITS = [4, 8, 15, 18, 22, 30, 33, 36, 45, 48, 52, 60, 63, 67, 75]
 @pytest.mark.parametrize("ipus", UP_TO_SIXTEEN)
 def test_1f1b_v_waits_and_keeps_what_its_authors_code_has_it(ipus):
     mapping = zigzag(2 * ipus, 2)
-    for count in (2 * ipus, 3 * ipus, 5 * ipus + 1) if ipus < 16 or runs_slowest() else (3 * ipus,):
+    for count in (2 * ipus, 3 * ipus, 5 * ipus + 1) if ipus < 16 or draws_everything() else (3 * ipus,):
         assert free("1f1b_v", mapping, count, EQUAL[:2]) == 6 * count + V_WAITS[ipus - 2]
     assert max(most_kept("1f1b_v", mapping, 3 * ipus, "B")) == 2 * (2 * ipus // 3 + 1)
 

@@ -19,7 +19,7 @@ from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 BY_SCHEDULE = SCENARIOS / "memory_by_schedule.yaml"
 MIB = 2**20

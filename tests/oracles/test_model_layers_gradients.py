@@ -28,7 +28,7 @@ from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from ipusim.model.layers.window_attention import WindowAttention
-from tests.special_points import assert_gradient, with_special_points
+from tests.formulas import assert_gradient, with_special_points
 
 KEY = (7, 3, 1)
 

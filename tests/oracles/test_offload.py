@@ -17,7 +17,7 @@ from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TIMED = """
 system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}

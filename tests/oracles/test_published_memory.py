@@ -11,7 +11,7 @@ import pytest
 from ipusim.analysis.fits import Fits, usable
 from ipusim.app.fidelity.throughput_rows import MODELS
 from ipusim.app.scenario.load import load_job
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 HALF_FIRST = {"first_moment": "float16"}  # enable_half_first_order_momentum
 HALF = HALF_FIRST | {"second_moment": "float16"}  # lamb_accl_dtype

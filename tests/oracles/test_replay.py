@@ -15,7 +15,7 @@ from ipusim.analysis.causes import CAUSES, idle_causes
 from ipusim.analysis.critical_path import critical_path_of
 from ipusim.base.errors import FileError
 from ipusim.timeline.time_parts import Idle
-from tests.traced_runs import Event, replayed
+from tests.trace_files import Event, replayed
 
 COUNT, FORWARD, BACKWARD, UPDATE = 4, 10.0, 20.0, 5.0
 

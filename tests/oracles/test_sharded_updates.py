@@ -18,7 +18,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.collectives import collective_cost
+from tests.machine_costs import collective_cost
 
 LAYERS = """
 system:

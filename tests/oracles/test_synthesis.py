@@ -20,10 +20,9 @@ from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import runs_slowest, sampled, seeds, share, slowest
-from tests.exact_orders import Exact
-from tests.exact_time_steps import ExactTimeSteps
+from tests.effort import draws_everything, sampled, seeds, share, slowest
 from tests.oracles.test_house_schedules import TABLE_5
+from tests.orders import Exact, ExactTimeSteps
 
 #: Seconds of a search where a hundred are drawn, and where few are.
 LONG, SHORT = 10.0, 0.4
@@ -128,7 +127,7 @@ def drawn_small(seed, sync):
     """Return a request of two or three uneven stages and micro-batches, their times and their IPUs."""
     random = Random(f"tiny {seed} {sync}")
     stages, count = random.choice(
-        [(2, 2), (2, 3), (3, 2), (2, 2), (3, 3)] if runs_slowest() else [(2, 2), (2, 3), (3, 2)]
+        [(2, 2), (2, 3), (3, 2), (2, 2), (3, 3)] if draws_everything() else [(2, 2), (2, 3), (3, 2)]
     )
     times = []
     for _ in range(stages):
@@ -213,7 +212,7 @@ BETTERED = (1, 4, 5, 6, 7, 8, 13, 14, 16, 19)
 @pytest.mark.parametrize("seed", BETTERED[: share(len(BETTERED))])
 def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     request, most = drawn(1000 + seed)
-    found = synthesize(request, seconds=SHORT if runs_slowest() else SHORT / 4, memory=most)
+    found = synthesize(request, seconds=SHORT if draws_everything() else SHORT / 4, memory=most)
     assert found.made is not None
     assert found.is_periodic
     with schedules.scoped():

@@ -21,7 +21,7 @@ from ipusim.runs.waterfall import priced, with_host
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 UNEVEN = ("pipeline.stages.stage2.forward=1600", "pipeline.stages.stage3.backward=2900")

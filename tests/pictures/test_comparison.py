@@ -33,7 +33,7 @@ from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.effort import rarest, sampled, seeds, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 

@@ -12,7 +12,7 @@ import pytest
 from ipusim.app.run_folder import pictures, report
 from ipusim.runs.execute import execute
 from tests.effort import slowest
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 pytestmark = pytest.mark.usefixtures("coarse")
 

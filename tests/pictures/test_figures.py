@@ -13,7 +13,7 @@ from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.picture import Picture
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import OutputError
-from tests.drawn import assert_legible, drawn_texts, words
+from tests.drawn_pictures import assert_legible, drawn_texts, words
 from tests.effort import sampled, slowest
 
 FOUR = {"mapping": (0, 1, 2, 3)}

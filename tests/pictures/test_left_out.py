@@ -21,11 +21,10 @@ from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.run_folder import pictures, report
 from ipusim.base.errors import OptionError
 from ipusim.runs.execute import execute
-from tests.drawn import assert_legible, drawn_texts, words
+from tests.drawn_pictures import assert_legible, drawn_texts, words
 from tests.effort import slowest
-from tests.folded import folded
-from tests.scenario_data import job_from
-from tests.timelines import lay_out_timeline
+from tests.scenarios import job_from
+from tests.timelines import folded, lay_out_timeline
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ from ipusim import Picture
 from ipusim.app.render.figures import finished
 from ipusim.app.render.style import luminance
 from ipusim.base.errors import OptionError
-from tests.drawn import contrast, drawn_texts, words
+from tests.drawn_pictures import contrast, drawn_texts, pixels, words
 from tests.effort import sampled
-from tests.gallery import pixels
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 OWN = "A title of my own"
 SIZES = ("3x2in", "4x3in", "5x8in", "6x3in", "8x5in", "14x2in", "14x8in")

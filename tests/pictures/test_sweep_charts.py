@@ -14,7 +14,7 @@ from ipusim.app.sweep.measures import THROUGHPUT, measure_of, on_chart
 from ipusim.app.sweep.report import chart_of, verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")

@@ -45,8 +45,7 @@ from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
-from tests.networks import split
-from tests.special_points import with_special_points
+from tests.formulas import split, with_special_points
 
 BATCH, COUNT, WIDTH, CLASSES = 2, 3, 4, 3
 

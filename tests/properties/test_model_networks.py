@@ -25,9 +25,8 @@ from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.work import Product, VectorWork, Work
 from ipusim.pricing.passes import pass_cycles
-from tests.networks import split
-from tests.special_points import with_special_points
-from tests.work_cycles import work_cycles
+from tests.formulas import split, with_special_points
+from tests.machine_costs import work_cycles
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 layers = st.one_of(

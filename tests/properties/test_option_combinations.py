@@ -27,8 +27,10 @@ from ipusim.runs.execute import execute
 from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import slowest
-from tests.explained import check_changes, check_explained, check_waterfall
-from tests.house_schedules import (
+from tests.random_runs import SHARDS, SOME_SHARDS, among, check_shard, some
+from tests.run_checks import check_changes, check_explained, check_recorded, check_waterfall
+from tests.scenarios import job_from
+from tests.schedules import (
     COMPUTING,
     MEETING,
     goes_around,
@@ -41,9 +43,6 @@ from tests.house_schedules import (
     takes_even_ipus,
     trains_only,
 )
-from tests.recorded import check_recorded
-from tests.scenario_data import job_from
-from tests.sharded import SHARDS, SOME_SHARDS, among, check_shard, some
 
 EXAMPLES = 370
 
@@ -598,7 +597,11 @@ def stepped(optimizer, weight, gradient, slots):
     if optimizer["type"] == "ftrl":
         return formulas.ftrl_weight(weight, gradient, slots, rate, **SUMMED["ftrl"])
     if optimizer["type"] in SUMMED:
-        step = {"rmsprop": formulas.rms_step, "adagrad": formulas.adagrad_step, "adadelta": formulas.adadelta_step}
+        step = {
+            "rmsprop": formulas.rms_step,
+            "adagrad": formulas.adagrad_step,
+            "adadelta": formulas.adadelta_step,
+        }
         return weight - step[optimizer["type"]](gradient, slots, rate, **SUMMED[optimizer["type"]])
     if optimizer["type"] == "lars":
         lengths = np.linalg.norm(weight), np.linalg.norm(gradient)

@@ -24,9 +24,9 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
 from tests.effort import share
-from tests.listings import parse_listing
 from tests.orders import needs_of, random_mapping, random_passes, read, walk
 from tests.orders import text as text_of_pass
+from tests.plans import parse_listing
 
 CASES = share(40)
 STUCK = {"dependency", "deadlock", "sending"}

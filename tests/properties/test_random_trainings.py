@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from ipusim.runs.execute import execute
 from tests import formulas
 from tests.effort import slowest
-from tests.house_schedules import COMPUTING, is_a_v, is_halved, is_mirrored
-from tests.scenario_data import job_from
-from tests.sharded import SOME_SHARDS, among, check_shard, drawn, some
-from tests.special_points import with_special_points
+from tests.formulas import with_special_points
+from tests.random_runs import SOME_SHARDS, among, check_shard, drawn, some
+from tests.scenarios import job_from
+from tests.schedules import COMPUTING, is_a_v, is_halved, is_mirrored
 
 EXAMPLES = 340
 
@@ -92,7 +92,10 @@ KINDS = {
     "gru before": ([{"type": "gru", **STEPS, "reset_after": False}], lambda *a: formulas.gru(*a, False)),
     "augru": ([{"type": "augru", **STEPS}], lambda *a: formulas.gru(*a, True, attended=True)),
     "masked": ([{"type": "gru", **STEPS, "masked": True}], lambda *a: formulas.gru(*a, True, masked=True)),
-    "attention": ([{"type": "multi_head_attention", "num_heads": 2}], lambda *a: formulas.attention(*a, 2, False)),
+    "attention": (
+        [{"type": "multi_head_attention", "num_heads": 2}],
+        lambda *a: formulas.attention(*a, 2, False),
+    ),
     "relative": (
         [{"type": "relative_multi_head_attention", "num_heads": 2}],
         lambda *a: formulas.relative_attention(*a, 2),

@@ -11,7 +11,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
 from tests.effort import share
-from tests.traced_runs import events_of, replayed
+from tests.trace_files import events_of, replayed
 
 SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "zero_bubble_h1", "interleaved_1f1b", "zbv", "breadth_first")
 CYCLES = st.integers(1, 10**6)

@@ -36,8 +36,8 @@ from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
 from tests.effort import draws_everything, share
-from tests.house_schedules import FREE, mapping_of, multiple_of
 from tests.replay.requests import DRAWN, drawn_requests
+from tests.schedules import FREE, mapping_of, multiple_of
 
 #: Cases that are drawn with ``--every``, and by default.
 CASES, FEWER = 10_000, 500

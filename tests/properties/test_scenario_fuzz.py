@@ -22,8 +22,8 @@ from ipusim.app.scenario.source import Source, read_source
 from ipusim.runs.job import Job
 from ipusim.runs.places import Place
 from ipusim.runs.request.schema import json_schema
-from tests.drawn_text import any_text
 from tests.effort import runs_slowest, sampled, share
+from tests.random_runs import any_text
 
 KeyPath = tuple[str | int, ...]
 

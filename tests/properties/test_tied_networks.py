@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.runs.execute import execute
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 LENGTH, WORDS, WIDTH, TAKEN, BATCH, RATE = 4, 5, 3, 2, 2, 0.1
 ORDERS = {"grouped": 2, "sequential": 1, "sharded": 1, "single": 1, "gpipe": 1}

@@ -10,7 +10,7 @@ from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import names as schedule_names
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 SCHEDULES = tuple(schedule_names())
 

@@ -11,7 +11,7 @@ from ipusim.app.render.lettering import cut, text_width
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.pipeline_options import plan_options
 from ipusim.machine import feeds
-from tests.graphcore_programs import hosted_names, run
+from tests.programs import hosted_names, run
 
 HOLDS_ITSELF: list = []
 HOLDS_ITSELF.append(HOLDS_ITSELF)

@@ -11,7 +11,7 @@ from ipusim.analysis.fit import remote_verdict
 from ipusim.base.errors import OutOfMemoryError
 from ipusim.ipu.runtime.program_request import check_memory
 from ipusim.schedules.registry import find
-from tests.graphcore_programs import configure
+from tests.programs import configure
 
 
 def ran(run, first, optimizer="", width=2, **arguments):

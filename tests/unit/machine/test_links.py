@@ -23,7 +23,7 @@ from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE
 from tests.effort import seeds, share
 from tests.orders import random_mapping, random_order
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 
 
 class Records(Recorder):

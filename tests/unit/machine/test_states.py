@@ -20,7 +20,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.price_and_run import context_of
+from tests.plans import context_of
 
 EXECUTIONS = 8
 

@@ -14,7 +14,7 @@ from ipusim.model.learning.adaptive_optimizers import Adam
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.stash import saved_bytes
-from tests.networks import split
+from tests.formulas import split
 
 CEL = NamedLayer("cel", SoftmaxCrossEntropy())
 LAYERS = {"a": Dense(6, "tanh"), "b": Dense(5), "c": Dense(4, "relu"), "d": Dense(3)}

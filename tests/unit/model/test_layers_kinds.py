@@ -40,7 +40,7 @@ from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
 from ipusim.model.layers.window_attention import WindowAttention, apart, relative_places
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
-from tests.work_cycles import vector_operations, work_cycles
+from tests.machine_costs import vector_operations, work_cycles
 
 KEY = (3, 14)
 

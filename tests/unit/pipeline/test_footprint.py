@@ -24,8 +24,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from tests.places import SCENARIOS
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.scenarios import SCENARIOS
 
 SCENARIO = SCENARIOS / "memory_by_schedule.yaml"
 

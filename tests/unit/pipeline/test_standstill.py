@@ -14,7 +14,7 @@ from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.listings import parse_listing
+from tests.plans import parse_listing
 
 SHAPE = PlanShape(mapping=(0, 1, 2), micro_batches=2)
 ASKED = SideInstructions(summed=True, gathered=frozenset({1}))

@@ -28,7 +28,7 @@ from ipusim.model.learning.optimizers import SGD
 from ipusim.runs.job import Job
 from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
-from tests.table_names import INNER_LAYERS
+from tests.schedules import INNER_LAYERS
 
 TOKENS = """\
 system: {name: m2000}

@@ -11,7 +11,7 @@ import ipusim
 from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 TEXT = """\
 system: {name: m2000}

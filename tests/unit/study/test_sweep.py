@@ -31,7 +31,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")

@@ -14,8 +14,8 @@ from ipusim.app.sweep.report import chart_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
 from ipusim.runs.request.request import Request
-from tests.drawn import words as words_of
-from tests.places import SCENARIOS
+from tests.drawn_pictures import words as words_of
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 SIZE = "pipeline.micro_batch_size"

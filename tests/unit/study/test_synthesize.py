@@ -22,8 +22,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.registry import register, scoped
 from ipusim.schedules.words import in_words
 from tests.effort import sampled
-from tests.exact_orders import Exact
-from tests.house_schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, takes_even_ipus, trains_only
+from tests.orders import Exact
+from tests.schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, takes_even_ipus, trains_only
 
 
 def stages_of(times, **more):

@@ -15,7 +15,7 @@ from ipusim.app.study.trial import Trial, time_alone, tried
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 APP = Path(ipusim.__file__).parent / "app"
 #: Stages of 1 MiB and 2 GiB, of which an IPU of a Mk2 machine holds the first alone.

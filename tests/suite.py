@@ -1,4 +1,4 @@
-"""Compiled modules of libraries, for processes that keep theirs in a folder apart from the sources."""
+"""Compiled modules that the processes of a test run share, and the programs that a test leaves behind."""
 
 from __future__ import annotations
 
@@ -27,3 +27,9 @@ def link_libraries(prefix: Path) -> None:
             link.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):  # of another process that began at the same time
                 link.symlink_to(file)
+
+
+def forget_programs() -> None:
+    """Forget what programs have left: their configuration, which threads would find."""
+    if found := sys.modules.get("ipusim.ipu.runtime.program_state"):
+        found.configure(None)

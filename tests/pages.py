@@ -1,12 +1,26 @@
-"""Executions as a page plays them: what their data say of a time, as the page's scripts do."""
+"""Data of pages, read as their scripts do: packed columns, and an execution that is played."""
 
 from __future__ import annotations
+
+import gzip
+from base64 import b64decode
 
 import numpy as np
 
 from ipusim.app.render.page.played import played_data
 from ipusim.timeline.kinds import PASSES, of_kinds
-from tests.page_columns import unpacked
+
+
+def unpacked(columns, text):
+    """Read columns as the page's script does."""
+    content = gzip.decompress(b64decode(text))
+    found = {}
+    for column in columns:
+        kind = np.dtype(column["type"].lower()).newbyteorder("<")
+        assert column["at"] % 8 == 0
+        values = np.frombuffer(content, kind, column["length"], column["at"])
+        found[column["name"]] = (np.cumsum(values) if column["differences"] else values).tolist()
+    return found
 
 
 def data_of(timeline, **how):

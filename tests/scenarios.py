@@ -1,15 +1,40 @@
-"""Runs in point-to-point of stages known by their cycles, by default on the free system."""
+"""The repository's files, and scenarios as plain data, run without YAML where YAML is not the point."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
+from ipusim.runs.request.request import Request
 from ipusim.runs.run import Run
 from ipusim.timeline.timeline import Timeline
-from tests.scenario_data import job_from
+
+ROOT = Path(__file__).parents[1]
+SCENARIOS = ROOT / "scenarios"
+GOLDEN = ROOT / "tests" / "golden"
+
+
+@cache
+def plain_data(file: Path) -> Any:
+    """Return what a YAML file says as another reader than ours reads it, slowly and once: nobody may change it."""
+    return YAML(typ="safe", pure=True).load(file)
+
+
+def job_from(data, folder=Path()):
+    """Return the Job of a scenario's mapping; files that it names are relative to ``folder``."""
+    return assemble(Request.from_dict(data, name="drawn", folder=folder))
+
+
+def timed(stages):
+    """Return a scenario of so many stages of given cycles, each on an IPU, and eight micro-batches."""
+    listed = [{"name": f"s{stage}", "forward": 1000, "backward": 2000} for stage in range(stages)]
+    return {"system": {"name": "m2000"}, "pipeline": {"gradient_accumulation_count": 8, "stages": listed}}
 
 
 @lru_cache(maxsize=32)

@@ -1,7 +1,8 @@
-"""What holds of why any run takes as long as it does: critical path, idle causes, and what changes would give."""
+"""Rules that hold for every run: its Timeline, files, pictures and traces, and the reasons for its time."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,14 +12,68 @@ from ipusim.analysis.causes import CAUSES, idle_causes, ipu_time
 from ipusim.analysis.critical_path import WAITS, critical_path_of, path_parts
 from ipusim.analysis.executions import executions_of
 from ipusim.analysis.fits import usable
+from ipusim.analysis.phases import phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.analysis.waterfall import Waterfall
 from ipusim.app.explain.what_if import what_if
+from ipusim.app.render.boxes import span_boxes
+from ipusim.app.render.content import content
+from ipusim.app.render.perfetto_trace import write_perfetto_trace
+from ipusim.app.render.trace_content import TraceContent
+from ipusim.app.render.window import window
+from ipusim.app.run_folder.columns import span_columns
 from ipusim.runs.session import Session
 from ipusim.runs.waterfall import waterfall_of
-from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind
+from ipusim.timeline.kind_row import Track
+from ipusim.timeline.kinds import COMPUTE_KINDS, SpanKind, kinds_with
 from ipusim.timeline.time_parts import Idle, TimePart
+from ipusim.timeline.timeline import Timeline
+from tests.trace_files import PerfettoReader
+
+#: Of the tracks on which nothing lies over anything else, the kinds.
+ALONE = [kinds_with(lambda row, track=track: row.track is track) for track in (Track.IPU, Track.IO_TILES)]
+
+
+def check_alone(timeline, rows, track):
+    """Hold that of ``rows``, no two of one ``track`` overlap."""
+    order = np.lexsort((timeline.end[rows], timeline.start[rows], track))
+    rows, same = rows[order], np.diff(track[order]) == 0
+    assert not (same & (timeline.start[rows[1:]] < timeline.end[rows[:-1]])).any()
+
+
+def check_recorded(timeline):
+    """Hold that files, phases, columns, pictures and traces have all of a Timeline, and each thing once."""
+    assert (timeline.start <= timeline.end).all()
+    for kinds in ALONE:
+        check_alone(timeline, *timeline.per_ipu(timeline.rows(*kinds)))
+    host = timeline.rows(SpanKind.HOST)
+    check_alone(timeline, host, timeline.link[host] * timeline.info.replicas + timeline.replica[host])
+    file = io.BytesIO()
+    timeline.save(file)
+    file.seek(0)
+    assert Timeline.load(file) == timeline
+    for execution in executions_of(timeline):
+        own = [phase for phase in phases_of(timeline) if phase.execution == execution.index]
+        edges = [execution.start, *(phase.end for phase in own)]
+        assert [phase.start for phase in own] == edges[:-1]
+        assert edges[-1] == execution.end
+    assert {len(column.values) for column in span_columns(timeline).values()} == {len(timeline)}
+    check_pictures(timeline)
+
+
+def check_pictures(timeline):
+    """Hold that pictures show every IPU that does what can be seen, and traces every cycle once."""
+    shown = window(timeline)
+    boxes = content(timeline, shown, 10).boxes
+    seen = set(timeline.ipu[timeline.end > timeline.start].tolist()) & set(timeline.info.stages_of_ipu)
+    assert seen <= set(boxes.ipu.tolist()) <= set(span_boxes(timeline, shown).ipu.tolist())
+    file = io.BytesIO()
+    write_perfetto_trace(TraceContent(timeline), file.write)
+    slices = [each for each in PerfettoReader(file.getvalue()).slices if each.track[1] != "phases"]
+    assert not any(each.around for each in slices)
+    tiles = [each.args for each in slices if "IPU " in each.track[1] and not each.track[-1].startswith("sends")]
+    assert sum(each["end_cycles"] - each["start_cycles"] for each in tiles) == cycles_by_kind(timeline).sum()
 
 
 def check_explained(timeline):

@@ -1,12 +1,20 @@
-"""Drawn runs with rules that depend on the number of an execution or of a micro-batch."""
+"""Runs and texts drawn at random, and long properties in shards.
+
+Texts have the characters of UTF-8, without the codec: asked for it, Hypothesis encodes a million characters, for
+seconds.
+"""
 
 from __future__ import annotations
 
 import random
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
 
 from ipusim.pricing import laws
 from ipusim.pricing.exchanges import HostExchange
@@ -16,7 +24,9 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
-from tests.house_schedules import (
+from tests.effort import runs_slowest, share, slowest
+from tests.properties.test_disturbed_runs import drawn_disturbances
+from tests.schedules import (
     goes_around,
     is_a_v,
     keys_of,
@@ -27,7 +37,6 @@ from tests.house_schedules import (
     takes_even_ipus,
     trains_only,
 )
-from tests.properties.test_disturbed_runs import drawn_disturbances
 
 #: Passes of a run at most, so that simulating it whole takes a fraction of a second.
 MOST_PASSES = 5_000
@@ -158,3 +167,45 @@ def _within_bounds(rng: random.Random) -> Job:
             job = assemble(Request.from_dict(drawn_scenario(rng.randrange(10**9)), name="drawn"))
             if job.of_whole(lambda of: len(of.plan.table)) * job.executions * job.system.replicas <= MOST_PASSES:
                 return job
+
+
+#: Every shard draws from a seed of its own, and the smallest example, which all of them draw first, beyond its share.
+SHARDS = 10
+#: Those that run, by default a few with more examples each: every shard begins with the smallest one.
+SOME_SHARDS = [*range(3), *(pytest.param(shard, marks=slowest) for shard in range(3, SHARDS))]
+
+
+def some(examples):
+    """Return the number of examples of which each shard checks its part, of so many in all."""
+    return share(examples) if runs_slowest() else 3 * SHARDS
+
+
+def check_shard(shard, strategy, check, *, examples):
+    """Check this shard's part of ``examples`` drawn ones."""
+
+    @seed(shard)
+    @settings(max_examples=examples // SHARDS + 1, suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def part(example):
+        check(example)
+
+    part()
+
+
+def drawn(strategy, *, examples):
+    """Yield what all shards draw, the same examples that they check; a shard draws when its first is asked for."""
+    for shard in range(SHARDS):
+        found = []
+        check_shard(shard, strategy, found.append, examples=examples)
+        yield from found
+
+
+@lru_cache(maxsize=None, typed=True)
+def among(*values):
+    """Return what draws one of ``values``: for the same ones the same, as Hypothesis checks each that is new."""
+    return st.sampled_from(values)
+
+
+def any_text(**sizes: Any) -> st.SearchStrategy[str]:
+    """Return what draws texts of any characters but halves of a surrogate pair, as ``st.text`` does."""
+    return st.text(st.characters(exclude_categories=("Cs",)), **sizes)

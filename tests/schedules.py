@@ -1,11 +1,16 @@
-"""What tests that draw schedules ask of those of the house, so that a further one is drawn everywhere."""
+"""Schedules in tests: their options as drawn runs need them, their names, and schedules of one's own."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from ipusim.hardware.machines import MACHINES
+from ipusim.model.layers.table import rows
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
+from ipusim.schedules import registry
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
 
@@ -110,3 +115,22 @@ def is_a_v(name: str) -> bool:
 def mapping_of(name: str, stages: int) -> tuple[int, ...]:
     """Return the IPUs of an even number of stages under a schedule, with two on each where that is its point."""
     return find(name).mapping(stages, 2 if goes_around(name) else None)
+
+
+@contextmanager
+def registered(schedule: registry.Schedule) -> Iterator[None]:
+    registry.register(schedule)
+    try:
+        yield
+    finally:
+        del registry._SCHEDULES[schedule.name]
+
+
+#: As messages of scenarios list systems.
+SYSTEMS = " or ".join(", ".join(MACHINES).rsplit(", ", 1))
+#: As messages list schedules, and as those of scenarios do, which take a file too.
+SCHEDULES = ", ".join(names())
+SCHEDULES_OR_FILES = f"{SCHEDULES} or one of your own as file.py:function or file.csv"
+#: The kinds of layers and losses, and of those that may stand within another layer.
+LAYERS = [row.kind for row in rows()]
+INNER_LAYERS = [row.kind for row in rows() if row.within]
