@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         HOUSE,
         called,
         default_serialized,
+        expand_names,
         find,
         is_of_the_house,
         names,
