@@ -112,7 +112,3 @@ def _losses(program: PipelineProgram, columns: Sequence[Sequence[Any]]) -> Itera
         step = execution // program.repeat_count
         for replica, value in enumerate(values):
             yield Loss(step, execution, micro_batch, float(value), replica, count)
-
-
-#: Former name, kept for one release.
-received = read_results

@@ -175,13 +175,13 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
     most = 0
     for ipu in of_stage.ipus:
         ipu_rows = rows[timeline.ipu[rows] == ipu]
-        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[ipu_rows]]).saved
+        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[ipu_rows]]).stash
         counts = levels.during.copy()
         for block in timeline.repeats:
             first, last = np.searchsorted(ipu_rows, block[:2]).tolist()
             if first == last:
                 continue
-            more = (block.times - 1) * int(levels.after[last - 1] - (levels.after[first - 1] if first else 0))
+            more = (block.times - 1) * int(levels.at_end[last - 1] - (levels.at_end[first - 1] if first else 0))
             counts[first:last] += max(more, 0)
             counts[last:] += more
         most = max(most, int(counts.max(initial=0)))

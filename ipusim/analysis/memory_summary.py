@@ -79,7 +79,7 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
         StageMemory(
             name=name,
             fifo_depth=stage.fifo_depth,
-            kept_bytes=stage.saved,
+            kept_bytes=stage.kept_bytes,
             fifo_bytes=stage.fifo_bytes,
             most_micro_batches_kept=stashed_micro_batches(timeline, fit.footprint, number),
         )

@@ -221,7 +221,7 @@ def activation_moves(
         return
     after: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
     for move in moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets):
-        after[move.ipu][move.stage, move.micro_batch] = move.after
+        after[move.ipu][move.stage, move.micro_batch] = move.earlier_move
     for ipu in context.ipus():
         if ipu.shard in after:
             there = context.ipu(ipu.replica, moved.place(ipu.shard, plan.shape.mapping))

@@ -178,8 +178,8 @@ class Order:
         """Compare two Orders by contents."""
         if not isinstance(other, Order):
             return NotImplemented
-        same = np.array_equal(self.table, other.table) and np.array_equal(self.joined, other.joined)
-        return same and self._header() == other._header()
+        is_equal = np.array_equal(self.table, other.table) and np.array_equal(self.joined, other.joined)
+        return is_equal and self._header() == other._header()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -208,8 +208,8 @@ def _row(ipu: Any, op: Any) -> tuple[int, ...]:
     try:
         kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
     except (TypeError, ValueError) as error:
-        expected = f"{error}" if isinstance(op, str) else f"expected a kind, a stage and a micro-batch, got {op!r}"
-        raise PlanError(f"passes: {expected}") from None
+        problem = f"{error}" if isinstance(op, str) else f"expected a kind, a stage and a micro-batch, got {op!r}"
+        raise PlanError(f"passes: {problem}") from None
     row = ipu, kind, stage, micro_batch
     for number in row:
         if not _is_whole(number) or abs(number) >= _MOST:
@@ -237,12 +237,12 @@ def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
     for number in range(shape.stages):
         most = 1
         for of_copy in range(len(shape.copies)):
-            own = kind[(stage == number) & (copy == of_copy)]
+            kinds = kind[(stage == number) & (copy == of_copy)]
             if shape.recompute and shape.recomputes(number):
-                last = own == Pass.RECOMPUTE
+                last = kinds == Pass.RECOMPUTE
             else:
-                last = (own == Pass.BACKWARD) | (own == Pass.INPUT_GRADIENT)
-            most = int(np.cumsum((own == Pass.FORWARD).astype(np.int64) - last).max(initial=most))
+                last = (kinds == Pass.BACKWARD) | (kinds == Pass.INPUT_GRADIENT)
+            most = int(np.cumsum((kinds == Pass.FORWARD).astype(np.int64) - last).max(initial=most))
         depths.append(most - 1)
     return tuple(depths)
 
@@ -257,9 +257,9 @@ def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int)
         )
     if table[:, -len(COLUMNS)].min() < 0:
         raise PlanError(f"table: expected IPUs from 0 up, got {table[:, -len(COLUMNS)].min()}")
-    for what, column, count in (("passes", table[:, -3], len(Pass)), ("stages", table[:, -2], stages)):
+    for noun, column, count in (("passes", table[:, -3], len(Pass)), ("stages", table[:, -2], stages)):
         if not 0 <= column.min() <= column.max() < count:
-            raise PlanError(f"table: expected {what} from 0 to {count - 1}, got {column.min()} to {column.max()}")
+            raise PlanError(f"table: expected {noun} from 0 to {count - 1}, got {column.min()} to {column.max()}")
 
 
 def _check_header(

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ipusim.schedules.placement import around, zigzag
     from ipusim.schedules.registry import (
         HOUSE,
-        called,
         default_serialized,
         expand_names,
         find,

@@ -285,10 +285,6 @@ def expand_names(words: Sequence[str]) -> list[str]:
     return [*_SCHEDULES] if [word.lower() for word in words] == ["all"] else [*words]
 
 
-#: Former name, kept for one release.
-called: Final = expand_names
-
-
 def is_of_the_house(schedule: Schedule) -> bool:
     """Tell whether a schedule is built in; a schedule from a file may have a built-in name."""
     return schedule.name in HOUSE and _SCHEDULES[schedule.name].order is schedule.order

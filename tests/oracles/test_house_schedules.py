@@ -138,7 +138,7 @@ def test_the_last_micro_batch_leaves_in_all_its_segments():
     pipeline = {"schedule": "seq_1f1b", "segments": 4, "gradient_accumulation_count": 8, "stages": stages}
     outfeed = {"mode": "LAST", "element_bytes": 4000}
     job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed}))
-    sent = job.program.outfeed_elements.sent(1)
+    sent = job.program.outfeed_elements.count_sent(1)
     assert (sent, sent * job.program.outfeed.element_bytes) == (4, 4000)
 
 

@@ -200,9 +200,9 @@ def _greedy(start: Start) -> Iterator[Words]:
     """Yield greedily constructed words for several amounts of memory."""
     tasks, memory = start.tasks, start.memory
     stages = memory.stages
-    known = any(stage.saved for stage in stages)
-    stashed = [stage.saved if known else 1 for stage in stages]
-    rest = [stage.rest for stage in stages]
+    known = any(stage.kept_bytes for stage in stages)
+    stashed = [stage.kept_bytes if known else 1 for stage in stages]
+    rest = [stage.halves_bytes for stage in stages]
     if memory.micro_batches is not None:
         stashed, rest = [2] * len(stages), [1] * len(stages)
     for depth in _DEPTHS:

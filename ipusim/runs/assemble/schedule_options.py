@@ -26,7 +26,7 @@ def without_schedule_options(options: Options) -> Options:
     What is made of them cannot depend on the options of one request.
     """
     fixed = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
-    return shared().first(fixed, by=options_set(fixed))
+    return shared().first(fixed, substitute=options_set(fixed))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:
