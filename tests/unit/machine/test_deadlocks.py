@@ -38,7 +38,7 @@ def program(stages, **changes):
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.at(1)
+    yield process._clock.event_at(1)
 
 
 def deadlock(action):

@@ -257,7 +257,7 @@ def test_progress_is_told_every_time_step():
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.at(1)
+    yield process._clock.event_at(1)
 
 
 def test_deadlock_names_who_waits_for_what(monkeypatch):

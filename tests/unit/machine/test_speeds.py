@@ -22,7 +22,7 @@ def test_a_course_has_the_product_of_speeds_and_the_sum_of_delays_of_all_windows
     course, ends = Course(windows), {cycle for window in windows for cycle in (window.first, window.until)}
     for cycle in range(100):
         inside = [window for window in windows if window.first <= cycle < (window.until or 1000)]
-        speed, late, until = course.at(cycle)
+        speed, late, until = course.stretch_at(cycle)
         assert speed == prod(window.speed for window in inside)
         assert late == sum(window.late for window in inside)
         assert until == min((end for end in ends if end is not None and end > cycle), default=None)
