@@ -13,7 +13,7 @@ import simpy
 from simpy.events import NORMAL
 
 from ipusim.hardware.resources import Resource
-from ipusim.machine.disturbances import Pace, Task, Work
+from ipusim.machine.disturbances import Pace, PieceOfWork, Task
 from ipusim.machine.resources import Workers
 from ipusim.machine.speeds import Speeds
 from ipusim.timeline.kinds import SpanKind
@@ -108,7 +108,7 @@ class Clock(simpy.Environment):
         end_of, steady = self._end_of, dict[tuple[Workers, SpanKind], bool]()
 
         def end(workers: Workers, task: Task, start: int, cycles: int) -> int:
-            if not isinstance(task, Work):
+            if not isinstance(task, PieceOfWork):
                 is_steady = steady.get((workers, task))
                 if is_steady is None:
                     is_steady = steady[workers, task] = not any(speeds.touches(worker, task) for worker in workers)
@@ -148,7 +148,7 @@ class Clock(simpy.Environment):
         """Whether work of all ``workers`` runs at full speed throughout the run."""
         return self.steady or not any(map(self._speeds.touches, workers))
 
-    def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
+    def foreseen(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
         """Return a function from a pass's cycles at full speed to real cycles.
 
         None if the cycle of the pass's begin matters.

@@ -32,7 +32,7 @@ def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: P
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
 
-class _Way(NamedTuple):
+class _TensorWay(NamedTuple):
     """The way of a stage's tensors from forward or from backward passes.
 
     Attributes:
@@ -83,11 +83,11 @@ class Delivery(Facility):
         self._wait_of = context.describe_ipus(SpanKind.RECEIVE_WAIT, self.ipus)
         self._descriptions = self._describe_tensors(context, replica)
 
-    def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
+    def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_TensorWay]:
         """Return the ways of every stage's forward and backward tensors."""
         shape = self._shape
         return [
-            _Way(
+            _TensorWay(
                 mapping[source],
                 shape.step_of(Pass.BACKWARD if is_backward else Pass.FORWARD, source),
                 mapping[source] == mapping[target],
@@ -101,7 +101,7 @@ class Delivery(Facility):
             for target in [max(source - 1, 0) if is_backward else min(source + 1, shape.stages - 1)]
         ]
 
-    def _reroute(self, ways: list[_Way], dead: frozenset[int], _: object) -> None:
+    def _reroute(self, ways: list[_TensorWay], dead: frozenset[int], _: object) -> None:
         """Switch routes, and resend tensors in flight over dead links."""
         self._ways = ways
         for tensor, transfer in [*self._on_way.items()]:
@@ -180,7 +180,7 @@ class Delivery(Facility):
         if blocked is not None:
             blocked.succeed(span)
 
-    def _arrive(self, tensor: int, way: _Way, span: int) -> None:
+    def _arrive(self, tensor: int, way: _TensorWay, span: int) -> None:
         if self._hand_on is not None:
             self._hand_on(way.shard, way.made_in, tensor % self._count)
         if not way.is_local:

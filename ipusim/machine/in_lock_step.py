@@ -70,7 +70,9 @@ class InLockStep:
             del self._ahead[key]
 
     def _run_all(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        turns = [_Turn(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors]
+        turns = [
+            _ReplicaPass(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors
+        ]
         with ExitStack() as ending:
             for turn in reversed(turns):
                 ending.callback(turn.end)
@@ -99,7 +101,7 @@ class InLockStep:
         return [plan_of(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
 
 
-class _Turn:
+class _ReplicaPass:
     """The pass of a replica, resumed in turns."""
 
     def __init__(self, run_pass: partial[None]) -> None:

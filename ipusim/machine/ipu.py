@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.machine import resources
 from ipusim.machine.clock import Moment, Process, Spans
 from ipusim.machine.columns import MARK, InstructionColumns
-from ipusim.machine.disturbances import Work
+from ipusim.machine.disturbances import PieceOfWork
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, PASSES
@@ -110,14 +110,16 @@ class Ipu:
             cause = yield from self._wait_between(ipu, execution + 1, first + steps - 1, cause)
             cycle = clock.now
 
-    def _cycles(self, real_cycles: Callable[[Work, int], int] | None) -> Sequence[int]:
+    def _cycles(self, real_cycles: Callable[[PieceOfWork, int], int] | None) -> Sequence[int]:
         """Return the cycles of this execution's instructions, via ``real_cycles`` or at full speed."""
         columns = self._columns
         if real_cycles is None:
             return columns.cycles
         rows = zip(columns.code, columns.cycles, columns.stage, columns.micro_batch, strict=True)
         return [
-            real_cycles(Work(_KINDS[code], stage, micro_batch, self.execution), cycles) if code < PASSES else cycles
+            real_cycles(PieceOfWork(_KINDS[code], stage, micro_batch, self.execution), cycles)
+            if code < PASSES
+            else cycles
             for code, cycles, stage, micro_batch in rows
         ]
 
@@ -125,7 +127,7 @@ class Ipu:
         """Spend a pass's time under disturbances that depend on stage and micro-batch."""
         columns = self._columns
         row = len(columns.code) - length_hint(self._rest_codes) - 1
-        work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)
+        work = PieceOfWork(kind, columns.stage[row], columns.micro_batch[row], self.execution)
         return self._context.clock.spend(workers, work, cycles)
 
     def waits_for(self) -> Wait:

@@ -61,14 +61,14 @@ class Tensor:
     is_awaited: bool = False
     foreseen: simpy.Event | None = None
     void_callbacks: tuple[Callable[[simpy.Event], None], ...] = ()
-    flow: Flow | None = None
+    flow: RouteFlow | None = None
     begin: int = field(init=False)
     end: int = field(init=False)
     target: Fraction = field(init=False)
 
 
 @dataclass(slots=True, eq=False)
-class Flow:
+class RouteFlow:
     """Tensors that share a route at equal rates; the least target ends first.
 
     Attributes:
@@ -112,8 +112,8 @@ class Links:
         #: Per link: tensors with exclusive use, sharing tensors, and moving flows.
         self._exclusive: list[list[Tensor]] = [[] for _ in rates]
         self._sharing: list[dict[Tensor, None]] = [{} for _ in rates]
-        self._moving: list[dict[Flow, None]] = [{} for _ in rates]
-        self._flows: dict[tuple[int, ...], Flow] = {}
+        self._moving: list[dict[RouteFlow, None]] = [{} for _ in rates]
+        self._flows: dict[tuple[int, ...], RouteFlow] = {}
         self._number = count()
         #: Per busy link: first cycle, and the step, cause and bytes of the span.
         self._busy: list[tuple[int, int, int, int]] = [(0, 0, NONE, 0)] * len(self._rates)
@@ -212,12 +212,12 @@ class Links:
         if tensor.begin == self._clock.now and tensor.flow is None:  # else a new route, with a later begin
             self._share(self._enter(tensor, Fraction(tensor.send.bytes)))
 
-    def _enter(self, tensor: Tensor, rest_bytes: Fraction) -> Flow:
+    def _enter(self, tensor: Tensor, rest_bytes: Fraction) -> RouteFlow:
         """Let a tensor with ``rest_bytes`` remaining bytes enter its route's flow; return that flow."""
         links, cycle = tensor.send.links, self._clock.now
         flow = self._flows.get(links)
         if flow is None:
-            flow = self._flows[links] = Flow(links, base_cycle=cycle)
+            flow = self._flows[links] = RouteFlow(links, base_cycle=cycle)
         for link in links:
             start, step, cause, size = self._busy[link]
             if not self._moving[link]:
@@ -243,7 +243,7 @@ class Links:
             self._record(description, tensor.step, tensor.begin, cycle, tensor.cause)
         tensor.callback(tensor, cycle)
 
-    def _end_next(self, flow: Flow, event: simpy.Event) -> None:
+    def _end_next(self, flow: RouteFlow, event: simpy.Event) -> None:
         if event is flow.next_end:
             self._arrive(flow.tensors[0][2])
 
@@ -277,7 +277,7 @@ class Links:
                 if not self._moving[link]:
                     start, step, cause, size = self._busy[link]
                     self._record(self._carried(link, size), step, start, cycle, cause)
-        flows: set[Flow] = set()
+        flows: set[RouteFlow] = set()
         for link in flow.links:
             sharer = next(iter(self._moving[link]), None)
             if sharer is not None and sharer not in flows:
@@ -292,7 +292,7 @@ class Links:
             )
         return descriptions[size]
 
-    def _share(self, flow: Flow) -> list[Flow]:
+    def _share(self, flow: RouteFlow) -> list[RouteFlow]:
         """Set new rates of all flows connected to ``flow``; return these flows.
 
         Flows are connected by shared links, directly or via other flows.
@@ -320,13 +320,13 @@ class Links:
             self._share_anew(flow, {link for sharer in sharers for link in sharer.links})
         return sharers
 
-    def _share_anew(self, flow: Flow, links: Iterable[int]) -> None:
+    def _share_anew(self, flow: RouteFlow, links: Iterable[int]) -> None:
         """Schedule a new sharing of ``links`` at the next change of speed."""
         changes = [next_change for link in links if (next_change := self._speed(link)[1]) is not None]
         if changes:
             self._clock.call_at(min(changes), partial(self._share_again, flow, flow.base_cycle))
 
-    def _share_again(self, flow: Flow, base_cycle: int, _: object) -> None:
+    def _share_again(self, flow: RouteFlow, base_cycle: int, _: object) -> None:
         """Share anew, unless ``flow`` has ended, or has changed its rate since cycle ``base_cycle``."""
         if flow.base_cycle == base_cycle and flow.tensors:
             self._share(flow)
@@ -334,7 +334,7 @@ class Links:
     def _speed(self, link: int) -> tuple[Fraction, int | None]:
         return self._clock.speed(self._workers[link], _LINK)
 
-    def _connected_flows(self, flow: Flow) -> list[Flow]:
+    def _connected_flows(self, flow: RouteFlow) -> list[RouteFlow]:
         members = {flow: None}
         queue = [flow]
         for sharer in queue:
@@ -345,11 +345,11 @@ class Links:
                         queue.append(neighbour)
         return queue
 
-    def _fair(self, flows: Sequence[Flow]) -> dict[Flow, Fraction]:
+    def _fair(self, flows: Sequence[RouteFlow]) -> dict[RouteFlow, Fraction]:
         """Return max-min fair rates: links with the least rate per tensor fill first."""
         open_flows = dict.fromkeys(flows)
         free = {link: self._rates[link] * self._speed(link)[0] for flow in flows for link in flow.links}
-        rates: dict[Flow, Fraction] = {}
+        rates: dict[RouteFlow, Fraction] = {}
         while open_flows:
             users = {link: sum(len(flow.tensors) for flow in self._moving[link] if flow in open_flows) for link in free}
             least = min(free[link] / number for link, number in users.items() if number)
@@ -362,6 +362,6 @@ class Links:
         return rates
 
 
-def _left_in(flow: Flow, target: Fraction, cycle: int) -> Fraction:
+def _left_in(flow: RouteFlow, target: Fraction, cycle: int) -> Fraction:
     """Return the remaining bytes of a tensor with a target."""
     return max(Fraction(0), target - flow.served_by(cycle))

@@ -73,7 +73,7 @@ class Order:
     Example:
         >>> from ipusim import Order, Shape
         >>> passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
-        >>> order = Order.of("mine", Shape(mapping=(0, 1), micro_batches=2), passes)
+        >>> order = Order.from_passes("mine", Shape(mapping=(0, 1), micro_batches=2), passes)
         >>> order.table.shape, order.fifo_depths
         ((8, 4), (1, 0))
     """
@@ -128,7 +128,7 @@ class Order:
         self.fifo_depths = _least_depths(shape, self.passes) if fifo_depths is None else fifo_depths
 
     @classmethod
-    def of(
+    def from_passes(
         cls,
         schedule: str,
         shape: PlanShape,
@@ -160,6 +160,9 @@ class Order:
         table = np.array(rows, dtype=np.int64).reshape(-1, len(COLUMNS))
         in_one_slot = np.array([row[1:] in joined for row in rows], bool)
         return cls(schedule, shape, table=table, joined=in_one_slot, places=places)
+
+    #: Former name, kept for one release.
+    of = from_passes
 
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
         """Return a copy of the Order with other FIFO depths.

@@ -27,7 +27,7 @@ def standstill(plan: Plan) -> list[Violation]:
 
     The violation names the next passes of IPUs in the circle, or of every waiting IPU without a circle.
     """
-    walk = _Walk(plan)
+    walk = _InstructionWalk(plan)
     walk.go()
     waits = walk.list_waits()
     if not waits:
@@ -91,7 +91,7 @@ def all_end(receives: Iterable[tuple[int, int, int, int]]) -> bool:
     return not any(ahead.values())
 
 
-class _Walk:
+class _InstructionWalk:
     """A walk of IPUs through their instructions, without time."""
 
     def __init__(self, plan: Plan) -> None:

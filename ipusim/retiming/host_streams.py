@@ -12,7 +12,7 @@ from ipusim.retiming.exact_run import Cycles, ExactRun
 
 
 @dataclass
-class HostStream:
+class FeedStream:
     """A stream between the host and an IPU, element by element.
 
     Element i of an infeed is ready at ``h[i] = max(h[i - 1], r[i - depth]) + host`` and read at
@@ -52,7 +52,7 @@ class HostStream:
 
 
 #: Streams of a run by code and shard; both ends of a pipeline may be on a single IPU.
-Streams = dict[tuple[Code, int], HostStream]
+Streams = dict[tuple[Code, int], FeedStream]
 
 
 def host_streams(run: ExactRun, columns: int) -> Streams:
@@ -63,7 +63,7 @@ def host_streams(run: ExactRun, columns: int) -> Streams:
 
     def add(code: Code, shard: int, depth: int, copy: int, work: int) -> None:
         begin = np.zeros((run.replicas, columns), np.int64)
-        streams[code, shard] = HostStream(code, shard, depth, copy, work, begin, deque([begin] * depth, depth))
+        streams[code, shard] = FeedStream(code, shard, depth, copy, work, begin, deque([begin] * depth, depth))
 
     for copy, mapping in enumerate(shape.copies):
         copy_batches = range(copy, shape.micro_batches, len(shape.copies))

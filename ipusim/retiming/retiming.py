@@ -21,7 +21,7 @@ from ipusim.retiming.host_streams import host_streams
 from ipusim.retiming.precedence import Precedence
 from ipusim.retiming.shared_memory import SharedMemory
 from ipusim.retiming.stretches import Ending, Execution, Record
-from ipusim.retiming.time_steps import TimeSteps
+from ipusim.retiming.time_steps import StepTimes
 
 #: Times in memory at once: 64 MB.
 _MOST_TIMES: Final = 2**23
@@ -100,11 +100,11 @@ class Retiming:
         if run.replicas > 1 and run.executions > 1 and not (meets or run.plan.sync.meets) and _share_links(run):
             raise NotExactError("replicas that share links and do not meet")
         streams = host_streams(run, 1)
-        self._pipelines: dict[bool, TimeSteps | Precedence] = {}
+        self._pipelines: dict[bool, StepTimes | Precedence] = {}
         period = run.program.outfeed_elements.period
         for due in {(number + 1) % period == 0 for number in range(min(run.executions, period))}:
             if run.plan.sync.meets:
-                self._pipelines[due] = self._pipelines.get(not due) or TimeSteps(run, streams)
+                self._pipelines[due] = self._pipelines.get(not due) or StepTimes(run, streams)
             else:
                 self._pipelines[due] = Precedence(run, streams, due)
 

@@ -16,7 +16,7 @@ from ipusim.retiming.stretches import Execution, carry_out
 _MOST: int = 2**22
 
 
-class TimeSteps:
+class StepTimes:
     """The time-steps of an execution.
 
     A cell is an IPU in a time-step. Plain cells contain only passes; other cells run instruction by instruction.

@@ -69,7 +69,7 @@ def schedule(
         ...         ipu: [f"{kind}{stage}.{number}" for kind in "FB" for number in range(shape.micro_batches)]
         ...         for stage, ipu in enumerate(shape.mapping)
         ...     }
-        ...     return Order.of("all_forward_first", shape, passes)
+        ...     return Order.from_passes("all_forward_first", shape, passes)
         >>> all_forward_first(Shape(mapping=(0, 1), micro_batches=4))
         <Order all_forward_first: 16 passes>
     """

@@ -279,7 +279,7 @@ def names() -> tuple[str, ...]:
 
 def expand_names(words: Sequence[str]) -> list[str]:
     """Return the schedules that ``words`` name; the single word ``all`` means every registered one.
-    >>> called(["grouped", "mine.py:last"])
+    >>> expand_names(["grouped", "mine.py:last"])
     ['grouped', 'mine.py:last']
     """
     return [*_SCHEDULES] if [word.lower() for word in words] == ["all"] else [*words]

@@ -110,7 +110,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
         notes.append(_SKIP_NOTE.format(name=name, words=", ".join(dict.fromkeys(collectives))))
 
     def order(for_shape: PlanShape) -> Order:
-        return Order.of(path.name, for_shape, passes, joins, places)
+        return Order.from_passes(path.name, for_shape, passes, joins, places)
 
     return Schedule(
         name,

@@ -22,13 +22,13 @@ _UNSCHEDULED: Final = -1
 
 def search(ipus: int, count: int) -> list[list[ChunkPass]]:
     """Return each IPU's passes for ``count`` micro-batches on a V of ``ipus``."""
-    ranks = [_Rank(count) for _ in range(ipus)]
+    ranks = [_IpuSchedule(count) for _ in range(ipus)]
     for ipu, previous, successor in zip(ranks, [None, *ranks], [*ranks[1:], None], strict=False):
         ipu.neighbours = previous, successor
     _fill(ranks, count)
     for _ in range(2 * count):
-        outward: list[_Rank] = []
-        homeward: list[_Rank] = []
+        outward: list[_IpuSchedule] = []
+        homeward: list[_IpuSchedule] = []
         for ipu in ranks:
             (homeward if ipu.next_gradient() else outward).append(ipu)
         for ipu in reversed(outward):
@@ -47,7 +47,7 @@ def search(ipus: int, count: int) -> list[list[ChunkPass]]:
     return [ipu.passes for ipu in ranks]
 
 
-class _Rank:
+class _IpuSchedule:
     """Schedule of an IPU during the search.
 
     Attributes:
@@ -65,7 +65,7 @@ class _Rank:
         self.passes: list[ChunkPass] = []
         self.halves = deque[int]()
         self.slot = self.level = 0
-        self.neighbours: tuple[_Rank | None, _Rank | None] = (None, None)
+        self.neighbours: tuple[_IpuSchedule | None, _IpuSchedule | None] = (None, None)
         self.counts = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (0, 1)}
 
     def arrives(self, kind: Pass, chunk: int) -> int:
@@ -116,7 +116,7 @@ class _Rank:
         return 0 if outward < self._count and self.arrives(_F, 0) != _UNSCHEDULED else None
 
 
-def _fill(ranks: list[_Rank], count: int) -> None:
+def _fill(ranks: list[_IpuSchedule], count: int) -> None:
     """Run the forward passes before the first gradient of each IPU.
 
     While the first micro-batch is on its way back, further micro-batches begin, as far as memory also allows for the

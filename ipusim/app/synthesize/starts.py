@@ -148,7 +148,7 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
             ipu: [f"{name}.{turn}" for at, name in runs if at == ipu for turn in range(shape.micro_batches)]
             for ipu in sorted(set(shape.mapping))
         }
-        return pipelines.Order.of(NAME, shape, passes)
+        return pipelines.Order.from_passes(NAME, shape, passes)
 
     return replace(
         schedules.find("gpipe"),
