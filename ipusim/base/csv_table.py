@@ -63,14 +63,14 @@ class Columns:
 
     Attributes:
         names: names of the columns, as in messages.
-        needed: required columns.
-        others: whether the file may have unknown columns, which are ignored.
+        required_names: required columns.
+        allows_others: whether the file may have unknown columns, which are ignored.
         key: function that maps titles and names to a common key.
     """
 
     names: Sequence[str]
-    needed: Sequence[str]
-    others: bool
+    required_names: Sequence[str]
+    allows_others: bool
     key: Callable[[str], str] = str.lower
 
 
@@ -194,7 +194,7 @@ def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
 
 def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
     """Yield the error of an untitled column with cells, such as a pandas index."""
-    for index, title in enumerate(() if columns.others else lines[0].cells):
+    for index, title in enumerate(() if columns.allows_others else lines[0].cells):
         cell = next((line.cells[index] for line in lines[1:] if index < len(line.cells) and line.cells[index]), "")
         if not title and cell:
             yield f"expected a title above column {index + 1}, got none above {cell!r}: leave an index out"
@@ -214,15 +214,15 @@ def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, in
     near = {title: [*all_nearest(columns.key(title), absent)] for title in strangers}
     if not index_of and (_separator("".join(titles)) or not any(near.values())):
         return {}, [_no_titles(titles, columns)]
-    for name in columns.needed:
+    for name in columns.required_names:
         if name not in index_of:
             wrong = next((title for title in strangers if name in near[title]), None)
             hint = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
-            problems.append(f"expected a column {name!r} beside {', '.join(columns.needed)}{hint}")
+            problems.append(f"expected a column {name!r} beside {', '.join(columns.required_names)}{hint}")
             if wrong is not None:
                 strangers.remove(wrong)
                 absent.remove(name)
-    if not columns.others:
+    if not columns.allows_others:
         right = f"expected columns out of {', '.join(columns.names)}"
         problems += [f"{right}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in strangers]
     return index_of, problems
@@ -230,8 +230,8 @@ def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, in
 
 def _no_titles(titles: Sequence[str], columns: Columns) -> str:
     """Return the message about a first row without any known title."""
-    right = f"expected the names of the columns, {', '.join(columns.needed)}"
-    right += ", and others" if len(columns.names) > len(columns.needed) else ""
+    right = f"expected the names of the columns, {', '.join(columns.required_names)}"
+    right += ", and others" if len(columns.names) > len(columns.required_names) else ""
     texts = ", ".join(repr(title[:_MOST_TITLE]) for title in titles[:_MOST_LISTED])
     if separator_name := _separator("".join(titles)):
         return f"{right}, separated by commas, got {separator_name} between cells: write commas, and points in numbers"

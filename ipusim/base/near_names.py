@@ -24,7 +24,7 @@ _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"\d+")
 
 
-def same(wrong: object, names: Iterable[str]) -> str | None:
+def equal_name(wrong: object, names: Iterable[str]) -> str | None:
     """Return the name equal to ``wrong`` apart from case and separators, or None.
 
     A synonym of ``wrong`` counts as equal.
@@ -56,7 +56,7 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
     if not isinstance(wrong, str):
         return ()
     candidates = list(names)
-    if (name := same(wrong, candidates)) is not None:
+    if (name := equal_name(wrong, candidates)) is not None:
         return (name,)
     word = wrong.lower()
     if near := one_mistake_away(word, candidates):
