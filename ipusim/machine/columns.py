@@ -24,7 +24,7 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        what, cycles: description of a pass's span in the recorder, and the pass's duration; -1 and 0 for others.
+        descriptions, cycles: description of a pass's span in the recorder, and the pass's duration; -1 and 0 for others.
         code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
         step: time-step of the instruction's spans within an execution.
     """

@@ -34,11 +34,11 @@ class Move(NamedTuple):
 
     Attributes:
         ipu, stage, micro_batch: IPU, stage and micro-batch of the forward pass.
-        forward, taken: rows of the forward pass, and of the pass that uses the activations.
+        forward, use_row: rows of the forward pass, and of the pass that uses the activations.
         fetched: row after which the move back begins, in point-to-point.
         earlier_move: micro-batch of the same stage whose move out precedes this move back; -1 for none.
         freed_for: row of the forward pass that waits for the end of this move out; -1 for none.
-        gone, there: half-open range of rows in which the activations are certainly away.
+        away_begin, away_end: half-open range of rows in which the activations are certainly away.
     """
 
     ipu: int
