@@ -24,7 +24,8 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        descriptions, cycles: description of a pass's span in the recorder, and the pass's duration; -1 and 0 for others.
+        descriptions: description of a pass's span in the recorder; -1 for other instructions.
+        cycles: duration of a pass; 0 for other instructions.
         code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
         step: time-step of the instruction's spans within an execution.
     """
