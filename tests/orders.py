@@ -92,7 +92,7 @@ def home_of(shape: PlanShape, stage: int, micro: int) -> int:
 
 def random_order(rng: random.Random, shape: PlanShape, *, halves: bool = True) -> Order:
     """Return an Order named ``drawn`` of what :func:`random_passes` has drawn."""
-    return Order.of("drawn", shape, random_passes(rng, shape, halves=halves))
+    return Order.from_passes("drawn", shape, random_passes(rng, shape, halves=halves))
 
 
 def random_mapping(rng: random.Random, stages: int, ipus: int) -> tuple[int, ...]:

@@ -212,7 +212,7 @@ class Results:
 
     def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
         """Hand a micro-batch's results to the host, or accumulate them."""
-        element = tuple(results[index] for index in self._outfeed.sent)
+        element = tuple(results[index] for index in self._outfeed.sent_indices)
         if not self._outfeed.accumulate:
             self._queues[micro_batch % len(self._queues)].append(element)
             while queue := self._queues[len(self.elements) % len(self._queues)]:

@@ -96,7 +96,7 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]
     for move in moves_of(plan.table, plan.shape, moved, meets=True):
         there, size = moved.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
         found[int(plan.time_step[move.forward])][move.ipu, there] += size
-        found[int(plan.time_step[move.taken]) - 1][there, move.ipu] += size
+        found[int(plan.time_step[move.use_row]) - 1][there, move.ipu] += size
     return {step: tuple(sorted(traffic.items())) for step, traffic in found.items()}
 
 

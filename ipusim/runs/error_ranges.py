@@ -61,7 +61,7 @@ def error_words(job: Job) -> str:
 def _words() -> dict[str, str]:
     """Return the errors of each kind, in words."""
     words = {}
-    for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
+    for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, allows_others=False), _MOST_BYTES).rows:
         cells = row.cells
         least, most = (f"{float(cells[end]):+.0%}" for end in ("least", "most"))
         words[cells["kind"]] = f"models of this kind ({cells['kind']}, {cells['rows']} rows): {least} to {most}"

@@ -138,7 +138,7 @@ def test_the_last_micro_batch_leaves_in_all_its_segments():
     pipeline = {"schedule": "seq_1f1b", "segments": 4, "gradient_accumulation_count": 8, "stages": stages}
     outfeed = {"mode": "LAST", "element_bytes": 4000}
     job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed}))
-    sent = job.program.outfeed_elements.sent(1)
+    sent = job.program.outfeed_elements.count_sent(1)
     assert (sent, sent * job.program.outfeed.element_bytes) == (4, 4000)
 
 
@@ -382,12 +382,12 @@ def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
     program = PipelineProgram(tuple(profile(index, 10, 20) for index in range(2)), shape, "mine")
     ends = []
     for joined in ((), [Op(Pass.FORWARD, 1, 1)], [Op(Pass.FORWARD, 0, 0)]):
-        plan = lower(Order.of("mine", shape, passes, joined), Sync.POINT_TO_POINT)
+        plan = lower(Order.from_passes("mine", shape, passes, joined), Sync.POINT_TO_POINT)
         check_plan(plan)
         ends.append(price_and_run(plan, program, build_system("free", mapping=(0, 1))).makespan_cycles)
     assert ends == [10 + 10 + 10 + 20 + 20 + 20, 90, 100]
     with pytest.raises(PlanError, match="joined: expected a pass of the same IPU behind each"):
-        Order.of("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
+        Order.from_passes("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
 
 
 @pytest.mark.parametrize("ipus", [1, 2, 3, 4, 7, 9, 12])

@@ -62,7 +62,7 @@ def test_each_move_is_the_scenario_with_its_options(name, changes):
         other = load_job(path, (*changes, "memory=report", "expect=null", *options))
         assert move.peak_bytes == other.memory.fullest.bytes
         assert move.freed_bytes == fullest.bytes - next(p.bytes for p in other.memory.peaks if p.ipu == fullest.ipu) > 0
-        assert (move.fits == "fits") == (not other.memory.over)
+        assert (move.fits == "fits") == (not other.memory.excess_peaks)
         assert move.period_s == pytest.approx(period(other), rel=1e-12)
     fitting = [move.period_s for move in moves.moves if move.fits == "fits"]
     assert fitting == sorted(fitting)
@@ -133,7 +133,7 @@ def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_togethe
     assert "state" in best.words
     assert best.changes["pipeline.allow_recompute"] is True
     options = [f"{key}={text_of(value)}" for key, value in best.changes.items()]
-    assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.over
+    assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.excess_peaks
 
 
 def test_where_nothing_fits_what_frees_most_is_told(load):
@@ -304,7 +304,7 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
         assert first.startswith("Take the given plan with products in half their room: grouped in lock-step, 2 stages")
     write_suggested(found, scenario, (), best)
     job = load_job(best)
-    assert not job.memory.over
+    assert not job.memory.excess_peaks
     assert period(job) == pytest.approx(float(found.trial.period / job.system.clock_hz), rel=1e-9)
     monkeypatch.setattr("ipusim.app.suggest.suggestion.products_in_half", lambda _job: {})
     without = suggest(load_request(scenario), limits, runners_up=0)

@@ -272,7 +272,7 @@ def test_times_in_lock_step_are_computed_a_second_time(to):
         system = build_system("pod16", mapping=program.shape.mapping, remote_buffers=True)
         costs = price_plan(plan, program, system)
         timeline = price_and_run(plan, program, system)
-        *_, last = Retiming.of(plan, program, system, costs=costs).times()
+        *_, last = Retiming.from_plan(plan, program, system, costs=costs).times()
         moved += int(of_kinds(timeline.kind, OUT_KINDS).any())
         assert timeline.makespan_cycles == last.execution_end.max()
     assert moved > 20
@@ -284,7 +284,7 @@ def test_times_beside_passes_are_refused_with_the_reason():
     plan = complete(plan, program, 1)
     system = build_system("pod16", mapping=program.shape.mapping)
     with pytest.raises(NotExactError, match="activations that move beside passes"):
-        Retiming.of(plan, program, system, costs=price_plan(plan, program, system))
+        Retiming.from_plan(plan, program, system, costs=price_plan(plan, program, system))
 
 
 TRAINED = """

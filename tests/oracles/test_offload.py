@@ -275,7 +275,7 @@ def ends(spec, clock_hz, wanted):
     found = {}
 
     def one(number, start, size):
-        yield clock.at(start)
+        yield clock.event_at(start)
         yield memory.transfer(size)
         found[number] = clock.now
 

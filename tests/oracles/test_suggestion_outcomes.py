@@ -193,7 +193,7 @@ def gpipe(shape):
         ipu: [f"{kind}{stage}.{number}" for kind in "FB" for number in range(shape.micro_batches)]
         for stage, ipu in enumerate(shape.mapping)
     }
-    return Order.of("mine", shape, passes)
+    return Order.from_passes("mine", shape, passes)
 """
     )
     text = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()

@@ -104,7 +104,7 @@ def brute_force(request: Request, limits: Limits) -> int | None:
                     job = assemble(request.replace(plan))
                 except RequestError:
                     continue
-                if job.memory.over:  # with the code that is assumed
+                if job.memory.excess_peaks:  # with the code that is assumed
                     continue
                 cycles = execute(job).summary.execution_cycles
                 best = cycles if best is None else min(best, cycles)

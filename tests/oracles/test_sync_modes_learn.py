@@ -204,7 +204,7 @@ def halved(rng, order):
             while waiting and rng.random() < 0.4:
                 found.append(waiting.pop(0))
         passes[ipu] = [*found, *waiting]
-    return Order.of(order.schedule, order.shape, passes)
+    return Order.from_passes(order.schedule, order.shape, passes)
 
 
 @pytest.mark.parametrize("seed", seeds(6))

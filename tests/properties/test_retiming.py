@@ -76,7 +76,7 @@ class Case:
     def retimed(self) -> Retiming:
         job = self.job
         between = job.between
-        return Retiming.of(
+        return Retiming.from_plan(
             job.plan, job.program, job.system, costs=job.costs, executions=self.executions, between=between
         )
 
@@ -372,7 +372,7 @@ def _deeper(run: ExactRun, columns: int) -> host_streams.Streams:
 MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "a lead dropped": (ExactRun, "send_cycles", lambda run, *way: (0, int(run.costs.sends[way].cycles))),
     "a feed's buffer deeper by one": (retiming_module, "host_streams", _deeper),
-    "an end of all replicas": (ExactRun, "together", True),
+    "an end of all replicas": (ExactRun, "replicas_meet", True),
     "a copy without its post-copy": (
         ExactRun,
         "copy_cycles",

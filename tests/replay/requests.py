@@ -53,7 +53,7 @@ PASSES = {passes}
 
 
 def order(shape):
-    return Order.of("drawn", shape, PASSES)
+    return Order.from_passes("drawn", shape, PASSES)
 
 
 drawn = Schedule("drawn", order, lambda shape: 1, True, "a drawn Order", supports=frozenset(Feature))

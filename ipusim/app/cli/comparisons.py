@@ -111,7 +111,7 @@ def compare(
 
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
-    names = None if schedules is None else core_schedules.called(listed(schedules))
+    names = None if schedules is None else core_schedules.expand_names(listed(schedules))
     laid_out, modes = listed(orders), listed(f"{sync},{syncs}")
     compared = _read(runs, overrides)
     default = Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")

@@ -65,7 +65,7 @@ def plan_for(
     try:
         plan = runs.plan_of(chosen, shape, mode)
     except CountError as error:
-        legal = () if chosen.written is not None else runs.nearest_counts(chosen, shape, mode)
+        legal = () if chosen.file_shape is not None else runs.nearest_counts(chosen, shape, mode)
         if not legal:
             raise
         if count is not None:
@@ -123,9 +123,9 @@ def _sync(text: str | None) -> Sync | None:
 
 def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if text is None:
-        if schedule.written is not None:
-            same = stages in (None, schedule.written.stages)
-            return (schedule.written.mapping if same else tuple(range(stages or 0))), ()
+        if schedule.file_shape is not None:
+            same = stages in (None, schedule.file_shape.stages)
+            return (schedule.file_shape.mapping if same else tuple(range(stages or 0))), ()
         return schedule.mapping(2 * schedule.per_ipu if stages is None else stages), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):

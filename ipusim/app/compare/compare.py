@@ -224,7 +224,9 @@ def _variants(
 ) -> Iterator[_Variant]:
     chosen: list[str | None] = [None]
     if schedules is not None:
-        chosen = [*_once("schedule", [_called(schedule, request) for schedule in core_schedules.called(schedules)])]
+        chosen = [
+            *_once("schedule", [_called(schedule, request) for schedule in core_schedules.expand_names(schedules)])
+        ]
         if not chosen:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
     laid_out = _known("selection order", orders, _ORDERS) or [None]

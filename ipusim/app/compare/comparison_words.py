@@ -218,10 +218,10 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
     times = row.times.times_dict()
     time, rate, bubble = (analysis.figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
     return (
-        time.text(time.of(times)),
-        format_figure(rate.of(times)),
+        time.text(time.value_in(times)),
+        format_figure(rate.value_in(times)),
         signed(comparison.to_first(row)),
-        bubble.text(bubble.of(times)),
+        bubble.text(bubble.value_in(times)),
     )
 
 

@@ -93,7 +93,7 @@ class ChangeTrials:
         if trial.job is None:
             return WhatIf(change, self.before, None, trial.refusal), None
         shape = self.job.program.shape
-        if not requested and not self.job.memory.known and puts_together(shape, trial.job.program.shape):
+        if not requested and not self.job.memory.is_known and puts_together(shape, trial.job.program.shape):
             return WhatIf(change, self.before, None, TOGETHER), None
         if not requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
             trial, change = self._with_as_many_samples(trial, change)

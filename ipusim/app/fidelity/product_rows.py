@@ -66,7 +66,7 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
     A column ``source`` is optional, other columns are ignored. Raises FileError that names every line and column
     that is wrong, and for a file without rows; OSError for one that cannot be read.
     """
-    table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, others=True), _MOST_BYTES)
+    table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, allows_others=True), _MOST_BYTES)
     rows, problems = [], []
     for line in table.rows:
         row, wrong = (None, line.problems) if line.problems else _row(line.cells)

@@ -110,7 +110,7 @@ def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     host time counts, without ``items`` a sample is one item. Raises FileError that names every line and column that
     is wrong, and for a file without rows; OSError for a file that cannot be read.
     """
-    table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
+    table = read_table(path, Columns(COLUMNS, _NEEDED, allows_others=True), _MOST_BYTES)
     rows, problems = [], []
     for row in table.rows:
         wrong = row.problems or _problems(row, path.parent)

@@ -24,7 +24,7 @@ def show(order: pipelines.Order, sync: str = "lock_step") -> None:
     Example:
         >>> from ipusim import Order, Shape, show
         >>> passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
-        >>> show(Order.of("mine", Shape(mapping=(0, 1), micro_batches=2), passes))
+        >>> show(Order.from_passes("mine", Shape(mapping=(0, 1), micro_batches=2), passes))
         mine training, stages on IPUs 0, 1, count 2
         time-steps 5 emitted, copies merged, FIFO depths 1, 0
         offsets []

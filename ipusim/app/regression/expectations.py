@@ -119,7 +119,7 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
     judged, problems = [], []
     for path, single in expectations(options):
         try:
-            judged.append(Judged(single, single.figure.of(summary, single.item)))
+            judged.append(Judged(single, single.figure.value_in(summary, single.item)))
         except LookupError:
             problems.append(Problem(path, f"expected a figure that this run has, got {single.name}, which it has not"))
     if problems:
@@ -133,7 +133,7 @@ def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation,
     judged, unknown = [], []
     for _, expectation in expectations(job.request.options):
         try:
-            judged.append(Judged(expectation, expectation.figure.of(known, expectation.item)))
+            judged.append(Judged(expectation, expectation.figure.value_in(known, expectation.item)))
         except LookupError:
             unknown.append(expectation)
     return tuple(judged), tuple(unknown)

@@ -66,7 +66,7 @@ def ipu_layers(
     )
     inside = {
         pipelines.Holder.FIFOS: np.array(peak.fifo_bytes),
-        pipelines.Holder.TEMPORARY: products.at(np.array(peak_cycle)),
+        pipelines.Holder.TEMPORARY: products.level_at(np.array(peak_cycle)),
     }
     at_peak = _layers({holder: np.array(size) for holder, size in sizes.items()}, inside)
     return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
@@ -91,8 +91,8 @@ def _steps(
     changes = np.union1d(curve.time, products.time)
     starts = np.union1d([window.start], changes[(changes > window.start) & (changes < window.end)])
     levels = [
-        *(analysis.Steps(curve.time, level).at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
-        products.at(starts),
+        *(analysis.Steps(curve.time, level).level_at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
+        products.level_at(starts),
     ]
     if len(starts) <= most_steps:
         return np.append(starts, window.end).astype(np.float64), levels

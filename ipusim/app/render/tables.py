@@ -83,7 +83,7 @@ def ipu_table(summary: analysis.RunTimes) -> Table:
     mode = "meets" if summary.sync.meets else "alone"
     shown = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
     used = {use.name for use in shown if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
-    columns = [use for use in shown if mode in use.always or use.name in used]
+    columns = [use for use in shown if mode in use.sync_modes or use.name in used]
 
     def part(cycles: int) -> str:
         return _percent(analysis.ratio(cycles, summary.makespan_cycles))

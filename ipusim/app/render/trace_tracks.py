@@ -123,7 +123,7 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         for feed in range(len(result.feed)):
             replica, number = divmod(feed, len(timelines.HostTrack))
             track = timelines.HostTrack(number)
-            if track.always or feed in there:
+            if track.is_permanent or feed in there:
                 of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
                 result.feed[feed] = result.add(track.word + of, group)
     return result

@@ -346,7 +346,9 @@ def possible(choice: Choice, units: Units) -> bool:
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
     """Return the schedules by name, beginning with the given schedule, which wins ties."""
     own = baseline.request.options.pipeline.schedule
-    candidates = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
+    candidates = (
+        (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.expand_names(limits.schedules)
+    )
     result: dict[str, Schedule] = {}
     for name in candidates:
         schedule = core_schedules.schedule_of(name, baseline.request.folder)

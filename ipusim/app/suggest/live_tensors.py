@@ -19,7 +19,7 @@ _RUNNING: Final = {
     "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
 }
 #: Parts of a stage's memory, named by StageFootprint attribute.
-PARTS: Final = ("saved", "recomputed", "rest", *_RUNNING)
+PARTS: Final = ("kept_bytes", "recomputed", "halves_bytes", *_RUNNING)
 #: Stages of each IPU, and for each distinct moment a row of counts: how often each part of each stage is live.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
@@ -37,7 +37,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
             nothing = pipelines.StageFootprint(
                 ipus=(ipu,),
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
-                saved=0,
+                kept_bytes=0,
                 recomputed=0,
                 forward=0,
                 backward=0,
@@ -45,10 +45,10 @@ def live_tensors(plan: Plan) -> LiveTensors:
                 training=shape.training,
             )
             levels_of = pipelines.alive(nothing, kind)
-            levels = (levels_of.outside, levels_of.recomputed, levels_of.waiting)
+            levels = (levels_of.outside, levels_of.recomputed, levels_of.halves)
             during = [level.during for level in levels] + [(kind == run).astype(np.int64) for run in _RUNNING.values()]
-            after = [level.after for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
+            after = [level.at_end for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
             of_stage = pipelines.Levels(np.stack(during, axis=1), np.stack(after, axis=1))
-            columns.append(pipelines.spread(of_stage, own).during)
+            columns.append(pipelines.spread_levels(of_stage, own).during)
         live[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
     return live

@@ -176,7 +176,7 @@ def memory_bound(
         whole = whole + units.sum_of(lambda profile: profile.accumulator_bytes - offload.accumulator_bytes(profile))
         whole = whole + units.sum_of(offload.resident_state_bytes)
     resident = np.array([whole] * shape.stages)
-    _add_buffers(resident, units, layout, [of_stage[PARTS.index("saved")] for of_stage in of_stages])
+    _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
     if offload.by_variable:
         state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
@@ -218,7 +218,7 @@ def _parts(units: Units, layout: Layout, stash: Table, *, recomputes: bool) -> T
         taken = np.append(units.column("input_bytes"), 0)
         gradients = np.maximum(working, units.sent_backward[:, None])
         if not layout.offload.activations:
-            parts["saved"] = np.broadcast_to(taken[:, None], stash.shape) if recomputes else stash
+            parts["kept_bytes"] = np.broadcast_to(taken[:, None], stash.shape) if recomputes else stash
         if recomputes and shape.recompute:
             parts["recomputed"] = stash
         parts["backward"] = gradients + weights + (stash if recomputes and shape.recompute_inline else 0)

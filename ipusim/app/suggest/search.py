@@ -263,7 +263,7 @@ class Search:
     def _is_a_guess(self, layout: Layout) -> bool:
         """Return whether stages of unknown memory share an IPU without requested placements."""
         given = self._baseline.job
-        if given is None or given.memory.known or self._limits.placements is not None:
+        if given is None or given.memory.is_known or self._limits.placements is not None:
             return False
         return puts_together(given.program.shape, layout.plan.shape)
 
@@ -358,7 +358,7 @@ class Search:
             searched.refused[trial.refusal] += 1
         elif not analysis.usable(trial.fits):
             searched.misfits += 1
-            full = trial.job.memory.over
+            full = trial.job.memory.excess_peaks
             item.full.update(on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full})
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:

@@ -71,7 +71,7 @@ class Memory:
                 depth[stage] = max(depth[stage], level[stage] - 1)
             elif kind != kinds.WEIGHT_GRADIENT:
                 level[stage] -= 1
-        fifos = sum(depth[stage] * self.stages[stage].saved for stage in level)
+        fifos = sum(depth[stage] * self.stages[stage].kept_bytes for stage in level)
         level = dict.fromkeys(level, 0)
         alive = most = 0  # without the running pass: outside of FIFOs, and between halves
         for kind, stage in passes:
@@ -79,17 +79,17 @@ class Memory:
             full = level[stage] > depth[stage]
             if kind == kinds.FORWARD:
                 level[stage] += 1
-                most = max(most, alive + of.saved + of.forward)
-                alive += of.saved * (level[stage] > depth[stage])
+                most = max(most, alive + of.kept_bytes + of.forward)
+                alive += of.kept_bytes * (level[stage] > depth[stage])
             elif kind == kinds.WEIGHT_GRADIENT:
                 most = max(most, alive + of.weight_half)
-                alive -= of.rest
+                alive -= of.halves_bytes
             else:
                 halved = kind == kinds.INPUT_GRADIENT
                 level[stage] -= 1
-                alive -= of.saved * full
-                most = max(most, alive + of.saved + (of.input_half if halved else of.backward))
-                alive += of.rest * halved
+                alive -= of.kept_bytes * full
+                most = max(most, alive + of.kept_bytes + (of.input_half if halved else of.backward))
+                alive += of.halves_bytes * halved
         return self.base[word] + fifos + most
 
 

@@ -148,7 +148,7 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
             ipu: [f"{name}.{turn}" for at, name in runs if at == ipu for turn in range(shape.micro_batches)]
             for ipu in sorted(set(shape.mapping))
         }
-        return pipelines.Order.of(NAME, shape, passes)
+        return pipelines.Order.from_passes(NAME, shape, passes)
 
     return replace(
         schedules.find("gpipe"),
@@ -200,9 +200,9 @@ def _greedy(start: Start) -> Iterator[Words]:
     """Yield greedily constructed words for several amounts of memory."""
     tasks, memory = start.tasks, start.memory
     stages = memory.stages
-    known = any(stage.saved for stage in stages)
-    stashed = [stage.saved if known else 1 for stage in stages]
-    rest = [stage.rest for stage in stages]
+    known = any(stage.kept_bytes for stage in stages)
+    stashed = [stage.kept_bytes if known else 1 for stage in stages]
+    rest = [stage.halves_bytes for stage in stages]
     if memory.micro_batches is not None:
         stashed, rest = [2] * len(stages), [1] * len(stages)
     for depth in _DEPTHS:

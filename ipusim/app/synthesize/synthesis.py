@@ -167,7 +167,7 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]]
         Runs that a search may start with, each with its Job, and other runs.
     """
     own = request.options.pipeline.schedule
-    rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
+    rows = compare(request, list(dict.fromkeys([*schedules.expand_names(named), own])))
     ipus = len(set(_placement(request)))
     jobs = [(row, of) for row in rows if (of := _job(request, row)) is not None]
     jobs = [(row, of) for row, of in jobs if len(set(of.program.shape.mapping)) == ipus]

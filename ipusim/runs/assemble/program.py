@@ -138,7 +138,9 @@ def counted_profiles(
             profiles.append(shared()(layer_profile, stage, *arguments))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.sent), itemsize)
+        profiles[-1] = _adding_up(
+            profiles[-1], sent, sum(elements[position] for position in sent.sent_indices), itemsize
+        )
     stated = options.pipeline.cycles
     if not isinstance(stated, tuple):
         return tuple(profiles)
@@ -211,7 +213,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated:
         return replace(sent, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent) * itemsize)
+    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent_indices) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:

@@ -40,7 +40,7 @@ def program(stages, **changes):
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.at(1)
+    yield process._clock.event_at(1)
 
 
 def deadlock(action):
@@ -59,7 +59,7 @@ def run(prog, order=None, sync=FREE):
 def test_tensors_that_wait_for_each_other_and_who_waits_behind_them():
     prog = program(3)
     passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
-    order = Order.of("mine", prog.shape, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
+    order = Order.from_passes("mine", prog.shape, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
     assert deadlock(lambda: run(prog, order)) == [
         "IPU 0 waits for what B1.0 makes on IPU 1",
         "IPU 1 waits for what B2.0 makes on IPU 2",

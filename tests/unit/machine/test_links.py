@@ -55,7 +55,7 @@ def carried(rates, *sends):
     found = {}
 
     def one(number, at, lead, size, route):
-        yield clock.at(at)
+        yield clock.event_at(at)
         done = clock.event()
         cycles = -(-Fraction(size) // min(Fraction(rates[link]) for link in route)) if route else 0
         send = Send(size, lead, tuple(route), int(cycles))

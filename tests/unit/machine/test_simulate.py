@@ -152,7 +152,7 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
 @pytest.mark.parametrize(("rule", "syncs"), [(CopyRule.MERGED, 5), (CopyRule.EACH_STAGE, 5), (CopyRule.CROSSING, 2)])
 def test_the_second_half_of_a_backward_pass_hands_nothing_on(rule, syncs):
     shape = PlanShape(mapping=(0, 1), micro_batches=1)
-    order = Order.of("mine", shape, {0: ["F0.0", "I0.0", "W0.0"], 1: ["F1.0", "I1.0", "W1.0"]})
+    order = Order.from_passes("mine", shape, {0: ["F0.0", "I0.0", "W0.0"], 1: ["F1.0", "I1.0", "W1.0"]})
     order.copy_rule = rule
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
     prog = PipelineProgram(profiles, shape)

@@ -241,24 +241,27 @@ def test_a_schedule_of_ones_own_recomputes_in_the_modes_that_it_names(load, mine
         ),
         (lambda order: order.table, "schedule 'mine': expected an Order, got array("),
         (
-            lambda order: Order.of("mine", order.shape, {}),
+            lambda order: Order.from_passes("mine", order.shape, {}),
             "schedule 'mine': expected an Order with passes, got an empty one",
         ),
         (
-            lambda order: Order.of("mine", order.shape, {0: [(0, 0, 0.5)]}),
+            lambda order: Order.from_passes("mine", order.shape, {0: [(0, 0, 0.5)]}),
             "got 0.5 in the pass (0, 0, 0.5) of IPU 0",
         ),
-        (lambda order: Order.of("mine", order.shape, {"a": ["F0.0"]}), "got 'a' in the pass 'F0.0' of IPU 'a'"),
         (
-            lambda order: Order.of("mine", order.shape, {0: [(0, 0)]}),
+            lambda order: Order.from_passes("mine", order.shape, {"a": ["F0.0"]}),
+            "got 'a' in the pass 'F0.0' of IPU 'a'",
+        ),
+        (
+            lambda order: Order.from_passes("mine", order.shape, {0: [(0, 0)]}),
             "passes: expected a kind, a stage and a micro-batch, got (0, 0)",
         ),
         (
-            lambda order: Order.of("mine", order.shape, {0: None}),
+            lambda order: Order.from_passes("mine", order.shape, {0: None}),
             "expected the passes of IPU 0 one after the other, got",
         ),
         (
-            lambda order: Order.of("mine", order.shape, {0: [(0, 0, 10**30)]}),
+            lambda order: Order.from_passes("mine", order.shape, {0: [(0, 0, 10**30)]}),
             "micro-batches as whole numbers below 4611686018427387904, got 1000000",
         ),
         (

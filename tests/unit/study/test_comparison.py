@@ -254,7 +254,7 @@ def mine(shape):
         ipu: [f"F{stage}.{n}" for n in count] + [f"B{stage}.{n}" for n in reversed(count)]
         for stage, ipu in enumerate(shape.mapping)
     }
-    return Order.of("mine", shape, passes)
+    return Order.from_passes("mine", shape, passes)
 """
 
 
