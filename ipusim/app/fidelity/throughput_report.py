@@ -29,6 +29,7 @@ _FRAMEWORKS: Final = {
 _USES: Final = {
     "held": "",
     "fitted": "fits rates",
+    "checked": "",
     "incomplete": "lacks a part",
     "small": "small network",
     "input": "bound by input",
@@ -36,6 +37,7 @@ _USES: Final = {
 }
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
+    "checked": "the same models",
     "held": "models like none of them",
     "incomplete": "models that lack a part",
     "small": "small networks",
