@@ -171,11 +171,11 @@ class Rates(ComputationRates):
     )
     offchip_stream_ns: Fraction = _offchip_ns(
         115,
-        meaning="for each kilobyte of optimizer state that a replica loads or stores at a weight update, where it lies "
-        "off chip, beside its streams: of the whole state, or of the replica's part where replicas share it",
+        meaning="for each kilobyte of optimizer state that a machine's IPUs load or store at a weight update, where it "
+        "lies off chip, beside its streams: of the whole state, or of the replicas' parts where they share it",
         source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
-        "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for four IPUs at once, with both "
-        "moments of LAMB in single precision, where they count as half here, less the streams",
+        "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
+        "with both moments of LAMB in single precision, where they count as half here, less the streams",
         plausible=(26, 350),
         evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
     )
@@ -230,7 +230,7 @@ class Rates(ComputationRates):
         Args:
             framework: such as ``pytorch``; empty for none.
             weight_bytes: of the model's weights whose optimizer state lies off chip.
-            streamed_bytes: of that state, in and out of one replica.
+            streamed_bytes: of that state, in and out of the machine that streams most.
 
         Returns:
             Nanoseconds.
@@ -238,16 +238,18 @@ class Rates(ComputationRates):
         by_weights = self.pytorch_offchip_state_ns if framework == "pytorch" else self.offchip_state_ns
         return (by_weights * weight_bytes + self.offchip_stream_ns * streamed_bytes) / 1000
 
-    def session_ns(self, values: int) -> Fraction:
+    def session_ns(self, variables: int, interval: int) -> Fraction:
         """Return the time of a framework's host between two session runs, beside optimizer state off chip.
 
         Args:
-            values: of the optimizer, that the program sends anew.
+            variables: that the optimizer has values of its own for.
+            interval: session runs from one time that the program sends these anew to the next; 0: never.
 
         Returns:
-            Nanoseconds.
+            Nanoseconds, the mean of a session run.
         """
-        return self.session_run_ns + values * self.optimizer_value_ns
+        sent = Fraction(variables, interval) if interval else Fraction(0)
+        return self.session_run_ns + sent * self.optimizer_value_ns
 
     def with_values(self, **values: Fraction) -> Rates:
         """Return these rates with some replaced.

@@ -104,10 +104,6 @@ class Offload:
         """Return the bytes of weights of stages whose optimizer state comes to its IPU for the weight update."""
         return sum(profile.parameter_bytes for profile in profiles if self.state_bytes(profile))
 
-    def streamed_state_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of optimizer state that a replica's IPUs load and store at a weight update."""
-        return 2 * sum(map(self.stored_state_bytes, profiles))
-
     def weight_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's weights that do not stay on its IPU."""
         return profile.parameter_bytes if self.weights else 0

@@ -94,6 +94,8 @@ SEQUENCES = (
 PAIRS = [*product((*SEQUENCES, "conv2d", "conv2d_transpose"), ("adam", "lamb"))]
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
+#: How often a program sends its optimizer's values anew.
+INTERVALS = "never", "every session run", "every 3 session runs"
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
 LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256, "free": 64}
 
@@ -353,7 +355,7 @@ def place_on_hosts(draw, scenario):
     host = {}
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
-        host |= draw(st.sampled_from([{}, {"framework": "pytorch", "updates_optimizer": draw(st.booleans())}]))
+        host |= draw(st.sampled_from([{}, {"framework": "pytorch", "updates_optimizer": draw(among(*INTERVALS))}]))
     host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"
     if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:

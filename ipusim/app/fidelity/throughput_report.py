@@ -145,7 +145,7 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
     The throughput is the first row's; for rates that only other hosts have, that of the first row of these.
     """
     others = [training for training in prepared if training.row.framework == "pytorch"][:1]
-    others += [training for training in prepared if training.jobs[0].system.updates_optimizer][:1]
+    others += [training for training in prepared if training.jobs[0].system.optimizer_interval][:1]
     firsts = [prepared[0], *others]
     effects: dict[str, tuple[Prepared, float]] = {}
     for training in firsts:

@@ -27,6 +27,7 @@ _USES: Final = ("held", "fitted", "checked", "incomplete", "small", "input", "po
 _FIXED: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",
+    "system.host.framework": "column framework",
     "pipeline.micro_batch_size": "column micro_batch",
     "pipeline.gradient_accumulation_count": "column count",
     "steps": "a weight update alone, of which this is the throughput,",
@@ -92,10 +93,11 @@ class ThroughputRow:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The overrides of the scenario's options for this row; the count and the framework are set elsewhere."""
+        """The overrides of the scenario's options for this row; the count is set elsewhere."""
         return (
             f"system.name={self.machine}",
             f"system.auto_select_ipus={self.ipus}",
+            f"system.host.framework={self.framework or 'null'}",
             f"pipeline.micro_batch_size={self.micro_batch}",
             *self.settings,
         )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.orders import ORDERS
+from ipusim.hardware.placed import OPTIMIZER_INTERVALS
 from ipusim.hardware.system import FRAMEWORKS
 from ipusim.model.stages.stage_options import PARTIALS_BYTES
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
@@ -22,8 +23,15 @@ from ipusim.runs.request.fields import (
     MachineBytes,
     Node,
     Seconds,
+    SessionRuns,
 )
 from ipusim.runs.request.graphcore import Attribute
+
+
+def _usual_intervals() -> str:
+    """Return how often programs of each framework send their optimizer's values anew, in words."""
+    often = [name for name, interval in OPTIMIZER_INTERVALS.items() if interval]
+    return f"every session run with {' and '.join(often)}, else never"
 
 
 class HostSpec(Node, title="host"):
@@ -56,10 +64,11 @@ class HostSpec(Node, title="host"):
         description="whose host code runs between session runs, each of `repeat_count` executions; its time is a rate, "
         "such as `rates.session_run` and `rates.offchip_state`; default: none is counted",
     )
-    updates_optimizer: bool = Field(
-        default=False,
-        description="whether the program sends its optimizer's values anew behind each session run, as PopART's does "
-        "with `session.updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable",
+    updates_optimizer: Annotated[int, SessionRuns()] | None = Field(
+        default=None,
+        description="how often the program sends its optimizer's values anew, as with PopTorch's `setOptimizer` or "
+        "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
+        f"which counts in equal parts behind each session run; default: {_usual_intervals()}",
     )
 
 
