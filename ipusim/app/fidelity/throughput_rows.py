@@ -22,7 +22,7 @@ _WHOLE: Final = ("ipus", "micro_batch", "count")
 _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
 #: Values of the column ``use``.
-_USES: Final = ("held", "fitted", "checked", "incomplete", "small", "input", "pods")
+_USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
 #: Keys that a row's settings cannot change, and what determines their values instead.
 _FIXED: Final = {
     "system.name": "column machine",
@@ -53,10 +53,11 @@ class ThroughputRow:
         items: published items in a sample, such as sequences in a pack.
         items_per_s: the published throughput; of a range the geometric mean of its ends.
         band: both ends of a published range, where editions of the same program differ; None for a single figure.
-        use: ``fitted`` where rates come from it; ``checked`` for a model that rates are fitted to by other rows;
-            ``incomplete`` where the scenario lacks a part of the published program, as its own text says; ``small`` for a network so small
-            that the time between its layers counts as much as the layers; ``input`` where the input may be the
-            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
+        use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
+            scenario lacks a part of the published program, as its own text says; ``small`` for a network so small
+            that the time between its layers counts as much as the layers; ``input`` where what the host does besides,
+            such as input or checkpoints, may be the bottleneck; ``pods`` for trainings on several pods that lack an
+            exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
         position: its line, as ``file:line``; empty for a row that was not read from a file.

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Costs, Job, Rates, System, analysis, hardware, pricing
+from ipusim.api import Costs, Job, Rates, System, analysis, hardware, pricing, runs
 from ipusim.app.fidelity.throughput_rows import ThroughputRow
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
@@ -94,6 +94,11 @@ class Prepared:
     def rates(self) -> Rates:
         """The rates of the row's scenario."""
         return self.jobs[0].system.rates
+
+    @property
+    def kind(self) -> str:
+        """The kind of its model and run; empty for one like no published one."""
+        return runs.kind_of(self.jobs[0])
 
     @property
     def variables(self) -> int:
@@ -179,12 +184,14 @@ class SimulatedRow:
     Attributes:
         row: the published row.
         time: the simulated time of a weight update by the rates in use.
+        kind: the kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
         unseen: simulated items a second with the row's source left out of the fit; None where it is in none.
         fits: the answer to whether the program fits the memory of its IPUs.
     """
 
     row: ThroughputRow
     time: UpdateTime
+    kind: str = ""
     unseen: float | None = None
     fits: analysis.Fits = analysis.Fits.YES
 
@@ -249,7 +256,7 @@ def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[U
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
     """Return each row with its simulated throughput, by ``rates`` or the scenarios'."""
     times = update_times(rows, rates)
-    return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
+    return [SimulatedRow(row.row, time, row.kind, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
 def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
