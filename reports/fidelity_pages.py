@@ -41,7 +41,7 @@ IN_ONE_GROUP: Final = (
 )
 HEADS: Final = "model.layers.4.layers.attention.layers.heads"
 ONE_PRODUCT: Final = f"{HEADS}.split_qkv=false"
-MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=null"
+MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=all"
 
 #: What a reader has to know before numbers of the simulator are used.
 TRUST: Final = """\

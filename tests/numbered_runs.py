@@ -103,6 +103,7 @@ def drawn_scenario(seed: int) -> dict[str, Any]:
     else:
         scenario["training"] = training
         pipeline["stages"] = [_stage(rng, number, stages, training) for number in range(stages)]
+        pipeline["replicated_optimizer_state_sharding"] = training and system["host"].get("framework") == "popart"
         if find(schedule).segments > 1:
             pipeline["segments"] = rng.randint(2, 4)
     return scenario
@@ -112,7 +113,7 @@ def _host(rng: random.Random, machine: str) -> dict[str, Any]:
     """Return the options of a host, which is slower than the IPUs or one of several in some draws."""
     host = {key: rate for key in ("host_fill", "host_drain") if (rate := rng.choice(RATES)) is not None}
     if machine != "free":
-        host |= {"framework": "tensorflow1"} if rng.random() < 0.3 else {}
+        host |= {"framework": rng.choice(("tensorflow1", "popart"))} if rng.random() < 0.3 else {}
         host |= {"count": 2} if rng.random() < 0.25 else {}
     return host
 
@@ -124,6 +125,7 @@ def _stage(rng: random.Random, number: int, stages: int, training: bool) -> dict
         stage["output_bytes"] = rng.choice((0, 500, 3000))
     if training:
         stage |= {"backward": rng.choice((2000, 2000, 2340)), "update": rng.choice((0, 500)), "parameter_bytes": 4000}
+        stage |= {"state_bytes": 8000}
         if number:
             stage["gradient_bytes"] = rng.choice((0, 500, 3000))
     return stage

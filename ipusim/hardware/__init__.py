@@ -22,6 +22,6 @@ if TYPE_CHECKING:
     from ipusim.hardware.rate import Rate
     from ipusim.hardware.rates import DEFAULT_RATES, RATES
     from ipusim.hardware.streaming import StreamingMemory
-    from ipusim.hardware.system import FRAMEWORKS
+    from ipusim.hardware.system import FRAMEWORKS, ON_POPART
 else:
     __getattr__, __dir__ = lazy(__name__)

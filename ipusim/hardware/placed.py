@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.generations import IpuSpec
@@ -14,9 +13,6 @@ from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
-
-#: Session runs from one time that programs of a framework send their optimizer's values anew to the next; 0: never.
-OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 0, "pytorch": 1}
 
 
 @dataclass(frozen=True)
@@ -49,9 +45,7 @@ class Placed:
     @property
     def optimizer_interval(self) -> int:
         """Session runs from one time that the optimizer's values are sent anew to the next; 0: never."""
-        if self.updates_optimizer is not None:
-            return self.updates_optimizer
-        return OPTIMIZER_INTERVALS.get(self.framework or "", 0)
+        return 1 if self.updates_optimizer is None else self.updates_optimizer
 
     @cached_property
     def cables(self) -> Mapping[int, tuple[int, ...]]:

@@ -29,6 +29,7 @@ class SideInstructions:
         gradients_loaded: whether accumulators are among these.
         gathered: the stages whose weights replicas put together before each pass.
         gathered_updates: the IPUs on which they put something together before the weight update.
+        gathered_behind: whether the all-gather follows the weight update, in which each replica updates a part.
         collective: each (pass, stage) that has replicas do something together.
         host_calls: each (pass, stage) that calls the host.
         summed: whether replicas sum up their gradients.
@@ -46,6 +47,7 @@ class SideInstructions:
     gradients_loaded: bool = False
     gathered: frozenset[int] = frozenset()
     gathered_updates: frozenset[int] = frozenset()
+    gathered_behind: bool = False
     collective: frozenset[tuple[int, int]] = frozenset()
     host_calls: frozenset[tuple[int, int]] = frozenset()
     summed: bool = False
@@ -78,6 +80,7 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
         gathered_updates=frozenset(
             ipu for stage, ipu in shape.homes if gathers and offload.gathered_bytes(profiles[stage])
         ),
+        gathered_behind=offload.sharded_update,
         looked_up=stages_that(lambda profile: profile.tables.rows),
         rows_updated=stages_that(lambda profile: shape.training and profile.tables.gradients),
         collective=frozenset(of for of in passes if replicas > 1 and program.collectives(*of)),
@@ -161,13 +164,14 @@ def _end_of(side: SideInstructions, shape: PlanShape, ipu: int) -> Iterator[tupl
             yield Code.HOST_SUM, NONE
         if stream.load and not side.gradients_loaded:
             yield Code.LOAD, NONE
-        if ipu in side.gathered_updates:
-            yield Code.GATHER, NONE
-        yield (Code.HOST_UPDATE if side.updated_by_host else Code.UPDATE), NONE
+        update = Code.HOST_UPDATE if side.updated_by_host else Code.UPDATE
+        gathers = [Code.GATHER] if ipu in side.gathered_updates else []
+        for code in (update, *gathers) if side.gathered_behind else (*gathers, update):
+            yield code, NONE
         if stream.store:
             yield Code.STORE, NONE
     if side.outfeed is not None and side.outfeed.accumulated and ipu in shape.ipus_of(shape.stages - 1):
         yield Code.OUTFEED_TOTAL, NONE
     yield Code.END, NONE
-    if shape.training and ipu in side.gathered_updates:
+    if shape.training and ipu in side.gathered_updates and not side.gathered_behind:
         yield Code.RELEASE, NONE

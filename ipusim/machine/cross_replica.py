@@ -21,7 +21,6 @@ from ipusim.machine.executor import Replicas
 from ipusim.machine.hosts import Host
 from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.model.layers.layer import Array
-from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.collectives import copy_groups, sum_buffers
@@ -49,7 +48,8 @@ def replicas_of(
     gradients of all micro-batches are accumulated, and a division by the number of replicas. The accumulators of one
     IPU and dtype are one buffer, or several of the program's ``sum_buffer_bytes`` at least.
     """
-    total = costs.gradient_sum
+    total, offload = costs.gradient_sum, program.offload
+    shards = Shards(executors, plan.ipus, system, program) if offload.sharded_state or offload.weights else None
 
     def reduce() -> None:
         if total is None:
@@ -57,7 +57,10 @@ def replicas_of(
         for executor in executors:
             executor.begin_update()
         for ipu in plan.ipus:
+            # Several hosts sum up whole gradients.
+            scattered = shards if offload.sharded_update and host is None else None
             arrays_of = [executor.accumulators(ipu) for executor in executors]
+            arrays_of = arrays_of if scattered is None else scattered.scatter(ipu, total.algorithm)
             group = range(ipu, system.count, system.shards)
             _sum(arrays_of, group, system, total.algorithm, len(executors), program.sum_buffer_bytes)
 
@@ -77,10 +80,7 @@ def replicas_of(
         from ipusim.machine.in_lock_step import InLockStep  # noqa: PLC0415 - it needs autograd, which takes a while
 
         replicas = replace(replicas, begin=InLockStep(executors, system, costs).begin)
-    if not (program.offload.sharded_state or program.offload.weights):
-        return replicas
-    shards = Shards(executors, plan.ipus, system, program.offload)
-    return replace(replicas, gather=shards.gather, release=shards.release, all_gathered=shards.all_gathered)
+    return replicas if shards is None else shards.joined(replicas)
 
 
 def sum_over_copies(
@@ -151,41 +151,89 @@ class Shards:
 
     Between uses a replica keeps its own part alone: the rest of each array is not a
     number, so that a pass without its all-gather gives no number either.
+
+    An update of parts needs norms of whole variables. The arithmetic therefore runs when the replicas meet to gather
+    weights, on gradients and states gathered for it. Each replica then keeps its part of the new weights, and the
+    all-gather sends these parts.
     """
 
     def __init__(
-        self, executors: Sequence[NumpyExecutor], shards: Iterable[int], system: System, offload: Offload
+        self, executors: Sequence[NumpyExecutor], shards: Iterable[int], system: System, program: PipelineProgram
     ) -> None:
-        """Release, in each replica, all but its own part of what ``offload`` spreads over replicas."""
+        """Release the arrays that ``program`` shards, but for each replica's own part."""
         self._executors = tuple(executors)
         self._shards = tuple(shards)
         self._system = system
-        self._offload = offload
+        self._program = program
         self._plan = cache(self._found_plan)
         self._release_all()
 
     def gather(self, shard: int, stage: int | None, algorithm: str) -> None:
-        """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs."""
-        stored = [self._arrays(executor, shard, stage) for executor in self._executors]
+        """Gather the weights of ``stage`` on ``shard``, or (None) all arrays that its weight update needs.
+
+        After an update of parts, the weights are gathered.
+        """
+        if stage is not None or not self._program.offload.sharded_update:
+            self._put_together([self._arrays(executor, shard, stage) for executor in self._executors], shard, algorithm)
+            return
+        self._put_together([self._gradients(executor, shard) for executor in self._executors], shard, "ring")
+        self._put_together([self._arrays(executor, shard, None) for executor in self._executors], shard, "ring")
+        for replica, executor in enumerate(self._executors):
+            executor.update(shard)
+            self.release(replica, shard, None)
+            self._keep_part(self._weights(executor, shard), replica, shard)
+        self._put_together([self._weights(executor, shard) for executor in self._executors], shard, algorithm)
+
+    def joined(self, replicas: Replicas) -> Replicas:
+        """Return ``replicas`` with the all-gathers of these parts."""
+        return replace(
+            replicas,
+            gather=self.gather,
+            updates_together=self._program.offload.sharded_update,
+            release=self.release,
+            all_gathered=self.all_gathered,
+        )
+
+    def scatter(self, shard: int, algorithm: str) -> list[list[Array]]:
+        """Average gradients over replicas, and keep in each replica the part that its part of an update needs.
+
+        Returns the other accumulators of each replica, of variables that every replica updates whole.
+        """
+        count = len(self._executors)
+        for arrays in zip(*(self._gradients(executor, shard) for executor in self._executors), strict=True):
+            group = range(shard, self._system.count, self._system.shards)
+            plan = ALGORITHMS["reduce_scatter"][algorithm](self._system, group, arrays[0].size, arrays[0].itemsize)
+            for rank, (array, part) in enumerate(zip(arrays, run(plan, arrays), strict=True)):
+                array[...] = np.nan
+                array.flat[plan.chunk_of(rank)] = part / part.dtype.type(count)
+        parts = {id(array) for executor in self._executors for array in self._gradients(executor, shard)}
+        every = (executor.accumulators(shard) for executor in self._executors)
+        return [[array for array in arrays if id(array) not in parts] for arrays in every]
+
+    def release(self, replica: int, shard: int, stage: int | None) -> None:
+        """Set all but the replica's own part of its arrays to NaN."""
+        self._keep_part(self._arrays(self._executors[replica], shard, stage), replica, shard)
+
+    def _keep_part(self, arrays: Iterable[Array], replica: int, shard: int) -> None:
+        for array in arrays:
+            own = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
+            part = array.flat[own]  # a copy
+            array[...] = np.nan
+            array.flat[own] = part  # whatever the order of the array in memory, where reshape may write into a copy
+
+    def _put_together(self, stored: Iterable[Sequence[Array]], shard: int, algorithm: str) -> None:
+        """Gather arrays whose parts the replicas store, in every replica."""
         for arrays in zip(*stored, strict=True):
             plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm)
             parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
             for array, whole in zip(arrays, run(plan, parts), strict=True):
                 array[...] = whole.reshape(array.shape)
 
-    def release(self, replica: int, shard: int, stage: int | None) -> None:
-        """Set all but the replica's own part of its arrays to NaN."""
-        for array in self._arrays(self._executors[replica], shard, stage):
-            own = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
-            part = array.flat[own]  # a copy
-            array[...] = np.nan
-            array.flat[own] = part  # whatever the order of the array in memory, where reshape may write into a copy
-
     @contextmanager
     def all_gathered(self) -> Iterator[None]:
         """Gather all that is spread over replicas for the block, outside of simulated time."""
         for shard in self._shards:
-            self.gather(shard, None, "ring")
+            self._put_together([self._arrays(executor, shard, None) for executor in self._executors], shard, "ring")
         try:
             yield
         finally:
@@ -204,14 +252,34 @@ class Shards:
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
         """Return a stage's weights that are spread over replicas, or (None) a shard's weights and optimizer state."""
-        stages, offload = executor.stages(shard), self._offload
+        stages, offload = executor.stages(shard), self._program.offload
         if stage is not None:
             return list(stages[stage].parameters.values())
         arrays: list[Array] = []
-        for resident in (stages[number] for number in sorted(stages)):
+        for number in sorted(stages):
+            resident, profile = stages[number], self._program.stages[number]
             if offload.weights:
                 arrays += resident.parameters.values()
-            if offload.sharded_state:
-                state = resident.state.values()
-                arrays += [array for array in state if array.ndim and array.nbytes >= offload.least_bytes]
+            state = [array for array in resident.state.values() if array.ndim]
+            if offload.sharded_update:
+                arrays += [array for array in state if offload.shards(profile, array.size)]
+            elif offload.sharded_state:
+                arrays += [array for array in state if array.nbytes >= offload.least_bytes]
         return arrays
+
+    def _gradients(self, executor: NumpyExecutor, shard: int) -> list[Array]:
+        """Return the gradient accumulators of a shard's variables of which each replica updates a part."""
+        stages = executor.stages(shard)
+        return [stages[number].accumulators[name] for number, name in self._updated(executor, shard)]
+
+    def _weights(self, executor: NumpyExecutor, shard: int) -> list[Array]:
+        """Return a shard's weights of which each replica updates a part."""
+        stages = executor.stages(shard)
+        return [stages[number].own[name] for number, name in self._updated(executor, shard)]
+
+    def _updated(self, executor: NumpyExecutor, shard: int) -> Iterator[tuple[int, str]]:
+        """Yield the stage and name of each variable of a shard of which each replica updates a part."""
+        for number, resident in sorted(executor.stages(shard).items()):
+            for name, array in resident.own.items():
+                if self._program.offload.shards(self._program.stages[number], array.size):
+                    yield number, name

@@ -193,13 +193,14 @@ class Variables(Facility):
         """Describe the weight update of each IPU."""
         self.ipus = tuple(context.ipus())
         self.handlers = {Code.UPDATE: self._update, Code.RELEASE: self._release}
-        self._context = context
+        self._context, self._together = context, context.together
         self._spans = context.described(SpanKind.WEIGHT_UPDATE, self.ipus)
 
     def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
         start = clock.now
-        self._context.executor(ipu.replica).update(ipu.shard)
+        if not (self._together.updates_together and ipu.shard in self._context.costs.update_gathers):
+            self._context.executor(ipu.replica).update(ipu.shard)
         end: int = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, cycles)
         return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
 

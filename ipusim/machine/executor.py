@@ -73,6 +73,7 @@ class Replicas:
             up over them and returns the cycle in which the last of them is.
         gather: called with a place of the pipeline, a stage or (before a weight update) None, and the name
             of the algorithm, when the replicas have put together the variables that it needs.
+        updates_together: whether ``gather`` carries out the arithmetic of weight updates that replicas share.
         release: called with a replica, a place and a stage or None when it needs them no more.
         all_gathered: returns a block in which all variables are put together, outside of simulated time, for the host.
     """
@@ -83,6 +84,7 @@ class Replicas:
     reduce: Callable[[], object] = lambda: None
     sum_over_hosts: Callable[[int], int] = lambda ready: ready
     gather: Callable[[int, int | None, str], object] = lambda shard, stage, algorithm: None  # noqa: ARG005
+    updates_together: bool = False
     release: Callable[[int, int, int | None], object] = lambda replica, shard, stage: None  # noqa: ARG005
     all_gathered: Callable[[], AbstractContextManager[object]] = nullcontext
 

@@ -106,7 +106,9 @@ def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int)
 def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
     """Return when a collective ends whose IPUs, the ``workers``, begin it now: each round ends with its last link."""
     now = clock.end(workers, what, clock.now, cost.lead_cycles)
-    for round_of in cost.rounds:
+    for number, round_of in enumerate(cost.rounds):
+        if number in cost.starts:
+            now = clock.end(workers, what, now, cost.lead_cycles)
         hops = clock.end(workers, what, now, round_of.latency_cycles)
         now = max((end for *_, end in loads_until(clock, what, round_of, now)), default=hops)
     return now

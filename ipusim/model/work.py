@@ -161,6 +161,15 @@ class Work:
         return not (self.macs or self.vector or self.sram_bytes or self.exchange_bytes)
 
 
+def part_of(work: Work, parts: int) -> Work:
+    """Return the vector work on one of several equal parts of the elements, and its bytes; the longest part."""
+    vector = work.vector
+    kinds = (vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals)
+    return replace(
+        work, vector=VectorWork(*(-(-count // parts) for count in kinds)), sram_bytes=-(-work.sram_bytes // parts)
+    )
+
+
 @dataclass(frozen=True)
 class MappingWork(Work):
     """The work of a function of gradients: never alike an addition or an update, whatever its numbers."""

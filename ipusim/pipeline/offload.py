@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from ipusim.base.errors import ProgramError, RemoteMemoryError, UnsupportedProgramError
 from ipusim.model.profile import StageProfile
 
 #: Least bytes of a tensor that is offloaded by itself (IPUConfig's optimizations.minimum_remote_tensor_size).
 MINIMUM_REMOTE_TENSOR_SIZE: Final = 128
+#: Least elements of a variable whose optimizer state PopART shards (minElementsForReplicatedTensorSharding).
+MINIMUM_SHARDED_ELEMENTS: Final = 8192
 #: The places that activations are moved to.
 Destination = Literal["streaming_memory", "partner"]
 
@@ -47,6 +49,20 @@ class MovedActivations:
         return ipus[len(ipus) - 1 - ipus.index(ipu)]
 
 
+class UpdatedVariable(NamedTuple):
+    """A variable in the weight update of a stage.
+
+    Attributes:
+        gradient: elements of the gradient accumulator, and bytes of an element.
+        weight: elements of the variable, and bytes of an element.
+        sharded: whether each replica updates a part of the variable alone.
+    """
+
+    gradient: tuple[int, int]
+    weight: tuple[int, int]
+    sharded: bool
+
+
 @dataclass(frozen=True)
 class Offload:
     """Which variables lie in Streaming Memory, and whether the host has its own.
@@ -62,6 +78,9 @@ class Offload:
         replicas: how many the variables are spread over that are; 1 where there is but one.
         sharded_state: whether each replica stores its part of the optimizer's state alone; an all-gather
             puts it together for each weight update (replicated_optimizer_state_sharding).
+        sharded_update: whether each replica updates a part of each variable, as in PopART: a reduce-scatter of the
+            gradients comes before the update, an all-gather of the weights after it.
+        minimum_elements: least elements of a variable with a sharded update.
         weights: whether each replica stores its part of the weights alone, in Streaming Memory; an
             all-gather puts them together for each pass (replicated_weight_sharding with offload_weights).
         variables_on_host: whether the host updates weights, and keeps the optimizer's state, in its own memory:
@@ -76,6 +95,8 @@ class Offload:
     activations: bool = False
     replicas: int = 1
     sharded_state: bool = False
+    sharded_update: bool = False
+    minimum_elements: int = MINIMUM_SHARDED_ELEMENTS
     weights: bool = False
     variables_on_host: bool = False
     moved: MovedActivations | None = None
@@ -85,20 +106,54 @@ class Offload:
         """The least bytes of a tensor of the optimizer's state that is offloaded, all its parts together."""
         return self.minimum_bytes * (self.replicas if self.sharded_state else 1)
 
+    def shards(self, profile: StageProfile, elements: int) -> bool:
+        """Return whether the update of a variable is sharded; always in a stage known by its cost."""
+        few = bool(profile.state_tensors) and elements < self.minimum_elements
+        return self.sharded_update and profile.state_bytes > 0 and not few
+
+    def updated(self, profile: StageProfile) -> Iterator[UpdatedVariable]:
+        """Yield the variables of a stage's weight update; one for a stage known by its cost."""
+        tensors = profile.accumulator_tensors
+        if not tensors and profile.accumulator_bytes:
+            size = profile.accumulator_itemsize
+            one = -(-profile.accumulator_bytes // size)
+            yield UpdatedVariable((one, size), (profile.parameter_bytes, 1), self.shards(profile, one))
+        itemsize = profile.parameter_bytes // max(1, sum(elements for elements, _ in tensors))
+        for elements, size in tensors:
+            yield UpdatedVariable((elements, size), (elements, itemsize), self.shards(profile, elements))
+
+    def _state_tensors(self, profile: StageProfile) -> Iterator[tuple[int, int]]:
+        """Yield the bytes of each state tensor of a stage, and the bytes in one replica."""
+        if not profile.state_tensors:
+            yield profile.state_bytes, -(-profile.state_bytes // self.replicas)
+            return
+        variables = list(self.updated(profile))
+        slots = len(profile.state_tensors) // len(variables)
+        owners = (one for one in variables for _ in range(slots))
+        for size, ((elements, _), _, sharded) in zip(profile.state_tensors, owners, strict=True):
+            yield size, size // elements * -(-elements // self.replicas) if sharded else size
+
     def resident_state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state that stay on its IPU."""
-        return 0 if self.variables_on_host else profile.state_bytes - self.state_bytes(profile)
+        if self.variables_on_host:
+            return 0
+        if self.sharded_update:
+            return sum(part for _, part in self._state_tensors(profile)) - self.state_bytes(profile)
+        return profile.state_bytes - self.state_bytes(profile)
 
     def state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state that come to its IPU for the weight update."""
         if not self.weight_update_variables:
             return 0
+        if self.sharded_update:
+            return sum(part for size, part in self._state_tensors(profile) if size >= self.minimum_bytes)
         tensors = profile.state_tensors or (profile.state_bytes,)
         return sum(size for size in tensors if size >= self.least_bytes)
 
     def stored_state_bytes(self, profile: StageProfile) -> int:
         """Return those of one replica in its Streaming Memory."""
-        return -(-self.state_bytes(profile) // (self.replicas if self.sharded_state else 1))
+        gathered = self.sharded_state and not self.sharded_update
+        return -(-self.state_bytes(profile) // (self.replicas if gathered else 1))
 
     def offchip_weight_bytes(self, profiles: Iterable[StageProfile]) -> int:
         """Return the bytes of weights of stages whose optimizer state comes to its IPU for the weight update."""
@@ -113,7 +168,10 @@ class Offload:
         return -(-self.weight_bytes(profile) // self.replicas)
 
     def gathered_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes that replicas gather for a stage's weight update."""
+        """Return the bytes that replicas gather before a stage's weight update, or after a sharded one."""
+        if self.sharded_update:
+            variables = (one for one in self.updated(profile) if one.sharded)
+            return sum(elements * itemsize for _, (elements, itemsize), _ in variables)
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
     def accumulator_bytes(self, profile: StageProfile) -> int:
@@ -192,13 +250,16 @@ def resolve_offload(
     remote_memory: bool,
     serialized: bool = False,
     minimum_bytes: int = MINIMUM_REMOTE_TENSOR_SIZE,
+    popart: bool = False,
 ) -> Offload:
     """Return the Offload of Graphcore's arguments, which the checks above have passed.
 
-    None leaves it to the compiler: the optimizer's state is offloaded where there is remote
-    memory; accumulators and activations where there is and batches are ``serialized``.
+    None leaves it to the compiler: TensorFlow's offloads the optimizer's state if there is remote memory, and PopART
+    keeps it on the IPUs (TensorLocation's OnChip); accumulators and activations are offloaded where there is remote
+    memory and batches are ``serialized``.
     """
-    state = remote_memory if weight_update_variables is None else weight_update_variables
+    by_compiler = remote_memory and not popart
+    state = by_compiler if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
     sums, saved = (by_default if chosen is None else chosen for chosen in (gradient_accumulation_buffers, activations))
     return Offload(state, sums, minimum_bytes, saved)
@@ -226,22 +287,30 @@ def resolve_sharding(
     replicas: int,
     remote_memory: bool,
     serialized: bool,
+    popart: bool = False,
 ) -> Offload:
     """Return ``offload`` with the tensors that are sharded over replicas, from Graphcore's arguments.
 
     :func:`check_weight_sharding` has passed them. None shards weights where batches are ``serialized`` and there is
-    remote memory. One replica stores all by itself. Raises ProgramError for state that is not offloaded.
+    remote memory. One replica stores all by itself. State that is not offloaded is sharded by ``popart`` alone, beside
+    whole weights. Raises ProgramError.
     """
-    if optimizer_state_sharding and not offload.weight_update_variables:
-        raise ProgramError(
-            "To use replicated_optimizer_state_sharding, optimizer state must be offloaded by using "
-            "offload_weight_update_variables."
-        )
     by_default = serialized and remote_memory and offload_weights is not False
     weights = by_default if weight_sharding is None else weight_sharding
+    if optimizer_state_sharding and not offload.weight_update_variables and (weights or not popart):
+        beside = " beside replicated_weight_sharding" if popart else ""
+        raise ProgramError(
+            f"To use replicated_optimizer_state_sharding{beside}, optimizer state must be offloaded by using "
+            "offload_weight_update_variables."
+        )
     several = replicas > 1
+    state = optimizer_state_sharding and several
     return replace(
-        offload, replicas=replicas, sharded_state=optimizer_state_sharding and several, weights=weights and several
+        offload,
+        replicas=replicas,
+        sharded_state=state,
+        sharded_update=state and popart and not weights,
+        weights=weights and several,
     )
 
 

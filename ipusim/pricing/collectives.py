@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from ipusim.hardware import host_network
-from ipusim.hardware.collectives.choose import fastest, fastest_all_reduce, fastest_all_reduces_in_turn
+from ipusim.hardware.collectives.choose import Call, fastest, fastest_all_reduce, fastest_in_turn
+from ipusim.hardware.collectives.collective import Operation
 from ipusim.hardware.formulas import Cycles, total
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import SideInstructions
 from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.profile import StageProfile
+from ipusim.pipeline.offload import UpdatedVariable
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
+
+#: Elements and bytes of an element of a norm of a variable, one number of 32 bits.
+_NORM: Final = (1, 4)
 
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
@@ -66,30 +72,53 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
 
     Each IPU's accumulators are one buffer, and those of all IPUs are summed up at once; or buffers are as large as the
-    program says, and one follows the other, IPU after IPU. The fastest algorithm for all of them is taken.
+    program says, and one follows the other, IPU after IPU. The fastest algorithm for all of them is taken. A sharded
+    update takes a reduce-scatter of its gradients, padded to equal parts.
     """
     if not side.summed:
         return None
-    if program.sum_buffer_bytes is not None and any(accumulators_by_ipu(program).values()):
-        return _sum_in_turn(program, system, program.sum_buffer_bytes)
-    return all_reduce_cycles(system, *_summed_by_ipu(program))
-
-
-def _sum_in_turn(program: PipelineProgram, system: System, least_bytes: int) -> ReplicaCollective:
-    """Return the all-reduces of all buffers of each IPU of a replica, in all replicas, one after the other."""
-    tensors: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
-    for stage, ipu in program.shape.homes:
-        profile = program.stages[stage]
-        size = profile.accumulator_itemsize
-        one = ((-(-profile.accumulator_bytes // size), size),) if profile.accumulator_bytes else ()
-        tensors[ipu] += profile.accumulator_tensors or one
-    sums = [
-        (range(ipu, system.count, system.shards), sum(own[number][0] for number in buffer), own[buffer[0]][1])
-        for ipu, own in tensors.items()
-        for buffer in sum_buffers(own, least_bytes)
+    whole_sum = program.sum_buffer_bytes is None and not program.offload.sharded_update
+    if whole_sum or not any(accumulators_by_ipu(program).values()):
+        return all_reduce_cycles(system, *_summed_by_ipu(program))
+    variables = _updated_by_ipu(program)
+    scattered = {ipu: [_padded(one.gradient, system) for one in own if one.sharded] for ipu, own in variables.items()}
+    reduced = {ipu: [one.gradient for one in own if not one.sharded] for ipu, own in variables.items()}
+    batches = [
+        *_batches("reduce_scatter", scattered, program, system),
+        *_batches("all_reduce", reduced, program, system),
     ]
-    algorithm, cost = fastest_all_reduces_in_turn(system, sums)
+    algorithm, cost = fastest_in_turn(system, batches)
     return ReplicaCollective(algorithm, cost, sum(accumulators_by_ipu(program).values()))
+
+
+def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]]:
+    """Return the variables that the weight update of each IPU changes."""
+    variables: dict[int, list[UpdatedVariable]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
+    for stage, ipu in program.shape.homes:
+        variables[ipu] += program.offload.updated(program.stages[stage])
+    return variables
+
+
+def _padded(tensor: tuple[int, int], system: System) -> tuple[int, int]:
+    """Return the elements and itemsize of a tensor with equally long parts for all replicas."""
+    return -(-tensor[0] // system.replicas) * system.replicas, tensor[1]
+
+
+def _batches(
+    operation: Operation, tensors: Mapping[int, Sequence[tuple[int, int]]], program: PipelineProgram, system: System
+) -> list[list[Call]]:
+    """Return the collectives of replicas over tensors of each IPU, merged as the program's sums of gradients are."""
+    calls = [
+        Call(
+            operation,
+            range(ipu, system.count, system.shards),
+            sum(own[number][0] for number in buffer),
+            own[buffer[0]][1],
+        )
+        for ipu, own in tensors.items()
+        for buffer in sum_buffers(own, program.sum_buffer_bytes)
+    ]
+    return [[call] for call in calls] if program.sum_buffer_bytes is not None else [calls] if calls else []
 
 
 def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int | None) -> Iterator[list[int]]:
@@ -202,14 +231,30 @@ def weight_gathers(program: PipelineProgram, system: System, side: SideInstructi
 
 
 def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the all-gather of each shard's weights and optimizer state before a weight update, all at once."""
+    """Return the all-gather of each shard's weights and optimizer state before a weight update, all at once.
+
+    After an update of parts the weights are gathered, merged as the sums of gradients are. Unmerged all-gathers follow
+    each other, IPU after IPU. The cost includes the all-reduce of a norm for each variable with norms (LAMB).
+    """
     if not side.gathered_updates:
         return {}
     sizes = dict.fromkeys(sorted(side.gathered_updates), 0)
     for stage, shard in program.shape.homes:
         if shard in sizes:
             sizes[shard] += program.offload.gathered_bytes(program.stages[stage])
-    return all_gathers(system, sizes)
+    if not program.offload.sharded_update:
+        return all_gathers(system, sizes)
+    variables = _updated_by_ipu(program)
+    parts = {ipu: [_padded(one.weight, system) for one in own if one.sharded] for ipu, own in variables.items()}
+    norms: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in variables}
+    for stage, ipu in program.shape.homes:
+        profile = program.stages[stage]
+        works = () if isinstance(profile.update, int) else profile.update
+        own = zip(works, program.offload.updated(profile), strict=False)
+        norms[ipu] += [_NORM for work, one in own if one.sharded and work.vector.reductions]
+    batches = [*_batches("all_reduce", norms, program, system), *_batches("all_gather", parts, program, system)]
+    algorithm, cost = fastest_in_turn(system, batches)
+    return {ipu: ReplicaCollective(algorithm, cost, size) for ipu, size in sizes.items()}
 
 
 def pass_collectives(

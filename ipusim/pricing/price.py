@@ -9,7 +9,9 @@ from ipusim.base.cache import shared
 from ipusim.hardware.formulas import Cycles, Sum, total
 from ipusim.hardware.system import System
 from ipusim.lowering.side_instructions import side_instructions
-from ipusim.model.profile import StageProfile
+from ipusim.model.profile import PassCost, StageProfile
+from ipusim.model.work import part_of
+from ipusim.pipeline.offload import Offload
 from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
@@ -91,8 +93,16 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
     for stage, ipu in program.shape.homes:
         profile = program.stages[stage]
         if counts_update(profile, program, system):
-            updates[ipu].append((pass_cycles(profile.update, system.ipu, system.rates), 1))
+            updates[ipu].append((pass_cycles(_update_of(profile, program.offload), system.ipu, system.rates), 1))
     return {ipu: Sum(tuple(parts)) for ipu, parts in updates.items()}
+
+
+def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
+    """Return the cost of a stage's weight update in one replica, which may update a part of a variable alone."""
+    if isinstance(profile.update, int) or not offload.sharded_update:
+        return profile.update
+    variables = zip(profile.update, offload.updated(profile), strict=True)
+    return tuple(part_of(work, offload.replicas) if one.sharded else work for work, one in variables)
 
 
 def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:

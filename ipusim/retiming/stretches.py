@@ -193,7 +193,7 @@ def meeting_cycles(run: ExactRun, row: int) -> int:
     else:
         gathers = run.costs.update_gathers[shard] if stage == NONE else run.costs.weight_gathers[stage]
         costs = [gathers.cost]
-    return sum(run.collective_cycles(cost, run.ipus(shard)) for cost in costs)
+    return sum(run.collective_cycles(cost, run.ipus(shard), len(cost.starts)) for cost in costs)
 
 
 class Ending:

@@ -131,7 +131,7 @@ def test_parts_are_put_together_in_any_memory_layout(load, place):
         variables = executor.stages(0)[0].parameters
         variables.update({name: place(array) if array.ndim == 2 else array for name, array in variables.items()})
     whole = {name: array.copy() for name, array in executors[0].stages(0)[0].parameters.items()}
-    shards = Shards(executors, (0, 1), experiment.system, program.offload)
+    shards = Shards(executors, (0, 1), experiment.system, program)
     assert all(np.isnan(array).any() for executor in executors for array in executor.stages(0)[0].parameters.values())
     with shards.all_gathered():
         for executor in executors:
@@ -155,7 +155,7 @@ def test_without_its_all_gather_a_pass_gives_no_number(load):
     program, workload = experiment.program, experiment.workload(0)
     executors = [NumpyExecutor(program.shape, workload, replica, 4) for replica in range(4)]
     whole = executors[0].weights()["a/W"].copy()
-    shards = Shards(executors, (0, 1), experiment.system, program.offload)
+    shards = Shards(executors, (0, 1), experiment.system, program)
     part = executors[1].weights()["a/W"].ravel()
     quarter = -(-part.size // 4)
     assert np.isnan(part).sum() == part.size - quarter

@@ -265,7 +265,8 @@ def scenarios(draw, first=None, optimizer=None):
             "selection_order": draw(among("AUTO", "ZIGZAG", "SNAKE", "HOOF")),
             "auto_select_ipus": shards * draw(among(2, 1, 4 if machine != "m2000" else 1)),
             "sync_replicas_independently": draw(st.booleans()),
-            "maximum_cross_replica_sum_buffer_size": draw(among(None, 0, 100)),
+            "maximum_cross_replica_sum_buffer_size": draw(among(None, 0, 100, "all")),
+            "minimum_sharded_elements": draw(among(1, 8, 8192)),
             "enable_remote_buffers": machine in ("m2000", "bow_pod16") and draw(often),
         },
         "data": {
@@ -340,9 +341,14 @@ def place_variables(draw, scenario, often, optimizer):
         scenario["system"]["minimum_remote_tensor_size"] = draw(among("1 B", "64 B", "1 KiB"))
         pipeline["offload_weight_update_variables"] = draw(among(None, True, False))
         pipeline["offload_gradient_accumulation_buffers"] = draw(st.booleans())
-        if pipeline["offload_weight_update_variables"] is not False:
-            pipeline["replicated_optimizer_state_sharding"] = draw(often)
         pipeline["replicated_weight_sharding"] = draw(among(True, None, True, False))
+    by_popart = "framework" in scenario["system"]["host"]
+    state, weights = (
+        pipeline.get(option) for option in ("offload_weight_update_variables", "replicated_weight_sharding")
+    )
+    offloaded = remote and not by_popart if state is None else state
+    if offloaded or (by_popart and (weights is False or not remote)):
+        pipeline["replicated_optimizer_state_sharding"] = draw(often)
     scenario["optimizer"] = draw(optimizers(optimizer))
     of_ipus = "offload_weight_update_variables", "replicated_optimizer_state_sharding", "replicated_weight_sharding"
     if not any(pipeline.get(option) for option in of_ipus):
@@ -355,7 +361,8 @@ def place_on_hosts(draw, scenario):
     host = {}
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
-        host |= draw(st.sampled_from([{}, {"framework": "pytorch", "updates_optimizer": draw(among(*INTERVALS))}]))
+        compiled = {"framework": draw(among("pytorch", "popart")), "updates_optimizer": draw(among(*INTERVALS))}
+        host |= draw(st.sampled_from([{}, compiled]))
     host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"
     if not over_links or 2 * scenario["system"]["auto_select_ipus"] <= LARGEST_OF_LINKS[scenario["system"]["name"]]:

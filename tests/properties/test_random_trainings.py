@@ -138,6 +138,7 @@ class Training:
     serialization: int = 1
     sharding: dict = field(default_factory=dict)
     own: dict = field(default_factory=dict)
+    system: dict = field(default_factory=dict)
 
     @property
     def every(self):
@@ -160,6 +161,11 @@ def trainings(draw):
     shards = 1 << max(mapping).bit_length()
     replicas = draw(among(1, 2, 4 if shards == 1 else 2))
     sharding = {}
+    system = {
+        "host": {"framework": draw(among("popart", "popart", "tensorflow1"))},
+        "minimum_sharded_elements": draw(among(1, 9)),
+        "maximum_cross_replica_sum_buffer_size": draw(among(None, 0, 300, "all")),
+    }
     own = others(draw, schedule, mapping)
     if own["variables_on_host"]:
         sharding["replicated_weight_sharding"] = False
@@ -167,6 +173,8 @@ def trainings(draw):
         sharding["offload_weight_update_variables"] = True
         sharding["replicated_optimizer_state_sharding"] = draw(st.booleans())
         sharding["replicated_weight_sharding"] = draw(st.booleans())
+        if system["host"]["framework"] == "popart" and not sharding["replicated_weight_sharding"]:
+            sharding["offload_weight_update_variables"] = draw(among(True, False, False))
     return Training(
         stages,
         mapping,
@@ -182,6 +190,7 @@ def trainings(draw):
         serialization,
         sharding,
         own,
+        system,
     )
 
 
@@ -288,6 +297,7 @@ def scenario_of(training):
             "auto_select_ipus": training.replicas * (1 << max(training.mapping).bit_length()),
             "enable_remote_buffers": True,
             "minimum_remote_tensor_size": 1,
+            **training.system,
         },
         "data": {"type": "npz", "file": "data.npz", "shuffle": False},
         "model": {"layers": layers},
@@ -353,9 +363,16 @@ def test_gradients_of_a_stage_that_is_there_twice_are_mapped_one_by_one(schedule
     check_training(Training(stages, [0, 1, 2, 3], "Grouped", "adam", count=8, executions=1, mapped=mapped, own=own))
 
 
+def is_sharded_on_ipus(training):
+    """Whether replicas update parts of variables whose state lies on their IPUs."""
+    sharding = training.sharding
+    on_ipus = not sharding.get("offload_weight_update_variables", True)
+    return on_ipus and sharding["replicated_optimizer_state_sharding"]
+
+
 @slowest
 def test_every_kind_and_option_is_drawn_together():
-    """What the examples above hold: each kind of layer with replicas, with parts of the state, and with LAMB."""
+    """What the examples above hold: each kind of layer with replicas, parts of the state and LAMB; updates in parts."""
     seen = set()
     for training in drawn(trainings(), examples=EXAMPLES):
         options = {
@@ -368,7 +385,9 @@ def test_every_kind_and_option_is_drawn_together():
         }
         options |= {"replicas"} if training.replicas > 1 else set()
         seen.update((kind, option) for kind, _ in training.every for option in options)
+        seen |= {(training.rule, "sharded on IPUs")} if is_sharded_on_ipus(training) else set()
     options = ["lamb", "adam", "replicas", "replicated_optimizer_state_sharding", "Grouped", "Sequential"]
     options += ["variables_on_host", "offload_activations"]
     assert {(kind, option) for kind in KINDS for option in options} <= seen
     assert {(kind, "replicated_weight_sharding") for kind in KINDS} <= seen
+    assert sum(option == "sharded on IPUs" for _, option in seen) >= 3

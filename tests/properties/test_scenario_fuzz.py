@@ -71,6 +71,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "enable_remote_buffers": True,
             "streaming_memory": {"bandwidth": "20 GB/s", "ipu_bandwidth": "8 GB/s", "capacity": "1 GiB"},
             "minimum_remote_tensor_size": "64 B",
+            "minimum_sharded_elements": 16,
             "maximum_cross_replica_sum_buffer_size": "1 KiB",
             "io_tiles": {"num_io_tiles": 32, "place_ops_on_io_tiles": True, "available_memory_proportion": 0.5},
         },

@@ -97,6 +97,7 @@ class ThroughputRow:
         """The overrides of the scenario's options for this row; the count is set elsewhere."""
         return (
             f"system.name={self.machine}",
+            f"system.host.framework={self.framework or 'null'}",
             f"system.auto_select_ipus={self.ipus}",
             f"system.host.framework={self.framework or 'null'}",
             f"pipeline.micro_batch_size={self.micro_batch}",

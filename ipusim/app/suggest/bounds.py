@@ -57,7 +57,8 @@ class Bounds:
         self._prices: Prices | None = None
         self._streams = self._stream_cycles()
         self._passes = units.passes.astype(np.float64)
-        self._updates = units.updates + self._streams[0]
+        parts = layout.offload.replicas if layout.offload.sharded_update else 1  # of an update, at least
+        self._updates = units.updates // parts + self._streams[0]
         self._heavy: list[int] = []
         self._light = 0.0
         self._base = 0

@@ -360,7 +360,8 @@ def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool |
     offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
     stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
     states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
-    return [(offload, sharding, stored) for offload, sharding, stored in states if offload or not sharding]
+    on_ipus = baseline.request.options.system.host.framework in hardware.ON_POPART
+    return [(offload, sharding, stored) for offload, sharding, stored in states if offload or on_ipus or not sharding]
 
 
 def _moves_of(baseline: Baseline, limits: Limits) -> tuple[str, ...]:

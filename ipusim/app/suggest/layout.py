@@ -165,7 +165,10 @@ def _together(layout: Layout, bytes_of: Mapping[int, _Bytes], profiles: Sequence
         cycles += sum(pricing.host_update_cycles(system, max(accumulators), max(weights)))
     if system.replicas > 1 and layout.plan.shape.training:
         itemsize = min((profile.accumulator_itemsize for profile in profiles if profile.accumulator_bytes), default=1)
-        cycles += _sum_cycles(system, _buffers(bytes_of, accumulators), itemsize)
+        summed = _buffers(bytes_of, accumulators)
+        # A reduce-scatter takes as long as an all-gather of as many bytes.
+        scattered = offload.sharded_update
+        cycles += _gather_cycles(system, summed) if scattered else _sum_cycles(system, summed, itemsize)
         cycles += _gather_cycles(system, _buffers(bytes_of, gathered)) if offload.replicas > 1 else 0
     return cycles
 

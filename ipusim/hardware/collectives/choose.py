@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from ipusim.hardware.collectives.across_pods import across_pods_all_reduce, by_pod
 from ipusim.hardware.collectives.collective import Collective, Operation
@@ -16,6 +16,23 @@ from ipusim.hardware.system import System
 
 #: An algorithm: system, participants, elements and itemsize to a collective.
 Algorithm = Callable[[System, Sequence[int], int, int], Collective]
+
+
+class Call(NamedTuple):
+    """A collective without its algorithm.
+
+    Attributes:
+        operation: a key of :data:`ALGORITHMS`.
+        group: participants.
+        elements: the length of a buffer.
+        itemsize: bytes of an element.
+    """
+
+    operation: Operation
+    group: Sequence[int]
+    elements: int
+    itemsize: int
+
 
 #: Every algorithm of each operation, by name.
 ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
@@ -67,26 +84,29 @@ def fastest_all_reduce(
     return fastest("all_reduce", system, groups, elements, itemsize)
 
 
-def fastest_all_reduces_in_turn(
-    system: System, sums: Sequence[tuple[Sequence[int], int, int]]
-) -> tuple[str, CollectiveCost]:
-    """Return the algorithm by which all-reduces that follow each other are fastest together, and what they cost.
+def fastest_in_turn(system: System, batches: Sequence[Sequence[Call]]) -> tuple[str, CollectiveCost]:
+    """Return the algorithm by which collectives that follow each other are fastest together, and their cost.
 
     Args:
         system: the device.
-        sums: participants, elements and bytes of an element of each, one at least.
+        batches: one batch or more, one after the other; the collectives of a batch run at once.
+
+    Returns:
+        A name that :data:`ALGORITHMS` has for each operation of the batches, and the cost of all.
 
     Raises DeviceError as :func:`fastest` does.
     """
 
     @cache
-    def cost(name: str, group: tuple[int, ...], elements: int, itemsize: int) -> CollectiveCost:
-        return concurrent_cost(system, [ALGORITHMS["all_reduce"][name](system, group, elements, itemsize)])
+    def cost(name: str, *calls: Call) -> CollectiveCost:
+        made = [ALGORITHMS[call.operation][name](system, call.group, call.elements, call.itemsize) for call in calls]
+        return concurrent_cost(system, made)
 
+    calls = {call for batch in batches for call in batch}
     choices = [
-        (name, in_turn([cost(name, tuple(group), *size) for group, *size in sums]))
-        for name in ALGORITHMS["all_reduce"]
-        if all(_suits(name, system, group) for group, *_ in sums)
+        (name, in_turn([cost(name, *batch) for batch in batches]))
+        for name in dict.fromkeys(name for algorithms in ALGORITHMS.values() for name in algorithms)
+        if all(name in ALGORITHMS[call.operation] and _suits(name, system, call.group) for call in calls)
     ]
     return min(choices, key=lambda choice: choice[1].total_cycles)
 

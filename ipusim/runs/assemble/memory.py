@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ipusim.analysis.fit import Fit, fit, remote_verdict
+from ipusim.analysis.fits import Fits
 from ipusim.base.errors import OutOfMemoryError
-from ipusim.hardware.system import System
+from ipusim.hardware.system import ON_POPART, System
 from ipusim.pipeline.footprint import footprint
 from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.plan import Plan
@@ -18,6 +20,8 @@ from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
+#: The option that says where the optimizer's state lies.
+STATE_OPTION: Final = "pipeline.offload_weight_update_variables"
 _SMALLER: Final = "make micro_batch_size smaller"
 _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 
@@ -95,6 +99,11 @@ def _refuse(job: Job, path: KeyPath, why: str, remedy: str) -> None:
 def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
     """Return a remedy for the largest holder of the fullest IPU: the value to change first, and a sentence."""
     shape = job.program.shape
+    if _fits_offloaded(job):
+        return tuple(STATE_OPTION.split(".")), (
+            f"{job.system.framework} keeps the optimizer's state on the IPUs by default, and it fits in Streaming "
+            f"Memory: set {STATE_OPTION} to true."
+        )
     if feed := _feed(job, memory):
         return _feed_remedy(job, feed)
     if memory.largest == Holder.FIFOS and not (shape.recompute or shape.recompute_inline):
@@ -102,6 +111,16 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
     if memory.largest == Holder.LIVE and memory.too_large[0].op is None:  # what a weight update has loaded
         return _elsewhere(job, Holder.PARAMETERS)
     return _elsewhere(job, memory.largest)
+
+
+def _fits_offloaded(job: Job) -> bool:
+    """Return whether a program fits with the state in Streaming Memory that its compiler keeps on IPUs by default."""
+    by_default = job.system.framework in ON_POPART and not job.request.is_set(tuple(STATE_OPTION.split(".")))
+    if not by_default or job.system.streaming is None or job.program.offload.variables_on_host:
+        return False
+    offload = replace(job.program.offload, weight_update_variables=True)
+    program = replace(job.program, offload=offload)
+    return memory_of(job.request.options, job.system, program, job.plan).fits is not Fits.NO
 
 
 def _shorter_fifos(job: Job) -> tuple[KeyPath, str]:
@@ -135,7 +154,7 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
                 f"system.convolutions.poplar_options, or {_MORE_STAGES}."
             )
         case Holder.STATE:
-            key, where = "pipeline.offload_weight_update_variables", ""
+            key, where = STATE_OPTION, ""
             if job.system.streaming is None:
                 key, where = "system.enable_remote_buffers", ", where the machine has it"
             return tuple(key.split(".")), (

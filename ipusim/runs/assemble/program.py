@@ -9,6 +9,7 @@ import numpy as np
 
 from ipusim.base.cache import shared
 from ipusim.base.near_names import did_you_mean
+from ipusim.hardware.system import ON_POPART
 from ipusim.model.data.feed import Feed
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
@@ -24,6 +25,7 @@ from ipusim.runs.content import Content
 from ipusim.runs.findings import Findings
 from ipusim.runs.request.model_spec import StageCyclesSpec, TimedStageSpec
 from ipusim.runs.request.schema import Options
+from ipusim.runs.request.system_spec import SystemSpec
 
 
 @dataclass(frozen=True)
@@ -176,12 +178,20 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
         overlap_copies=pipeline.overlap_copies,
         overlapped=pipeline.overlapped,
         sums_gradients=content.sums_gradients,
-        sum_buffer_bytes=options.system.maximum_cross_replica_sum_buffer_size,
+        sum_buffer_bytes=_sum_buffer_bytes(options.system),
         sums_over_hosts=content.sums_over_hosts,
         has_synthetic_data=options.use_synthetic_data,
         learns_for_free=options.use_synthetic_data and any(stage.tables.gradients for stage in content.profiles),
         name=name,
     )
+
+
+def _sum_buffer_bytes(system: SystemSpec) -> int | None:
+    """Return the least bytes of gradients in a sum of replicas; PopART merges none unless told."""
+    size = system.maximum_cross_replica_sum_buffer_size
+    if size is None and system.host.framework in ON_POPART:
+        return 0
+    return None if size == "all" else size
 
 
 def infeed_bytes(options: Options, feed: Feed | None) -> int:

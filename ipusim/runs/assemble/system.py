@@ -14,7 +14,7 @@ from ipusim.hardware.disturbances import Disturbance, problems_of
 from ipusim.hardware.machines import MACHINES
 from ipusim.hardware.rate import Rate
 from ipusim.hardware.rates import RATES, Rates
-from ipusim.hardware.system import System
+from ipusim.hardware.system import ON_POPART, System
 from ipusim.pipeline.io_tiles import IoTiles
 from ipusim.pipeline.offload import (
     Offload,
@@ -161,8 +161,16 @@ def resolve_offloads(
     if len(findings) > before:
         return None
     least = options.system.minimum_remote_tensor_size
-    offload = resolve_offload(state, sums, activations, remote_memory=there, serialized=serialized, minimum_bytes=least)
-    offload = replace(offload, variables_on_host=on_host, moved=moved if training else None)
+    popart = system.framework in ON_POPART
+    offload = resolve_offload(
+        state, sums, activations, remote_memory=there, serialized=serialized, minimum_bytes=least, popart=popart
+    )
+    offload = replace(
+        offload,
+        minimum_elements=options.system.minimum_sharded_elements,
+        variables_on_host=on_host,
+        moved=moved if training else None,
+    )
     return findings.tried(
         ("pipeline", "replicated_optimizer_state_sharding"),
         resolve_sharding,
@@ -173,6 +181,7 @@ def resolve_offloads(
         replicas=system.replicas,
         remote_memory=there,
         serialized=serialized,
+        popart=popart,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -81,6 +81,7 @@ class Quantity:
         least, most: bounds in the base unit, both allowed.
         span: the bounds for people.
         whole: whether the value must be a whole number, read as int; else it is read as Fraction.
+        words: texts that are allowed instead of a number.
     """
 
     kind: str
@@ -88,6 +89,7 @@ class Quantity:
     most: int | Fraction
     span: str
     whole: bool = True
+    words: tuple[str, ...] = ()
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Replace pydantic's own reading of the field."""
@@ -97,11 +99,14 @@ class Quantity:
         """Describe both spellings."""
         _, example = UNITS[self.kind]
         number = {"type": "number", "minimum": float(self.least), "maximum": float(self.most)}
-        expected = f"{self.kind} from {self.span}, as a number or with a unit such as {example}"
-        return {"anyOf": [number, {"type": "string"}], "examples": [example], **expects(expected)}
+        words = "".join(f"{word}, or " for word in self.words)
+        expected = f"{words}{self.kind} from {self.span}, as a number or with a unit such as {example}"
+        return {"anyOf": [number, {"type": "string"}], "examples": [*self.words, example], **expects(expected)}
 
-    def read(self, value: object) -> int | Fraction:
-        """Return the value in the base unit; raises PydanticCustomError or, in words, QuantityError."""
+    def read(self, value: object) -> int | Fraction | str:
+        """Return the value in the base unit, or a word; raises PydanticCustomError or, in words, QuantityError."""
+        if isinstance(value, str) and value in self.words:
+            return value
         if isinstance(value, int | Fraction) and not isinstance(value, bool):
             exact = Fraction(value)
         elif isinstance(value, float) and isfinite(value):
@@ -264,6 +269,8 @@ _CASES = (str.lower, str.capitalize, str.upper)
 
 #: Bytes, such as ``4 KiB``.
 Bytes = Annotated[int, Quantity("bytes", 0, 2**36, "0 to 64 GiB")]
+#: Bytes of a buffer, or ``all`` for one buffer of everything.
+BufferBytes = Annotated[int | Literal["all"], Quantity("bytes", 0, 2**36, "0 to 64 GiB", words=("all",))]
 #: A size of memory beside IPUs, which is larger than any tensor.
 MachineBytes = Annotated[int, Quantity("bytes", 0, 2**44, "0 to 16 TiB")]
 #: A clock, such as ``1.325 GHz``.

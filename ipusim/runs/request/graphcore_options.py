@@ -178,5 +178,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
     if len(kinds) > 1:
         return hint, True
     kind = get_args(kinds[0])[0] if hasattr(kinds[0], "__metadata__") else kinds[0]
-    # Graphcore's own option is the truth value where a scenario can say more.
+    # Graphcore's own option is the number or the truth value where a scenario can say more.
+    if get_origin(kind) in (Union, UnionType) and int in get_args(kind):
+        return int, True
     return bool if any(get_args(member)[:1] == (bool,) for member in get_args(kind)) else kind, True

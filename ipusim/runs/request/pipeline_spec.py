@@ -263,7 +263,8 @@ class PipelineSpec(Node, title="pipeline"):
         ),
     ] = Field(
         default=None,
-        description="whether the optimizer's state lies in Streaming Memory; default: if there is any for the program",
+        description="whether the optimizer's state lies in Streaming Memory; default: if there is any for the program, "
+        "but not where `system.host.framework` is popart or pytorch, which keep it on the IPUs",
     )
     offload_gradient_accumulation_buffers: Annotated[
         bool | None,
@@ -291,8 +292,9 @@ class PipelineSpec(Node, title="pipeline"):
         ),
     ] = Field(
         default=False,
-        description="whether each replica stores a part of the offloaded optimizer's state, and all of them together "
-        "the whole",
+        description="whether each replica stores a part of the optimizer's state, and all of them together the whole; "
+        "the state must be offloaded unless `system.host.framework` is popart or pytorch, whose replicas update a part "
+        "of each variable: gradients are reduce-scattered before it, and new weights gathered behind it",
     )
     replicated_weight_sharding: Annotated[
         bool | None,

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from ipusim.hardware.machines import MACHINES, find_machine
 from ipusim.hardware.orders import ORDERS
-from ipusim.hardware.placed import OPTIMIZER_INTERVALS
 from ipusim.hardware.system import FRAMEWORKS
 from ipusim.model.stages.stage_options import PARTIALS_BYTES
 from ipusim.pipeline.io_tiles import AVAILABLE_MEMORY_PROPORTION
-from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE
+from ipusim.pipeline.offload import MINIMUM_REMOTE_TENSOR_SIZE, MINIMUM_SHARDED_ELEMENTS
 from ipusim.runs.request.fields import (
+    BufferBytes,
     Bytes,
     BytesPerSecond,
     Choice,
@@ -26,12 +26,6 @@ from ipusim.runs.request.fields import (
     SessionRuns,
 )
 from ipusim.runs.request.graphcore import Attribute
-
-
-def _usual_intervals() -> str:
-    """Return how often programs of each framework send their optimizer's values anew, in words."""
-    often = [name for name, interval in OPTIMIZER_INTERVALS.items() if interval]
-    return f"every session run with {' and '.join(often)}, else never"
 
 
 class HostSpec(Node, title="host"):
@@ -68,7 +62,8 @@ class HostSpec(Node, title="host"):
         default=None,
         description="how often the program sends its optimizer's values anew, as with PopTorch's `setOptimizer` or "
         "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
-        f"which counts in equal parts behind each session run; default: {_usual_intervals()}",
+        "which counts in equal parts behind each session run; default: every session run, which published trainings "
+        "in each framework take",
     )
 
 
@@ -172,9 +167,15 @@ class SystemSpec(Node, title="system"):
     minimum_remote_tensor_size: Annotated[Bytes, Attribute(name="optimizations.minimum_remote_tensor_size")] = Field(
         default=MINIMUM_REMOTE_TENSOR_SIZE, description="smaller tensors of the optimizer's state are not offloaded"
     )
-
+    minimum_sharded_elements: int = Field(
+        default=MINIMUM_SHARDED_ELEMENTS,
+        ge=1,
+        le=2**31 - 1,
+        description="smaller variables are updated whole by each replica under `replicated_optimizer_state_sharding` "
+        "where `host.framework` is popart or pytorch (PopART's minElementsForReplicatedTensorSharding)",
+    )
     maximum_cross_replica_sum_buffer_size: Annotated[
-        Bytes | None,
+        BufferBytes | None,
         Attribute(
             "bytes of an IPU's gradients that wait until replicas sum them up together, IPU after IPU; 0, the default "
             "there, stands for all gradients of all IPUs at once, and in a scenario for a sum of each variable",
@@ -183,7 +184,8 @@ class SystemSpec(Node, title="system"):
     ] = Field(
         default=None,
         description="gradients of an IPU wait until they have so many bytes, and replicas sum them up together, IPU "
-        "after IPU; 0: each variable's by themselves; default: all of all IPUs at once",
+        "after IPU; 0: each variable's by themselves; all: those of all IPUs at once; default: 0 where "
+        "`host.framework` is popart or pytorch, which merge none unless told, else all",
     )
 
     @property

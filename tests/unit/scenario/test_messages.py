@@ -67,7 +67,7 @@ CASES = {
         "bad.yaml:2:23: system.auto_select_ipu: got 'auto_select_ipu'; did you mean auto_select_ipus? "
         "Expected one of the keys name, auto_select_ipus, select_ipus, selection_order, sync_replicas_independently, "
         "clock, overhead, host, enable_remote_buffers, streaming_memory, io_tiles, matmuls, convolutions, "
-        "minimum_remote_tensor_size, maximum_cross_replica_sum_buffer_size",
+        "minimum_remote_tensor_size, minimum_sharded_elements, maximum_cross_replica_sum_buffer_size",
     ),
     "missing key": (
         "  gradient_accumulation_count: 8\n",
@@ -142,7 +142,7 @@ CASES = {
         "[m2000, 2]",
         "bad.yaml:2:9: system: got ['m2000', 2]; expected a mapping with keys out of name, auto_select_ipus, "
         "select_ipus, selection_order, sync_replicas_independently, clock, overhead, host, enable_remote_buffers, "
-        "streaming_memory, io_tiles, matmuls, convolutions, minimum_remote_tensor_size, "
+        "streaming_memory, io_tiles, matmuls, convolutions, minimum_remote_tensor_size, minimum_sharded_elements, "
         "maximum_cross_replica_sum_buffer_size",
     ),
     "unknown system": (

@@ -1,0 +1,336 @@
+"""Updates in parts, as PopART's replicas do them: the same training, and collectives and bytes counted by hand."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+import pytest
+
+from ipusim.analysis.fits import Fits
+from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
+from ipusim.app.scenario import load_job
+from ipusim.app.scenario.problems import ScenarioError
+from ipusim.hardware.collectives.choose import ALGORITHMS
+from ipusim.machine.cross_replica import replicas_of
+from ipusim.machine.numpy_executor import NumpyExecutor
+from ipusim.pipeline.holders import Holder
+from ipusim.runs.execute import execute
+from ipusim.timeline.kinds import SpanKind
+from tests.collectives import collective_cost
+
+LAYERS = """
+system:
+  name: pod16
+  auto_select_ipus: 8
+  enable_remote_buffers: true
+  minimum_sharded_elements: 8
+  host: {framework: popart}
+data: {type: synthetic, shape: [6], classes: 3, samples: 96}
+model:
+  layers:
+    - {name: a, type: dense, units: 9, activation: tanh}
+    - {name: b, type: dense, units: 7, activation: relu}
+    - {name: c, type: dense, units: 3}
+    - {name: cel, type: softmax_cross_entropy}
+pipeline:
+  splits: [b]
+  micro_batch_size: 3
+  gradient_accumulation_count: 4
+  repeat_count: 2
+  replicated_optimizer_state_sharding: true
+optimizer: {type: adam, learning_rate: 0.05}
+precision: float64
+steps: 3
+"""
+#: Elements of the variables of each IPU; those of at least eight are updated in parts.
+VARIABLES = {0: (6 * 9, 9), 1: (9 * 7, 7, 7 * 3, 3)}
+REPLICAS = 4
+ITEMSIZE = 8
+BUFFERS = "system.maximum_cross_replica_sum_buffer_size"
+OFF_CHIP = "pipeline.offload_weight_update_variables=true"
+WHOLE = "pipeline.replicated_optimizer_state_sharding=false"
+#: The model on one IPU, which runs all micro-batches of the four replicas.
+UNSPLIT = (
+    "system.auto_select_ipus=1",
+    "pipeline.schedule=single",
+    "pipeline.splits=[]",
+    "pipeline.gradient_accumulation_count=16",
+    "pipeline.reduction_method=MEAN",
+    WHOLE,
+)
+OPTIMIZERS = {
+    "momentum": "optimizer={type: momentum, learning_rate: 0.1, momentum: 0.9}",
+    "adam": "optimizer={type: adam, learning_rate: 0.05}",
+    "lamb": "optimizer={type: lamb, learning_rate: 0.05, weight_decay: 0.01}",
+    "lars": "optimizer={type: lars, learning_rate: 1, momentum: 0.9}",
+}
+
+
+def sharded(elements):
+    return [size for size in elements if size >= 8]
+
+
+def ring(job, operation, sizes, itemsize=ITEMSIZE, ipu=0):
+    """Return what collectives of so many elements take on an IPU of each replica, one after the other."""
+    system, group = job.system, range(ipu, 8, 2)
+    plans = [ALGORITHMS[operation]["ring"](system, group, size, itemsize) for size in sizes]
+    return sum(collective_cost(system, plan).total_cycles for plan in plans)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        (OFF_CHIP,),
+        (f"{BUFFERS}=all", "pipeline.schedule=interleaved"),
+        (f"{BUFFERS}=100", "pipeline.schedule=sequential", "system.minimum_sharded_elements=1"),
+    ],
+    ids=["on chip", "off chip", "merged", "in buffers"],
+)
+def test_it_learns_as_the_unsplit_model_does(load, optimizer, more):
+    changes = (OPTIMIZERS[optimizer], "pipeline.reduction_method=MEAN", *more)
+    found = execute(load(LAYERS, *changes)).learning.weights
+    alone = execute(load(LAYERS, OPTIMIZERS[optimizer], *UNSPLIT)).learning.weights
+    assert set(found) == set(alone)
+    for name, weights in alone.items():
+        np.testing.assert_allclose(found[name], weights, rtol=1e-10, atol=1e-12)
+
+
+def test_hosts_that_train_together_learn_the_same(load):
+    hosts = "system.host.count=2", "system.auto_select_ipus=4"
+    whole, parts = (execute(load(LAYERS, *hosts, *more)).learning.weights for more in ((WHOLE,), ()))
+    for name, weights in whole.items():
+        np.testing.assert_allclose(parts[name], weights, rtol=1e-10, atol=1e-12)
+
+
+def test_a_replica_holds_its_part_of_gradients_and_state_alone(load):
+    """Between the sum of gradients and the all-gather the rest of each array is not a number."""
+    job = load(LAYERS)
+    executors = [NumpyExecutor(job.program.shape, job.workload(0), replica, REPLICAS) for replica in range(REPLICAS)]
+    for number, executor in enumerate(executors):
+        for ipu in (0, 1):
+            for gradient in executor.accumulators(ipu):
+                gradient[...] = number + 1
+    together = replicas_of(executors, job.plan, job.program, job.system, job.costs)
+    before = {name: array.copy() for name, array in executors[0].weights().items()}
+    together.reduce()
+    for number, executor in enumerate(executors):
+        for ipu, sizes in VARIABLES.items():
+            for size, gradient in zip(sizes, executor.accumulators(ipu), strict=True):
+                part = ceil(size / REPLICAS)
+                kept = np.flatnonzero(~np.isnan(gradient))
+                expected = range(number * part, min(size, (number + 1) * part)) if size >= 8 else range(size)
+                assert kept.tolist() == list(expected)
+                assert set(gradient.ravel()[kept]) <= {2.5}  # the mean of 1, 2, 3 and 4
+            state = [array for stage in executor.stages(ipu).values() for array in stage.state.values() if array.ndim]
+            stored = sum(np.count_nonzero(~np.isnan(array)) for array in state)
+            assert stored <= 2 * sum(ceil(size / REPLICAS) if size >= 8 else size for size in sizes)
+    for ipu in (0, 1):
+        together.gather(ipu, None, "ring")
+    for name, array in before.items():
+        each = [executor.weights()[name] for executor in executors]
+        assert not np.isnan(each).any()
+        assert all(np.array_equal(other, each[0]) for other in each)
+        # The first step of Adam takes the learning rate along each gradient; small variables have not had it yet.
+        np.testing.assert_allclose(each[0], array - 0.05, atol=1e-7)
+
+
+def test_each_variable_is_scattered_or_reduced_and_gathered_by_itself(load):
+    """One by one, as PopART's default is: collectives, their rounds, the bytes of each, and the time of all."""
+    job = load(LAYERS)
+    found, gathers = job.costs.gradient_sum, job.costs.update_gathers
+    every = [size for sizes in VARIABLES.values() for size in sizes]
+    parts = sharded(every)
+    assert found.algorithm == "ring"
+    assert found.cost.meetings == len(every)
+    assert len(found.cost.rounds) == (REPLICAS - 1) * (len(parts) + 2 * (len(every) - len(parts)))
+    for gather in gathers.values():
+        assert gather.algorithm == "ring"
+        assert gather.cost.meetings == len(parts)
+        assert len(gather.cost.rounds) == (REPLICAS - 1) * len(parts)
+    scattered = reduced = gathered = 0
+    for ipu, sizes in VARIABLES.items():
+        few = [size for size in sizes if size < 8]
+        scattered += ring(job, "reduce_scatter", sharded(sizes), ipu=ipu)
+        reduced += ring(job, "all_reduce", few, ipu=ipu)
+        gathered += ring(job, "all_gather", sharded(sizes), ipu=ipu)
+    assert found.cost.total_cycles == scattered + reduced
+    assert {gather.cost.total_cycles for gather in gathers.values()} == {gathered}
+    assert {ipu: gather.bytes for ipu, gather in gathers.items()} == {
+        ipu: ITEMSIZE * sum(sharded(sizes)) for ipu, sizes in VARIABLES.items()
+    }
+    # A ring sends the longest part of a variable in each round, over as many links at least as there are replicas.
+    sent = sorted({load.bytes for round_of in found.cost.rounds for load in round_of.links})
+    assert sent[-1] % (ITEMSIZE * ceil(9 * 7 / REPLICAS)) == 0
+
+
+def test_merged_they_are_one_of_each_kind(load):
+    job = load(LAYERS, f"{BUFFERS}=all")
+    assert job.costs.gradient_sum.cost.meetings == 2  # reduce-scatters of all IPUs at once, and all-reduces
+    assert len(job.costs.gradient_sum.cost.rounds) == 3 * (REPLICAS - 1)
+    assert {gather.cost.meetings for gather in job.costs.update_gathers.values()} == {1}
+    apart = load(LAYERS)
+    assert job.costs.gradient_sum.cost.total_cycles < apart.costs.gradient_sum.cost.total_cycles
+    assert job.costs.update_gathers[0].cost.total_cycles < apart.costs.update_gathers[0].cost.total_cycles
+
+
+def test_a_norm_of_each_sharded_variable_is_reduced_for_lamb(load):
+    job = load(LAYERS, OPTIMIZERS["lamb"])
+    plain = load(LAYERS)
+    parts = [size for sizes in VARIABLES.values() for size in sharded(sizes)]
+    more = job.costs.update_gathers[0].cost.total_cycles - plain.costs.update_gathers[0].cost.total_cycles
+    norms = sum(ring(job, "all_reduce", [1] * len(sharded(sizes)), 4, ipu) for ipu, sizes in VARIABLES.items())
+    assert more == norms
+    assert job.costs.update_gathers[0].cost.meetings == 2 * len(parts)
+
+
+@pytest.mark.parametrize("where", [(), (OFF_CHIP,)], ids=["on chip", "off chip"])
+def test_each_replica_stores_its_part(load, where):
+    """Two slots of Adam: the longest part of large variables, and small ones whole."""
+    job = load(LAYERS, "system.minimum_remote_tensor_size=1 B", *where)
+    for at in job.memory.footprint.ipus:
+        own = VARIABLES[at.ipu]
+        expected = 2 * ITEMSIZE * sum(ceil(size / REPLICAS) if size >= 8 else size for size in own)
+        assert (dict(at.resident)[Holder.STATE], at.remote_bytes) == ((0, expected) if where else (expected, 0))
+    stream = job.costs.update_streams.get(0)
+    assert stream is None if not where else stream.load == stream.store > 0
+
+
+def test_weights_are_gathered_behind_an_update_of_a_part(load):
+    job = load(LAYERS)
+    timeline = execute(job).timeline
+    updates = {int(timeline.ipu[row]): row for row in timeline.rows(SpanKind.WEIGHT_UPDATE)[::-1]}
+    gathers = {int(timeline.ipu[row]): row for row in timeline.rows(SpanKind.ALL_GATHER)[::-1]}
+    assert set(updates) == set(gathers) == set(range(8))
+    for ipu, row in gathers.items():
+        assert timeline.start[row] >= timeline.end[updates[ipu]]
+    large = load(LAYERS, "model.layers.a.units=40000"), load(LAYERS, "model.layers.a.units=40000", WHOLE)
+    part, whole = (int(each.costs.updates[0]) for each in large)
+    assert whole / REPLICAS < part < whole
+
+
+def test_stages_known_by_their_cost_have_one_variable_each(load):
+    text = """
+system: {name: pod16, auto_select_ipus: 8, host: {framework: pytorch}}
+pipeline:
+  gradient_accumulation_count: 4
+  replicated_optimizer_state_sharding: true
+  stages:
+    - {name: a, forward: 100, backward: 200, update: 50, parameter_bytes: 4001, state_bytes: 8003, output_bytes: 64}
+    - {name: b, forward: 100, backward: 200, parameter_bytes: 16, gradient_bytes: 64}
+"""
+    job = load(text)
+    gradients = 4 * ceil(ceil(4001 / 4) / 4)
+    found = ring(job, "reduce_scatter", [gradients], 4) + ring(job, "all_reduce", [4], 4, 1)
+    assert job.costs.gradient_sum.cost.total_cycles == found
+    assert list(job.costs.update_gathers) == [0]
+    assert job.costs.update_gathers[0].cost.total_cycles == ring(job, "all_gather", [4 * ceil(4001 / 4)], 1)
+    assert dict(job.memory.footprint.ipus[0].resident)[Holder.STATE] == ceil(8003 / 4)
+    assert job.costs.updates[0] == 50
+
+
+@pytest.mark.parametrize("framework", ["popart", "pytorch", "tensorflow1", "tensorflow2", "null"])
+def test_popart_alone_merges_no_sums_and_keeps_the_state_on_its_ipus_by_default(load, framework):
+    changes = (f"system.host.framework={framework}", WHOLE)
+    job = load(LAYERS, *changes)
+    own = framework in ("popart", "pytorch")
+    assert job.program.sum_buffer_bytes == (0 if own else None)
+    assert job.program.offload.weight_update_variables == (not own)
+    assert load(LAYERS, *changes, f"{BUFFERS}=all").program.sum_buffer_bytes is None
+    assert load(LAYERS, *changes, f"{BUFFERS}=100").program.sum_buffer_bytes == 100
+    on_chip = "pipeline.replicated_optimizer_state_sharding=true", "pipeline.offload_weight_update_variables=false"
+    if own:
+        assert load(LAYERS, *changes, *on_chip).program.offload.sharded_update
+        return
+    with pytest.raises(ScenarioError, match="To use replicated_optimizer_state_sharding, optimizer state must be"):
+        load(LAYERS, *changes, *on_chip)
+    assert not load(LAYERS, *changes, on_chip[0]).program.offload.sharded_update
+
+
+def test_parts_of_weights_and_state_on_the_ipus_are_refused_together(load):
+    with pytest.raises(ScenarioError, match="sharding beside replicated_weight_sharding, optimizer state must"):
+        load(LAYERS, "pipeline.replicated_weight_sharding=true")
+    assert load(LAYERS, "pipeline.replicated_weight_sharding=true", OFF_CHIP).program.offload.weights
+
+
+def test_a_default_that_does_not_fit_is_named(load):
+    text = """
+system: {name: m2000, auto_select_ipus: 1, enable_remote_buffers: true, host: {framework: pytorch}}
+code_bytes: 0
+pipeline:
+  schedule: single
+  gradient_accumulation_count: 1
+  stages: [{name: a, forward: 1, backward: 1, parameter_bytes: 100 MiB, state_bytes: 400 MiB, stash_bytes: 350 MiB}]
+"""
+    with pytest.raises(ScenarioError) as caught:
+        load(text)
+    assert "pytorch keeps the optimizer's state on the IPUs by default, and it fits in Streaming Memory: set " in str(
+        caught.value
+    )
+    assert "pipeline.offload_weight_update_variables to true" in str(caught.value)
+    for change in ("pipeline.offload_weight_update_variables=false", "system.enable_remote_buffers=false"):
+        with pytest.raises(ScenarioError) as caught:
+            load(text, change)
+        assert "by default" not in str(caught.value)
+
+
+#: BERT-Large as Graphcore's PyTorch program fine-tunes it for SQuAD on two replicas of eight Bow IPUs
+#: (graphcore/examples 3cc8f81, nlp/bert/pytorch/configs_squad.yml, squad_large_384): sharded state makes it fit.
+SQUAD = """
+system:
+  name: bow_pod16
+  auto_select_ipus: 16
+  matmuls: {poplar_options: {partialsType: half, availableMemoryProportion: 0.32}}
+  host: {framework: pytorch}
+numerics: off
+memory: report
+precision: float16
+data: {type: synthetic_tokens, length: 384, vocabulary: 2, samples: 1000000}
+model:
+  layers:
+    - {name: tokens, type: embedding, input_dim: 30522, output_dim: 1024}
+    - {name: positions, type: position_embedding}
+    - {name: norm, type: layer_norm}
+    - {name: drop, type: dropout, rate: 0.1}
+    - repeat: 24
+      layers:
+        - name: attention
+          type: residual
+          layers:
+            - {name: heads, type: multi_head_attention, num_heads: 16, split_qkv: false, dropout: 0.1}
+            - {name: drop, type: dropout, rate: 0.1}
+        - {name: attention_norm, type: layer_norm}
+        - name: feedforward
+          type: residual
+          layers:
+            - {name: up, type: dense, units: 4096, activation: gelu}
+            - {name: down, type: dense, units: 1024}
+            - {name: drop, type: dropout, rate: 0.1}
+        - {name: feedforward_norm, type: layer_norm}
+    - {name: spans, type: dense, units: 2}
+    - {name: loss, type: softmax_cross_entropy}
+pipeline:
+  splits: [attention2, attention5, attention8, attention11, attention14, attention17, attention20]
+  allow_recompute: true
+  micro_batch_size: 4
+  gradient_accumulation_count: 32
+  replicated_optimizer_state_sharding: true
+optimizer: {type: adam, learning_rate: 0.00005}
+"""
+
+
+@pytest.mark.parametrize(("change", "fits"), [((), Fits.YES), ((WHOLE,), Fits.NO)], ids=["sharded", "whole"])
+def test_fine_tuning_of_bert_large_fits_with_sharded_state_alone(load, change, fits):
+    assert load(SQUAD, *change).memory.fits is fits
+
+
+@pytest.mark.parametrize("ipus", [16, 64])
+def test_bert_of_mlperf_fits_with_the_state_on_its_ipus_as_published(ipus):
+    """MLPerf v2.0, closed: ``optimizer_state_offchip: false`` and ``replicated_tensor_sharding: true``."""
+    (row,) = (row for row in read_throughputs(PUBLISHED) if f"v2.0 8437fbb7; ipu-pod{ipus}-POPART" in row.source)
+    job = load_job(row.scenario, [*row.overrides, "memory=report"])
+    assert job.program.offload.sharded_update
+    assert not job.program.offload.weight_update_variables
+    assert job.memory.fits is Fits.YES
