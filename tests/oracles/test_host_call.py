@@ -119,7 +119,7 @@ def test_machines_stream_state_beside_each_other_and_replicas_on_one_after_each_
         ({"framework": "popart", "updates_optimizer": "never"}, 30_000),
         ({"framework": "popart"}, 130_000),
         ({"framework": "pytorch"}, 130_000),
-        ({"framework": "tensorflow1"}, 130_000),
+        ({"framework": "tensorflow1"}, 30_000),
         ({"framework": "tensorflow2"}, 130_000),
         ({"updates_optimizer": "every session run"}, 0),
     ],

@@ -1,14 +1,16 @@
 """Prediction intervals of errors: the range in which the error of another training of a kind lies four times of five.
 
-The logarithm of simulated over published throughput is taken as normal within a kind of model and run. Each row counts
-with its source left out of the fit. Several rows of one program count each, so that a kind of one program alone says
-less of others than its interval does.
+The logarithm of simulated over published throughput is taken as normal within a kind of model and run, each row with
+its source left out of the fit. Rows of one source are alike, so that Student's interval is too narrow for another
+source. It is stretched by one factor for all kinds: that by which four of five rows lie in the interval of the other
+sources' rows of their kind, where there are three or more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,6 +25,45 @@ SHARE: Final = 0.8
 LEAST_ROWS: Final = 3
 
 
+@dataclass(frozen=True)
+class Interval:
+    """The interval of a further row's error.
+
+    Attributes:
+        middle: mean of the logarithms of simulated over published throughput.
+        width: of the logarithms, to either side.
+    """
+
+    middle: float
+    width: float
+
+    @classmethod
+    def of(cls, rows: Sequence[SimulatedRow], stretch: float = 1.0) -> Interval | None:
+        """Return the interval of a kind's rows, ``stretch`` times Student's; None for fewer than :data:`LEAST_ROWS`.
+
+        Of n logarithms Student's width is t x s x sqrt(1 + 1 / n): s is their standard deviation, t the quantile of
+        Student's distribution with n - 1 degrees of freedom.
+        """
+        if len(rows) < LEAST_ROWS:
+            return None
+        from scipy.stats import t  # noqa: PLC0415, 0.5 s to import, which few commands need
+
+        logs = np.array([_log(row) for row in rows])
+        quantile = float(t.ppf((1 + SHARE) / 2, len(rows) - 1))
+        student = quantile * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / len(rows))
+        return cls(float(np.mean(logs)), stretch * student)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest error in it."""
+        return math.expm1(self.middle - self.width), math.expm1(self.middle + self.width)
+
+    def __str__(self) -> str:
+        """Return both ends, in whole per cent."""
+        least, most = self.ends
+        return f"{least:+.0%} to {most:+.0%}"
+
+
 def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
     """Return the rows of each kind; those that their host may hold back are left out."""
     kinds: dict[str, list[SimulatedRow]] = {}
@@ -32,38 +73,42 @@ def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:
     return kinds
 
 
-def interval(rows: Sequence[SimulatedRow]) -> tuple[float, float] | None:
-    """Return both ends of the interval of a further row's error; None for fewer rows than :data:`LEAST_ROWS`.
+def intervals(rows: Sequence[SimulatedRow]) -> Mapping[str, Interval | None]:
+    """Return the interval of each kind; None for a kind of few rows."""
+    stretch = stretched(rows)
+    return {kind: Interval.of(of, stretch) for kind, of in of_kinds(rows).items()}
 
-    The mean of n logarithms, and t x s x sqrt(1 + 1 / n) to either side: s is their standard deviation, t the quantile
-    of Student's distribution with n - 1 degrees of freedom.
+
+def stretched(rows: Sequence[SimulatedRow]) -> float:
+    """Return the factor of all intervals: 1 where no kind has other sources with three rows."""
+    apart = [part for of in of_kinds(rows).values() for part in widths_apart(of)]
+    return float(np.quantile(apart, SHARE, method="lower")) if apart else 1.0
+
+
+def widths_apart(rows: Sequence[SimulatedRow]) -> list[float]:
+    """Return how far each row of a kind lies from the middle of other sources' rows, in Student's widths of theirs.
+
+    Rows without an interval of others are left out.
     """
-    if len(rows) < LEAST_ROWS:
-        return None
-    from scipy.stats import t  # noqa: PLC0415, 0.5 s to import, which few commands need
-
-    logs = np.log([1 + row.judged for row in rows])
-    quantile = float(t.ppf((1 + SHARE) / 2, len(rows) - 1))
-    width = quantile * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / len(rows))
-    mean = float(np.mean(logs))
-    return math.expm1(mean - width), math.expm1(mean + width)
-
-
-def inside_of_others(rows: Sequence[SimulatedRow]) -> list[bool]:
-    """Return for each row of a kind whether it lies in the interval of other sources' rows, where these give one."""
     found = []
     for row in rows:
         source = source_of(row.row.source)
-        ends = interval([other for other in rows if source_of(other.row.source) != source])
-        if ends is not None:
-            found.append(ends[0] <= row.judged <= ends[1])
+        others = Interval.of([other for other in rows if source_of(other.row.source) != source])
+        if others is not None:
+            found.append(abs(_log(row) - others.middle) / others.width)
     return found
 
 
 def ranges_csv(rows: Sequence[SimulatedRow]) -> bytes:
     """Return CSV with the interval of each kind, without ends for few rows."""
     lines: list[tuple[object, ...]] = [runs.COLUMNS]
+    ranges = intervals(rows)
     for kind, of in of_kinds(rows).items():
-        ends = interval(of)
-        lines.append((kind, len(of), *([f"{end:.3f}" for end in ends] if ends else ("", ""))))
+        found = ranges[kind]
+        ends = ("", "") if found is None else tuple(f"{end:.3f}" for end in found.ends)
+        lines.append((kind, len(of), *ends))
     return csv_bytes(lines)
+
+
+def _log(row: SimulatedRow) -> float:
+    return math.log1p(row.judged)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.api import analysis, hardware, runs
-from ipusim.app.fidelity.error_intervals import SHARE, inside_of_others, interval, of_kinds
+from ipusim.app.fidelity.error_intervals import SHARE, intervals, of_kinds, stretched, widths_apart
 from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
@@ -112,9 +112,11 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
         groups |= {f"of {_FITTED}, with their source in no fit": _of(rows, "fitted")}
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
     body = [(name, *_errors(of), "", "") for name, of in groups.items()]
+    ranges, stretch = intervals(rows), stretched(rows)
     for name, of in of_kinds(rows).items():
-        found = inside_of_others(of)
-        body.append((name, *_errors(of), range_text(of), f"{sum(found)} of {len(found)}" if found else ""))
+        inside = [apart <= stretch for apart in widths_apart(of)]
+        told = f"{sum(inside)} of {len(inside)}" if inside else ""
+        body.append((name, *_errors(of), str(ranges[name] or "not known"), told))
     title = "Errors of throughputs, mean and worst whatever their sign"
     header = ("rows", "number", "mean", "worst", "range", f"{SHARE:.0%} of such lie in", "without their source inside")
     return Table(title, header, tuple(body))
@@ -124,12 +126,6 @@ def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
     """Return number, mean, worst and range of the errors of ``rows`` as texts."""
     errors = [row.judged for row in rows]
     return (*spread(errors), f"{min(errors):+.0%} to {max(errors):+.0%}")
-
-
-def range_text(rows: Sequence[SimulatedRow]) -> str:
-    """Return the interval of a kind's rows as text, or that it is not known."""
-    ends = interval(rows)
-    return "not known" if ends is None else f"{ends[0]:+.0%} to {ends[1]:+.0%}"
 
 
 def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
@@ -181,7 +177,8 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
             "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
             "its state off chip takes, and what variables take at an update. An error with its source left out is by "
             "rates fitted without any row that the same publisher has: what a rate loses then is the middle of its "
-            "range. An interval is of a further training's error, if their logarithms are normal, and wants three rows."
+            "range. An interval is of a further training's error and wants three rows: Student's of their "
+            f"logarithms, {stretched(rows):.2f} times as wide, so that four of five rows lie in that of other sources."
         )
     else:
         yield "Nothing was fitted to these rows."

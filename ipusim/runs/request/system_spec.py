@@ -62,8 +62,7 @@ class HostSpec(Node, title="host"):
         default=None,
         description="how often the program sends its optimizer's values anew, as with PopTorch's `setOptimizer` or "
         "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
-        "which counts in equal parts behind each session run; default: every session run, which published trainings "
-        "in each framework take",
+        "which counts in equal parts behind each session run; default: every session run, but never with tensorflow1",
     )
 
 
