@@ -245,7 +245,7 @@ class Rates(ComputationRates):
         """Return the time of a framework's host between two session runs, beside optimizer state off chip.
 
         Args:
-            variables: that the optimizer has values of its own for.
+            variables: for which the optimizer has values.
             interval: session runs from one time that the program sends these anew to the next; 0: never.
 
         Returns:

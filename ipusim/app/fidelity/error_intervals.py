@@ -2,8 +2,8 @@
 
 The logarithm of simulated over published throughput is taken as normal within a kind of model and run, each row with
 its source left out of the fit. Rows of one source are alike, so that Student's interval is too narrow for another
-source. It is stretched by one factor for all kinds: that by which four of five rows lie in the interval of the other
-sources' rows of their kind, where there are three or more.
+source. One factor stretches the intervals of all kinds: with it four of five rows lie in the interval that rows of
+other sources give their kind, where these are three or more.
 """
 
 from __future__ import annotations

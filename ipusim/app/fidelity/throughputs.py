@@ -40,7 +40,7 @@ class UpdateTime:
         learners: replicas of the model, of all hosts.
         offchip_bytes: bytes of the weights whose optimizer state lies off chip.
         streamed_bytes: bytes of that state, in and out of the machine that streams most.
-        variables: variables that the optimizer has values of its own for.
+        variables: variables for which the optimizer has values.
         interval: session runs from one time that the program sends these anew to the next; 0: never.
         framework: the framework whose host code runs between session runs; empty for none.
         rates: the rates that priced all of it.
@@ -185,7 +185,7 @@ class SimulatedRow:
         row: the published row.
         time: the simulated time of a weight update by the rates in use.
         kind: the kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
-        unseen: simulated items a second with the row's source left out of the fit; None where it is in none.
+        unseen: simulated items a second with the row's source left out of the fit; None for a source in no fit.
         fits: the answer to whether the program fits the memory of its IPUs.
     """
 
@@ -212,7 +212,7 @@ class SimulatedRow:
 
     @property
     def unseen_error(self) -> float | None:
-        """The error with the row's source left out of the fit; None where it is in none."""
+        """The error with the row's source left out of the fit; None for a source in no fit."""
         return None if self.unseen is None else self.row.off(self.unseen)
 
     @property
