@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.analysis.fits import Fits
+from ipusim.app.explain.memory_moves import memory_moves
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
 from ipusim.app.scenario import load_job
 from ipusim.app.scenario.problems import ScenarioError
@@ -274,6 +275,20 @@ pipeline:
         with pytest.raises(ScenarioError) as caught:
             load(text, change)
         assert "by default" not in str(caught.value)
+
+
+def test_explain_names_parts_of_state_on_the_ipus_where_popart_compiles(load):
+    """As a move with what it frees, and as a means that a program has already."""
+    words = "optimizer state in parts of replicas"
+    changes = "memory=report", "numerics=off", "model.layers.a.units=40000", WHOLE
+    moves = {move.words: move for move in memory_moves(load(LAYERS, *changes)).moves}
+    state = dict(load(LAYERS, *changes).memory.footprint.ipus[0].resident)[Holder.STATE]
+    assert moves[words].freed_bytes == pytest.approx(state * (1 - 1 / REPLICAS), rel=1e-3)
+    sharded_already = memory_moves(load(LAYERS, *changes[:-1]))
+    assert words in sharded_already.already
+    assert words not in {move.words for move in sharded_already.moves}
+    others = memory_moves(load(LAYERS, *changes, "system.host.framework=tensorflow1"))
+    assert words not in {move.words for move in others.moves}
 
 
 #: BERT-Large as Graphcore's PyTorch program fine-tunes it for SQuAD on two replicas of eight Bow IPUs

@@ -17,11 +17,13 @@ from threadpoolctl import threadpool_info
 import ipusim
 from ipusim.analysis.fits import Fits
 from ipusim.app.scenario.load import load_request
+from ipusim.app.study.full_pipeline import update_cycles
+from ipusim.app.study.trial import time_alone
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
 from ipusim.app.suggest.choices import Choice, Limits, choices
-from ipusim.app.suggest.layout import Layout
+from ipusim.app.suggest.layout import Layout, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
 from ipusim.app.suggest.searched import TOGETHER, Searched
@@ -31,6 +33,7 @@ from ipusim.base.cache import sharing
 from ipusim.base.errors import OptionError
 from ipusim.base.units import parse_quantity
 from ipusim.pipeline.plan import Sync
+from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 from tests.effort import draws_everything, runs_slowest, slowest
 
@@ -409,3 +412,45 @@ def test_where_nothing_fits_the_option_is_named_with_which_the_given_plan_does()
     assert found.why_none.endswith(
         "The given plan fits with optimizer state and update on the host: --set pipeline.variables_on_host=true"
     )
+
+
+def test_no_bound_is_above_a_run_whose_replicas_update_parts() -> None:
+    """Of PopART's sharded updates, with the state on chip or off: the bounds on the time and on the memory."""
+    options = {
+        "system": {
+            "name": "pod16",
+            "auto_select_ipus": 8,
+            "host": {"framework": "popart"},
+            "maximum_cross_replica_sum_buffer_size": "all",
+        },
+        "data": {"type": "synthetic", "shape": [4096], "classes": 16, "samples": 4096},
+        "model": {
+            "layers": [
+                *({"name": f"d{number}", "type": "dense", "units": 4096} for number in range(4)),
+                {"name": "loss", "type": "softmax_cross_entropy"},
+            ]
+        },
+        "pipeline": {"splits": ["d2"], "micro_batch_size": 4, "gradient_accumulation_count": 8},
+        "optimizer": {"type": "lamb", "learning_rate": 0.1},
+        "numerics": "off",
+        "memory": "report",
+        "code_bytes": 0,
+    }
+    limits = Limits(replicas=(2, 4), stages=(2,), schedules=("grouped",), sharding=("yes",), recompute=("no",))
+    seen = set()
+    for baseline, choice, layout, search in laid_out(Request.from_dict(options), limits):
+        units, cuts = search.units(choice.micro_batch_size), (0, 2)
+        job = assemble(time_alone(baseline.request, choice.changes(baseline, units, cuts)))
+        offload = job.program.offload
+        assert layout.offload == offload
+        assert offload.sharded_update
+        cut = np.array([(*cuts, len(units))])
+        together = together_under(layout, units.profiles, cut[0].tolist())
+        bounds = Bounds(units, layout)
+        assert bounds.of(cut)[0] + together <= update_cycles(job)
+        if not offload.weight_update_variables:  # which takes streams too
+            assert 0 < bounds._updates[0, 2] <= job.costs.updates[choice.mapping[0]]
+        memory = memory_bound(units, layout, layout.system.ipu.sram_bytes, 0, checkpoints=False)
+        assert memory.bytes(cut)[0] <= job.memory.fullest.bytes
+        seen.add((choice.replicas, offload.weight_update_variables))
+    assert seen == {(2, False), (2, True), (4, False), (4, True)}

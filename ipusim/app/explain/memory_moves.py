@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from ipusim.api import Job, analysis, assemble, rules, runs
+from ipusim.api import Job, analysis, assemble, hardware, rules, runs
 from ipusim.app.study.trial import Trial, time_alone, tried
 from ipusim.base.cache import sharing
 
@@ -147,6 +147,8 @@ def _already(job: Job) -> Iterator[str]:
         yield "activations moved out and back"
     if offload.weight_update_variables:
         yield f"optimizer state in Streaming Memory{', in parts of replicas' * offload.sharded_state}"
+    elif offload.sharded_state:
+        yield "optimizer state in parts of replicas"
     if offload.gradient_accumulation_buffers:
         yield "gradient accumulators in Streaming Memory"
     if offload.weights:
@@ -188,6 +190,8 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
         if job.system.replicas > 1 and not offload.sharded_state:
             shard = {**remote, _SHARDING: True}
             yield "optimizer state there, in parts of replicas", "state", shard
+            on_ipus = job.system.framework in hardware.ON_POPART and not offload.weight_update_variables
+            yield from (("optimizer state in parts of replicas", "state", {_SHARDING: True}),) * on_ipus
         if not offload.gradient_accumulation_buffers:
             sums = {_REMOTE: True, "pipeline.offload_gradient_accumulation_buffers": True}
             yield "gradient accumulators in Streaming Memory", "accumulators", sums
