@@ -134,7 +134,8 @@ class SessionRuns:
         """Describe the texts, and the number."""
         text = {"type": "string", "pattern": f"^(never|{_EVERY.pattern})$"}
         number = {"type": "integer", "minimum": 0, "maximum": _MOST_SESSION_RUNS}
-        return {"anyOf": [text, number], **expects("never, every session run, or every N session runs")}
+        expected = "never, every session run, or every N session runs"
+        return {"anyOf": [text, number], "examples": ["every 5 session runs"], **expects(expected)}
 
     def read(self, value: object) -> int:
         """Return the session runs from one time to the next; raises PydanticCustomError."""
