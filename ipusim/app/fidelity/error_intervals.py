@@ -105,7 +105,7 @@ def ranges_csv(rows: Sequence[SimulatedRow]) -> bytes:
     ranges = intervals(rows)
     for kind, of in of_kinds(rows).items():
         found = ranges[kind]
-        ends = ("", "") if found is None else tuple(f"{end:.3f}" for end in found.ends)
+        ends = ("", "") if found is None else tuple(f"{end:.5f}" for end in found.ends)
         lines.append((kind, len(of), *ends))
     return csv_bytes(lines)
 
