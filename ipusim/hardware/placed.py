@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.generations import IpuSpec
@@ -13,6 +14,9 @@ from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
+
+#: Session runs from one time that programs of a framework send their optimizer's values anew to the next; 0: never.
+OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "pytorch": 1}
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Placed:
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
     framework: str | None = None
-    updates_optimizer: bool = False
+    updates_optimizer: int | None = None
     hosts: int = 1
 
     def __post_init__(self) -> None:
@@ -41,6 +45,12 @@ class Placed:
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
             raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
+
+    @property
+    def optimizer_interval(self) -> int:
+        """Session runs from one time that the optimizer's values are sent anew to the next; 0: never."""
+        usual = OPTIMIZER_INTERVALS.get(self.framework or "", 0)
+        return usual if self.updates_optimizer is None else self.updates_optimizer
 
     @cached_property
     def cables(self) -> Mapping[int, tuple[int, ...]]:

@@ -13,13 +13,13 @@ from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, joined, total, whole
 from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
-from ipusim.hardware.placed import Placed
+from ipusim.hardware.placed import OPTIMIZER_INTERVALS, Placed
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
-FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
+FRAMEWORKS: Final = tuple(OPTIMIZER_INTERVALS)
 #: Those whose programs PopART compiles.
 ON_POPART: Final = ("popart", "pytorch")
 #: Bytes of one merged copy, summed by (source, target) logical IPU.
@@ -47,7 +47,8 @@ class System(Placed):
         joined: the device that the IPUs of all hosts are part of, one host's behind the other's, where they sum up over
             their links; None where the hosts do.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
-        updates_optimizer: whether it sends the optimizer's values anew behind each session run.
+        updates_optimizer: session runs from one time that the program sends its optimizer's values anew to the next;
+            0: never; None: as with its framework (``optimizer_interval``).
         disturbances: what works otherwise than the rates say, all of them at once, as :meth:`disturbed` puts them.
 
     Raises:

@@ -172,10 +172,6 @@ class Offload:
         """Return the bytes of weights of stages with offloaded optimizer state."""
         return sum(profile.parameter_bytes for profile in profiles if self.state_bytes(profile))
 
-    def streamed_state_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of optimizer state loaded and stored by a replica's weight update."""
-        return 2 * sum(map(self.stored_state_bytes, profiles))
-
     def weight_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's weights stored off its IPU."""
         return profile.parameter_bytes if self.weights else 0

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ipusim.pricing.planner.product import Product as PlannedProduct
     from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
     from ipusim.pricing.planner.work import SplitWork, smooth_cycles
-    from ipusim.pricing.price import counts_update, price_plan
+    from ipusim.pricing.price import counts_update, price_plan, streamed_state_bytes
     from ipusim.pricing.terms import TermRow, terms_of
 else:
     __getattr__, __dir__ = lazy(__name__)

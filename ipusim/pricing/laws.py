@@ -248,15 +248,16 @@ UPDATE_ON_HOST: Final = Law(
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, figures=INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
-    "(session_run + variables x optimizer_value, where the program sends its optimizer's values anew) x clock_hz",
+    "(session_run + variables x optimizer_value / session runs from one time that the program sends its optimizer's "
+    "values anew to the next) x clock_hz",
     ("session_run_ns", "optimizer_value_ns"),
     ("clock_hz",),
     "measured and fitted, see the rates",
 )
 OFFCHIP_STATE: Final = Law(
     "off-chip state",
-    "(bytes of weights x offchip_state, of PyTorch pytorch_offchip_state, + bytes of state in and out of a replica x "
-    "offchip_stream) / 1000 x clock_hz",
+    "(bytes of weights x offchip_state, of PyTorch pytorch_offchip_state, + bytes of state in and out of the "
+    "machine that streams most x offchip_stream) / 1000 x clock_hz",
     ("offchip_state_ns", "pytorch_offchip_state_ns", "offchip_stream_ns"),
     ("clock_hz",),
     "fitted, see the rates",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from ipusim.base.cache import shared
@@ -120,20 +121,29 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
 
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:
-    rates, framework = system.rates, system.framework or ""
-    values = program.updated_variables if system.updates_optimizer else 0
-    stages, offload = program.stages, program.offload
-    weights, streamed = offload.offchip_weight_bytes(stages), offload.streamed_state_bytes(stages)
-    state = rates.offchip_state_time_ns(framework, weights, streamed)
+    rates = system.rates
+    weights = program.offload.offchip_weight_bytes(program.stages)
+    state = rates.offchip_state_time_ns(system.framework or "", weights, streamed_state_bytes(program, system))
+    between = rates.session_ns(program.updated_variables, system.optimizer_interval)
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),
         outfeed=laws.OUTFEED(system.outfeed_cycles(program.outfeed.element_bytes)),
         drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
-        call=laws.HOST_CALL(system.framework_cycles(rates.session_ns(values))),
+        call=laws.HOST_CALL(system.framework_cycles(between)),
         state=laws.OFFCHIP_STATE(system.framework_cycles(state)),
         data=laws.DATA(system.host_data_cycles(program.infeed.element_bytes)) or None,
     )
+
+
+def streamed_state_bytes(program: PipelineProgram, system: System) -> int:
+    """Return the bytes of optimizer state, in and out, of the machine that streams most of it at a weight update."""
+    streamed = Counter[int]()
+    for stage, ipu in program.shape.homes:
+        stored = program.offload.stored_state_bytes(program.stages[stage])
+        for first in range(0, system.count, system.shards):
+            streamed[system.streaming_memory_of(first + ipu)] += 2 * stored
+    return max(streamed.values())
 
 
 def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:

@@ -99,6 +99,8 @@ OF_IMAGES = ("conv2d", "conv2d_transpose", "window_attention", "squeeze_excite",
 PAIRS = [*product((*SEQUENCES, *OF_IMAGES), ("adam", "lamb"))]
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
+#: How often a program sends its optimizer's values anew.
+INTERVALS = "never", "every session run", "every 3 session runs"
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
 LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256, "free": 64}
 
@@ -390,7 +392,7 @@ def place_on_hosts(draw, scenario):
     host = {}
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
-        compiled = {"framework": draw(among("pytorch", "popart")), "updates_optimizer": draw(st.booleans())}
+        compiled = {"framework": draw(among("pytorch", "popart")), "updates_optimizer": draw(among(*INTERVALS))}
         host |= draw(st.sampled_from([{}, compiled]))
     host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"

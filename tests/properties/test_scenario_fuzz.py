@@ -66,7 +66,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 "count": 2,
                 "sum_over": "links",
                 "framework": "pytorch",
-                "updates_optimizer": True,
+                "updates_optimizer": "every 3 session runs",
             },
             "enable_remote_buffers": True,
             "streaming_memory": {"bandwidth": "20 GB/s", "ipu_bandwidth": "8 GB/s", "capacity": "1 GiB"},

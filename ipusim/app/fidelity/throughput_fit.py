@@ -38,39 +38,44 @@ class _Linear:
     simulated: float
     slopes: Vector
 
+    @classmethod
+    def of(cls, prepared: Prepared, row: SimulatedRow) -> _Linear:
+        """Return those of a row by the rates in use."""
+        slopes = np.array([_slope(prepared, row, name) for name in FITTED])
+        return cls(source_of(prepared.row.source), row.seconds_published, row.seconds, slopes)
+
 
 def with_sources_left_out(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[float | None]:
-    """Return the items a second of each row with its source left out of the fit; None for rows that are not fitted to.
+    """Return the items a second of each row with its source left out of the fit; None for a source that is in no fit.
 
     ``rows`` are the simulated rows of ``prepared``, in the same order.
     """
-    linear = _linear(prepared, rows)
+    linear = [_Linear.of(training, row) for training, row in zip(prepared, rows, strict=True)]
+    fitted = [each for each, row in zip(linear, rows, strict=True) if row.row.use == "fitted"]
     values = _in_use(prepared) if prepared else np.zeros(len(FITTED))
+    fits = {
+        source: _fit([each for each in fitted if each.source != source], values)
+        for source in {each.source for each in fitted}
+    }
     throughputs: list[float | None] = []
-    fits: dict[str, Vector] = {}
-    for number, row in enumerate(rows):
-        if number not in linear:
+    for each, row in zip(linear, rows, strict=True):
+        if each.source in fits:
+            seconds = each.simulated + float(each.slopes @ (fits[each.source] - values))
+            throughputs.append(row.items_per_s * each.simulated / seconds)
+        else:
             throughputs.append(None)
-            continue
-        fitted = linear[number]
-        if fitted.source not in fits:
-            fits[fitted.source] = _fit([other for other in linear.values() if other.source != fitted.source], values)
-        seconds = fitted.simulated + float(fitted.slopes @ (fits[fitted.source] - values))
-        throughputs.append(row.items_per_s * fitted.simulated / seconds)
     return throughputs
 
 
 def fitted_rates(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, float]:
     """Return the rates by attribute, fitted to all rows whose ``use`` is ``fitted``."""
-    linear = _linear(prepared, rows)
-    return dict(zip(FITTED, _fit(list(linear.values()), _in_use(prepared)).tolist(), strict=True))
+    return dict(zip(FITTED, _fit(_fitted(prepared, rows), _in_use(prepared)).tolist(), strict=True))
 
 
 def speaking(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, int]:
     """Return for each rate how many rows it changes, over its range, by more than a row's standard deviation."""
     spans = _ranges()[1] - _ranges()[0]
-    linear = _linear(prepared, rows)
-    felt = [row.slopes * spans > _SPREAD * row.published for row in linear.values()]
+    felt = [row.slopes * spans > _SPREAD * row.published for row in _fitted(prepared, rows)]
     return dict(zip(FITTED, np.sum(felt, axis=0).tolist(), strict=True))
 
 
@@ -79,14 +84,10 @@ def source_of(text: str) -> str:
     return text.partition(";")[0].strip()
 
 
-def _linear(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> dict[int, _Linear]:
-    """Return the rows that are fitted to, by number."""
-    linear = {}
-    for number, (training, row) in enumerate(zip(prepared, rows, strict=True)):
-        if training.row.use == "fitted":
-            slopes = np.array([_slope(training, row, name) for name in FITTED])
-            linear[number] = _Linear(source_of(training.row.source), row.seconds_published, row.seconds, slopes)
-    return linear
+def _fitted(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[_Linear]:
+    """Return the rows that rates are fitted to."""
+    pairs = zip(prepared, rows, strict=True)
+    return [_Linear.of(training, row) for training, row in pairs if training.row.use == "fitted"]
 
 
 def _slope(prepared: Prepared, row: SimulatedRow, rate: str) -> float:

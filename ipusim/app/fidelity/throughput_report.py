@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import analysis, hardware
+from ipusim.api import analysis, hardware, runs
+from ipusim.app.fidelity.error_intervals import SHARE, intervals, of_kinds, stretched, widths_apart
 from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
@@ -31,26 +32,29 @@ _USES: Final = {
     "fitted": "fits rates",
     "incomplete": "lacks a part",
     "small": "small network",
-    "input": "bound by input",
+    "input": "bound by its host",
     "pods": "several pods",
 }
+#: The trainings that rates are fitted to, on one pod.
+_FITTED: Final = "BERT and ResNet-50 on one pod"
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
     "held": "models like none of them",
     "incomplete": "models that lack a part",
     "small": "small networks",
-    "input": "trainings that their input may hold back",
+    "input": "trainings that their host may hold back",
     "pods": "trainings on several pods",
 }
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return a sentence with the errors of the models that rates are fitted to, and one for each other kind of row."""
+    """Return a sentence with the errors of BERT and ResNet-50 on one pod, and one for each other kind of row."""
     fitted = _of(rows, "fitted")
     if not fitted:
         return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
-    models = ", ".join(dict.fromkeys(row.row.model for row in fitted))
-    text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {models}, each with its source in no fit,')}."
+    text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {_FITTED}, each with its source in no fit,')}."
+    means = [f"{name} {spread(row.judged for row in of)[1]}" for name, of in of_kinds(fitted).items()]
+    text += f" On average off: {', '.join(means)}."
     for use, of in _KINDS.items():
         if more := _of(rows, use):
             text += f" {_how_far(more, f' more, of {of}:')}."
@@ -58,7 +62,8 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
 
 
 def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
-    return [row for row in rows if row.row.use == use]
+    """Return the rows of a use; all rows of several pods are of ``pods``."""
+    return [row for row in rows if ("pods" if row.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
 
 
 def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
@@ -98,25 +103,29 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
 
 
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return mean, worst and range of the errors of all rows, by use and by model.
+    """Return mean, worst and range of the errors of all rows, by use and by kind, with the interval of each kind.
 
-    The error of a row that rates are fitted to is that with its source left out of the fit.
+    Rows count with their source left out of the fit. The last column holds them against intervals without their source.
     """
     groups = {"all": list(rows)}
     if _of(rows, "fitted"):
-        groups |= {"with their source in no fit": _of(rows, "fitted")}
+        groups |= {f"of {_FITTED}, with their source in no fit": _of(rows, "fitted")}
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
-    for model in dict.fromkeys(row.row.model for row in rows):
-        groups[model] = [row for row in rows if row.row.model == model]
-    body = [(name, *spread(row.judged for row in of), error_range(of)) for name, of in groups.items()]
-    title = "Errors of throughputs, whatever their sign"
-    return Table(title, ("rows", "number", "mean", "worst", "range"), tuple(body))
+    body = [(name, *_errors(of), "", "") for name, of in groups.items()]
+    ranges, stretch = intervals(rows), stretched(rows)
+    for name, of in of_kinds(rows).items():
+        inside = [apart <= stretch for apart in widths_apart(of)]
+        told = f"{sum(inside)} of {len(inside)}" if inside else ""
+        body.append((name, *_errors(of), str(ranges[name] or "not known"), told))
+    title = "Errors of throughputs, mean and worst whatever their sign"
+    header = ("rows", "number", "mean", "worst", "range", f"{SHARE:.0%} of such lie in", "without their source inside")
+    return Table(title, header, tuple(body))
 
 
-def error_range(rows: Sequence[SimulatedRow]) -> str:
-    """Return the least and the largest error of ``rows`` as text, in whole per cent."""
+def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
+    """Return number, mean, worst and range of the errors of ``rows`` as texts."""
     errors = [row.judged for row in rows]
-    return f"{min(errors):+.0%} to {max(errors):+.0%}"
+    return (*spread(errors), f"{min(errors):+.0%} to {max(errors):+.0%}")
 
 
 def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
@@ -143,7 +152,7 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
     The throughput is the first row's; for rates that only other hosts have, that of the first row of these.
     """
     others = [training for training in prepared if training.row.framework == "pytorch"][:1]
-    others += [training for training in prepared if training.jobs[0].system.updates_optimizer][:1]
+    others += [training for training in prepared if training.jobs[0].system.optimizer_interval][:1]
     firsts = [prepared[0], *others]
     effects: dict[str, tuple[Prepared, float]] = {}
     for training in firsts:
@@ -168,7 +177,8 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
             "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
             "its state off chip takes, and what variables take at an update. An error with its source left out is by "
             "rates fitted without any row that the same publisher has: what a rate loses then is the middle of its "
-            "range."
+            "range. An interval is of a further training's error and wants three rows: Student's of their "
+            f"logarithms, {stretched(rows):.2f} times as wide, so that four of five rows lie in that of other sources."
         )
     else:
         yield "Nothing was fitted to these rows."

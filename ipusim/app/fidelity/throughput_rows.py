@@ -27,6 +27,7 @@ _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
 _FIXED: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",
+    "system.host.framework": "column framework",
     "pipeline.micro_batch_size": "column micro_batch",
     "pipeline.gradient_accumulation_count": "column count",
     "steps": "a weight update alone, of which this is the throughput,",
@@ -54,8 +55,9 @@ class ThroughputRow:
         band: both ends of a published range, where editions of the same program differ; None for a single figure.
         use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
             scenario lacks a part of the published program, as its own text says; ``small`` for a network so small
-            that the time between its layers counts as much as the layers; ``input`` where the input may be the
-            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
+            that the time between its layers counts as much as the layers; ``input`` where what the host does besides,
+            such as input or checkpoints, may be the bottleneck; ``pods`` for trainings on several pods that lack an
+            exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
         source: who published it.
         position: its line, as ``file:line``; empty for a row that was not read from a file.
@@ -97,6 +99,7 @@ class ThroughputRow:
             f"system.name={self.machine}",
             f"system.host.framework={self.framework or 'null'}",
             f"system.auto_select_ipus={self.ipus}",
+            f"system.host.framework={self.framework or 'null'}",
             f"pipeline.micro_batch_size={self.micro_batch}",
             *self.settings,
         )

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Rates, analysis, hardware, pricing
+from ipusim.api import Costs, Job, Rates, System, analysis, hardware, pricing, runs
 from ipusim.app.fidelity.throughput_rows import ThroughputRow
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
@@ -39,8 +39,10 @@ class UpdateTime:
         updates: weight updates of a session run.
         learners: replicas of the model, of all hosts.
         offchip_bytes: bytes of the weights whose optimizer state lies off chip.
-        streamed_bytes: bytes of that state, in and out of one replica.
-        values: values of the optimizer that the program sends anew after each session run.
+        streamed_bytes: bytes of that state, in and out of the machine that streams most.
+        variables: variables for which the optimizer has values.
+        interval: session runs from one time that the program sends these anew to the next; 0: never.
+        framework: the framework whose host code runs between session runs; empty for none.
         rates: the rates that priced all of it.
     """
 
@@ -50,19 +52,23 @@ class UpdateTime:
     learners: int
     offchip_bytes: int
     streamed_bytes: int
-    values: int
+    variables: int
+    interval: int
+    framework: str
     rates: Rates
 
-    def host(self, framework: str) -> float:
-        """Return the seconds of a framework's host per weight update, session run included; 0 without a framework."""
-        if not framework:
+    @property
+    def host(self) -> float:
+        """The seconds of the framework's host per weight update, session run included; 0 without a framework."""
+        if not self.framework:
             return 0.0
-        state = self.rates.offchip_state_time_ns(framework, self.offchip_bytes, self.streamed_bytes)
-        return float((self.rates.session_ns(self.values) / self.updates + state) / _NANOSECONDS)
+        state = self.rates.offchip_state_time_ns(self.framework, self.offchip_bytes, self.streamed_bytes)
+        between = self.rates.session_ns(self.variables, self.interval)
+        return float((between / self.updates + state) / _NANOSECONDS)
 
-    def seconds(self, count: int, host: float) -> float:
-        """Return the seconds of a weight update after ``count`` micro-batches, plus ``host`` seconds of the host."""
-        return self.fixed + count * self.micro_batch + host
+    def seconds(self, count: int) -> float:
+        """Return the seconds of a weight update after ``count`` micro-batches, the host's part included."""
+        return self.fixed + count * self.micro_batch + self.host
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +96,11 @@ class Prepared:
         return self.jobs[0].system.rates
 
     @property
+    def kind(self) -> str:
+        """The kind of its model and run; empty for one like no published one."""
+        return runs.kind_of(self.jobs[0])
+
+    @property
     def variables(self) -> int:
         """The variables that the IPU with most of them updates."""
         program, variables = self.jobs[0].program, Counter[int]()
@@ -104,17 +115,19 @@ class Prepared:
         if rates in (None, self.rates):
             least, _, most = self.cycles
         else:
-            least, most = _cycles(job, rates), _cycles(last, rates)
+            least, most = cycles_without_host(job, rates), cycles_without_host(last, rates)
         slope = (most - least) / (2 * self.multiple)
-        program = job.program
+        program, system = job.program, job.system
         return UpdateTime(
-            fixed=float((least - self.count * slope) / job.system.clock_hz),
-            micro_batch=float(slope / job.system.clock_hz),
+            fixed=float((least - self.count * slope) / system.clock_hz),
+            micro_batch=float(slope / system.clock_hz),
             updates=job.request.options.pipeline.repeat_count,
-            learners=job.system.learners,
+            learners=system.learners,
             offchip_bytes=program.offload.offchip_weight_bytes(program.stages),
-            streamed_bytes=program.offload.streamed_state_bytes(program.stages),
-            values=program.updated_variables if job.system.updates_optimizer else 0,
+            streamed_bytes=pricing.streamed_state_bytes(program, system),
+            variables=program.updated_variables,
+            interval=system.optimizer_interval,
+            framework=system.framework or "",
             rates=rates or self.rates,
         )
 
@@ -143,17 +156,25 @@ def _prepared(row: ThroughputRow) -> Prepared:
     @cache
     def at(count: int) -> tuple[Job, Fraction]:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
-        return job, _cycles(job, job.system.rates)
+        return job, cycles_without_host(job)
 
     full = once_full(lambda count: at(count)[1], multiple)
     jobs, cycles = zip(*(at(full.count + turn * full.apart) for turn in range(3)), strict=True)
     return Prepared(row, jobs, cycles, full.count, full.apart, fits=jobs[-1].memory.fits)
 
 
-def _cycles(job: Job, rates: Rates) -> Fraction:
-    """Return the cycles of a weight update, by these rates and without the host's time, which is added later."""
-    system = shared().first(replace(job.system, rates=rates, framework=None))
-    return update_cycles(job, lambda of: (pricing.price_plan(of.plan, of.program, system), system))
+def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
+    """Return the cycles of a weight update, by ``rates`` or the Job's, without what a framework's host adds to it.
+
+    The host's part stands beside them in an UpdateTime, which other rates of the host change without a simulation.
+    """
+    system = job.system if rates is None else shared().first(replace(job.system, rates=rates))
+
+    def priced(of: Job) -> tuple[Costs, System]:
+        costs = of.costs if rates is None else pricing.price_plan(of.plan, of.program, system)
+        return replace(costs, host=replace(costs.host, call=0, state=0)), system
+
+    return update_cycles(job, priced)
 
 
 @dataclass(frozen=True)
@@ -163,19 +184,21 @@ class SimulatedRow:
     Attributes:
         row: the published row.
         time: the simulated time of a weight update by the rates in use.
-        unseen: simulated items a second with the row's source left out of the fit; None for rows not fitted to.
+        kind: the kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
+        unseen: simulated items a second with the row's source left out of the fit; None for a source in no fit.
         fits: the answer to whether the program fits the memory of its IPUs.
     """
 
     row: ThroughputRow
     time: UpdateTime
+    kind: str = ""
     unseen: float | None = None
     fits: analysis.Fits = analysis.Fits.YES
 
     @property
     def seconds(self) -> float:
         """The simulated time of a weight update."""
-        return self.time.seconds(self.row.count, self.time.host(self.row.framework))
+        return self.time.seconds(self.row.count)
 
     @property
     def items_per_s(self) -> float:
@@ -189,7 +212,7 @@ class SimulatedRow:
 
     @property
     def unseen_error(self) -> float | None:
-        """The error with the row's source left out of the fit; None for rows that are not fitted to."""
+        """The error with the row's source left out of the fit; None for a source in no fit."""
         return None if self.unseen is None else self.row.off(self.unseen)
 
     @property
@@ -233,7 +256,7 @@ def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[U
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
     """Return each row with its simulated throughput, by ``rates`` or the scenarios'."""
     times = update_times(rows, rates)
-    return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
+    return [SimulatedRow(row.row, time, row.kind, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
 def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
@@ -244,8 +267,7 @@ def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, 
     row = prepared.row
 
     def seconds(rates: Rates) -> float:
-        time = prepared.time(rates)
-        return time.seconds(row.count, time.host(row.framework))
+        return prepared.time(rates).seconds(row.count)
 
     before, changes = seconds(prepared.rates), {}
     for rate in hardware.RATES:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import hardware, runs
+from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
+from ipusim.app.fidelity.error_intervals import ranges_csv
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
@@ -34,7 +35,7 @@ class Validation(Result):
         felt: sensitivity of a training to each rate; None where it was not requested.
         dials: the fitted rates, and the measurements that determine each; None where they were not requested.
         prepared: the trainings laid out, to be priced by other rates.
-        ranges: the CSV file of errors by kind of model, from which runs state their own error.
+        ranges: the CSV file of ranges of errors by kind of training, from which runs state their own.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -145,15 +146,5 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         throughput_report.sensitivity_table(prepared) if everything else None,
         throughput_report.dial_table(prepared, simulated) if everything else None,
         prepared,
-        _ranges_csv(prepared, simulated) if everything else b"",
+        ranges_csv(simulated) if everything else b"",
     )
-
-
-def _ranges_csv(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> bytes:
-    """Return CSV with the least and the largest error of each kind of model; rows of ``use`` ``input`` are left out."""
-    errors: dict[str, list[float]] = {}
-    for training, row in zip(prepared, rows, strict=True):
-        if row.row.use != "input":
-            errors.setdefault(runs.kind_of(training.jobs[0]), []).append(row.judged)
-    lines = [f"{kind},{len(of)},{min(of):.3f},{max(of):.3f}" for kind, of in errors.items()]
-    return "\n".join([",".join(runs.COLUMNS), *lines, ""]).encode()

@@ -355,7 +355,7 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
             "gradient_accumulation_dtype will have no effect since stages that are known by their cost say what they "
             "hold, in accumulator_bytes."
         )
-    if system.updates_optimizer and system.framework is None:
+    if system.updates_optimizer is not None and system.framework is None:
         yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
     if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
         yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
