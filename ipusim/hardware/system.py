@@ -20,7 +20,7 @@ from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
 FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
-#: Frameworks compiled by PopART.
+#: Those whose programs PopART compiles.
 ON_POPART: Final = ("popart", "pytorch")
 #: Bytes of a merged copy, by (source, target) logical IPU.
 Traffic = Mapping[tuple[int, int], int]
