@@ -44,7 +44,7 @@ class Placed:
 
     @cached_property
     def cables(self) -> Mapping[int, tuple[int, ...]]:
-        """Logical IPUs joined by cables to a logical IPU, in ascending order."""
+        """Neighbours over cables in ascending order, by logical IPU."""
         logical = {physical: number for number, physical in enumerate(self.ipus)}
         joined = self.topology.neighbours
         return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}

@@ -72,7 +72,7 @@ class PodRing:
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        """Physical IPU numbers joined by cables to a physical IPU number; GW-Links join first IPUs of machines."""
+        """Neighbours over cables, by physical IPU number; GW-Links join first IPUs of machines."""
         joined = {ipu: others for torus in self._tori for ipu, others in torus.neighbours.items()}
         return {
             ipu: (*others, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
@@ -93,7 +93,7 @@ class PodRing:
 
     @cached_property
     def _reachable(self) -> dict[int, tuple[int, ...]]:
-        """Next IPUs for traffic at an IPU: through the machine's gateway first, then over links."""
+        """Next IPUs for traffic, by IPU: through the machine's gateway first, then over links."""
         return {
             ipu: (*self._beyond(ipu), *sorted(others, key=lambda other: (other // 2 != ipu // 2, other)))
             for torus in self._tori

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from ipusim.base.units import format_rate, format_seconds
 
-#: Subject of a rate: passes on an IPU, communication between IPUs, host work between session runs, or code memory.
+#: Costs priced by a rate: passes on an IPU, communication between IPUs, host work between session runs, or code memory.
 #: in memory.
 Part = Literal["computation", "links", "host", "memory"]
 #: Common sources and bounds of rates.
@@ -25,7 +25,7 @@ class Rate:
         unit: unit of the value; a plain count or share names the counted things.
         default: value in use without a choice.
         least, most: bounds of sensible values.
-        part: subject of the price.
+        part: kind of costs priced by the rate.
         meaning: description of the rate.
         source: origin of the default, or ``assumed``.
         plausible: plausible range of the true value; None without a published source.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """A worker on tasks, sequentially or several simultaneously.
+    """A resource that executes tasks sequentially, or several simultaneously.
 
     Attributes:
         kind: kind of the resource, such as ``IPU`` or ``link``.

@@ -104,7 +104,7 @@ class System(Placed):
 
     @property
     def learners(self) -> int:
-        """Number of replicas over the hosts, sharing a weight update."""
+        """Total number of replicas over the hosts, which share a weight update."""
         return self.replicas * self.hosts
 
     @property

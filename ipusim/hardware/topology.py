@@ -66,7 +66,7 @@ class Topology:
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        """Physical IPU numbers linked to a physical IPU number, in ascending order."""
+        """Neighbours over links in ascending order, by physical IPU number."""
         ipus = self.ipus
         pairs = [*zip(ipus[::2], ipus[1::2], strict=False), *zip(ipus, ipus[2:], strict=False)]
         if self.looped and self.count > 4:  # two rungs have no free ends

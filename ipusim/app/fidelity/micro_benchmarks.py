@@ -1,6 +1,6 @@
 """Micro-benchmarks of links, collectives and the host: published against simulated figures.
 
-A benchmark is a superstep, transfer or collective, priced by the System like in a run. Most benchmarks never occur in a
+A benchmark is a superstep, transfer or collective, priced by the System as in a run. Most benchmarks never occur in a
 pipeline (traffic between every pair, a host working alone). Some figures were used to derive rates (``fitted``); other
 figures are only compared (``held``).
 """
@@ -24,7 +24,7 @@ from ipusim.base.csv_table import csv_bytes
 MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
 #: Factors from seconds, bytes per second or cycles to units.
 _UNITS: Final = {"us": 1e6, "ms": 1e3, "GB/s": 1e-9, "cycles": 1.0}
-#: IPUs per replica in the collective; bytes per element below.
+#: IPUs per replica of the collective, and bytes per element.
 _SHARDS: Final = 4
 _HALF: Final = 2
 

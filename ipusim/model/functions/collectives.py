@@ -46,7 +46,7 @@ def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: 
     """Return the gradient of ``x`` from the gradient of the chunk.
 
     Combinations other than a sum need the rows of the other replicas. Equal extreme elements share the gradient
-    equally, like in autograd. Raises ModelError for a logical combination.
+    equally, as in autograd. Raises ModelError for a logical combination.
     """
     if combination in ("logical_and", "logical_or"):
         call = _call("reduce_scatter", x, group, combination)
@@ -63,7 +63,7 @@ def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: 
 
 
 def own_chunk(x: Array, group: int) -> Array:
-    """Return this replica's chunk of a local ``x``, shape (n,), cut like in :func:`reduce_scatter`."""
+    """Return this replica's chunk of a local ``x``, shape (n,), cut as in :func:`reduce_scatter`."""
     size = -(-x.shape[0] // group)
     padded = np.concatenate([x, np.zeros(size * group - x.shape[0], x.dtype)])
     first = replica_index() % group * size

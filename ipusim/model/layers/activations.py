@@ -50,7 +50,7 @@ def activation(name: str) -> Activation:
 
 
 def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None]:
-    """Return the function of ``z``, and the saved array for :func:`pull_back`; ``own`` allows to overwrite z."""
+    """Return the function of ``z``, and the saved array for :func:`pull_back`; ``own`` permits overwriting z."""
     rule = ACTIVATIONS[name]
     y = rule.function(z, z if own and rule.keeps != "input" else None)
     if rule.keeps == "output":

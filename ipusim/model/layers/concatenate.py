@@ -20,7 +20,7 @@ from ipusim.model.work import Work, work_of
 class Concatenate(Join):
     """Puts the output of an earlier layer behind the input, along the last axis: a skip connection.
 
-    Larger images can be cropped to the middle, like in a U-Net.
+    Larger images can be cropped to the middle, as in a U-Net.
     """
 
     kind: ClassVar = "concatenate"

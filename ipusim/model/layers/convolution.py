@@ -186,7 +186,7 @@ class Conv2D(OfImages):
     """A convolution of images of height, width and channels.
 
     Names and defaults follow Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels of a group, filters)
-    starts Glorot uniform, bias ``b`` of shape (filters,) zero. Like in every framework the kernel is not flipped: the
+    starts Glorot uniform, bias ``b`` of shape (filters,) zero. As in every framework the kernel is not flipped: the
     operation is a correlation. :mod:`ipusim.model.layers.windows` defines the padding.
     """
 

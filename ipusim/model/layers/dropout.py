@@ -55,7 +55,7 @@ def drop(key: Key | None, x: Array, rate: float) -> Array:
 class Dropout(Parameterless):
     """Sets a share of the elements to zero in training and scales the others up.
 
-    An element becomes 0 with probability ``rate``; others are scaled by 1 / (1 - rate), like in Graphcore's Keras
+    An element becomes 0 with probability ``rate``; others are scaled by 1 / (1 - rate), as in Graphcore's Keras
     ``Dropout`` (keras.ipu.layers). The backward pass draws the mask again, like Graphcore's from the seed of the
     forward pass. Only the key is kept.
     """

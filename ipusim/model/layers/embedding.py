@@ -36,7 +36,7 @@ class _Table(InHalves):
 class Embedding(_Table):
     """Rows of a table chosen by tokens; the first layer of a model on tokens.
 
-    The table ``W`` has shape (input_dim, output_dim), like in Graphcore's Keras ``Embedding``, and starts uniform in
+    The table ``W`` has shape (input_dim, output_dim), as in Graphcore's Keras ``Embedding``, and starts uniform in
     [-0.05, 0.05]. Ids are whole numbers with a gradient of zero.
     """
 
@@ -137,7 +137,7 @@ class HostEmbedding(Embedding):
 class PositionEmbedding(_Table):
     """Adds a trained row to each position of a sequence.
 
-    The table ``W`` has a sample's shape (positions, elements), like in BERT and GPT, and starts uniform in [-0.05,
+    The table ``W`` has a sample's shape (positions, elements), as in BERT and GPT, and starts uniform in [-0.05,
     0.05], like an :class:`Embedding` of the positions.
     """
 

@@ -18,7 +18,7 @@ from ipusim.model.work import VectorWork, Work, work_of
 class GLU(Parameterless):
     """Halves the last axis: the first half times the sigmoid of the second half.
 
-    The gated linear unit (arXiv 1612.08083, equation 1). The preceding layer computes both halves, like for PyTorch's
+    The gated linear unit (arXiv 1612.08083, equation 1). The preceding layer computes both halves, as for PyTorch's
     ``GLU``.
     """
 

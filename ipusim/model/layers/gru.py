@@ -22,7 +22,7 @@ class GRU(Recurrent):
     Cho et al.'s layer, computed like Keras 2 ``GRU``: z and r are the recurrent activation of x @ W + h @ U + b;
     h = z * h + (1 - z) * n. The candidate n is the activation of x @ W + r * (h @ U + b) with the reset gate after the
     product, and of x @ W + (r * h) @ U + b with the reset gate before. With the gate after, ``b`` has separate rows for
-    x @ W and h @ U. Behind the end of a masked sequence, outputs and state are zero, like in PopLibs' ``gruFwd`` with
+    x @ W and h @ U. Behind the end of a masked sequence, outputs and state are zero, as in PopLibs' ``gruFwd`` with
     ``realTimeSteps``.
     """
 

@@ -128,7 +128,7 @@ class Layer(Described, Protocol):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the output of the micro-batch ``x``, and the saved data for backward.
 
-        ``key`` seeds random draws in training; without a key the layer draws nothing, like in evaluation and inference.
+        ``key`` seeds random draws in training; without a key the layer draws nothing, as in evaluation and inference.
         """
 
     def backward(

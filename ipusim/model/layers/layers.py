@@ -54,7 +54,7 @@ class Flatten(View):
 class Reshape(View):
     """Reshapes a sample, keeping the number and order of the elements.
 
-    Names follow Keras ``Reshape``. No data moves, like in ``flatten``.
+    Names follow Keras ``Reshape``. No data moves, as in ``flatten``.
     """
 
     kind: ClassVar = "reshape"

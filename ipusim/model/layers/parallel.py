@@ -118,7 +118,7 @@ class Parallel(chain.InChains):
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw the branches' parameters from the same state of ``rng``, like for single branches."""
+        """Draw the branches' parameters from the same state of ``rng``, as for single branches."""
         state = rng.bit_generator.state
         parameters: dict[str, Array] = {}
         for part in self.parts:

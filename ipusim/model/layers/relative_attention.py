@@ -16,7 +16,7 @@ from ipusim.model.work import Product, VectorWork, Work, in_one, work_of
 
 @dataclass(frozen=True)
 class RelativeMultiHeadAttention(MultiHeadAttention):
-    """Self-attention with additional scores of queries and positions, like in Transformer-XL and Conformers.
+    """Self-attention with additional scores of queries and positions, as in Transformer-XL and Conformers.
 
     The scores are (q + content_bias) k^T + (q + position_bias) p^T, where p is a table of sines and cosines of the
     positions times ``Wp`` of shape (elements, heads * key_dim). Both biases have shape (heads, key_dim) and start

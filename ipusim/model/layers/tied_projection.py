@@ -24,7 +24,7 @@ class TiedProjection(InHalves):
     """Scores every token of a vocabulary by the table of an earlier embedding: x @ W.T + b.
 
     ``W`` of shape (units, inputs) belongs to the embedding: a single parameter with a single gradient, the sum of both
-    uses (arXiv 1608.05859), like in BERT and GPT-2. Stages using the table share an IPU. The bias ``b`` of shape
+    uses (arXiv 1608.05859), as in BERT and GPT-2. Stages using the table share an IPU. The bias ``b`` of shape
     (units,) belongs to this layer and starts zero.
     """
 

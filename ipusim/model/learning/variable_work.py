@@ -33,8 +33,8 @@ def accumulation_work(
 ) -> tuple[Work, ...]:
     """Return the work on the variables' gradients of a micro-batch: mapping, then accumulation.
 
-    A variable is a separate operation with a separate superstep, like in TensorFlow's graph. Factors of the
-    ``reduction`` are part of the operation, like in PopLibs' scaled addition.
+    A variable is a separate operation with a separate superstep, as in TensorFlow's graph. Factors of the
+    ``reduction`` are part of the operation, as in PopLibs' scaled addition.
     """
     works = []
     for size in variables:
