@@ -151,7 +151,7 @@ def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
 
 
 def shards_of(mapping: Sequence[int]) -> int:
-    """Return the IPUs per replica: up to the last IPU with a stage, rounded up to a power of two."""
+    """Return the IPUs per replica: the smallest power of two above every stage's IPU."""
     return 1 << max(mapping).bit_length()
 
 

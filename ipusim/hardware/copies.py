@@ -23,7 +23,7 @@ from ipusim.hardware.topology import Route
 
 
 def nominal_sync_ns(rates: Rates, ipus: int, pods: int = 1) -> Fraction:
-    """Return the round-trip time of a sync signal among the IPUs of a device; 0 for a single IPU.
+    """Return the round-trip time of a sync signal among IPUs; 0 for a single IPU.
 
     The signal takes one hop within a card and one hop per pair of cards (``setGlobalSyncLatency``, PopLibs
     lib/poplibs_test/Util.cpp). Several pods signal internally first, then half-way round the ring of pods (assumed).

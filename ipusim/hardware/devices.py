@@ -29,7 +29,7 @@ class Device:
 
 @lru_cache(maxsize=32)  # a pod has hundreds of devices, and every scenario asks for one
 def devices_of(machine: Machine) -> tuple[Device, ...]:
-    """Return the devices of ``machine`` in the order of ids: single IPUs, then pairs, fours, ... up to the machine."""
+    """Return the devices of ``machine`` ordered by id: single IPUs, then pairs, fours, ..."""
     singles = sorted((machine.id_at(position), position) for position in range(machine.count))
     groups = [range(position, position + 1) for _, position in singles]
     for size in machine.sizes[1:]:

@@ -62,7 +62,7 @@ class Slower:
     until: _Until = None
 
     def problems(self, system: Placed) -> Problems:
-        """Yield problems: not a single slower resource, a resource absent from the system, an end before the begin."""
+        """Yield problems of the resource and of the times."""
         named = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none of them"
@@ -144,7 +144,7 @@ class Dead:
         return self.dead and self.from_ > 0
 
     def problems(self, system: Placed) -> Problems:
-        """Yield problems: two IPUs without a common cable, a death during a run with collectives over links."""
+        """Yield problems: no common cable, or a later death in a system with collectives."""
         yield from _of_link(system, self.link)
         if self.later and (system.replicas > 1 or system.hosts > 1):
             text = "expected a cable that is dead from the beginning, as collectives of replicas keep their routes"

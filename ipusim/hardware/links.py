@@ -82,7 +82,7 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
 
 
 def limited(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
-    """Return the route between the two IPUs of a rung, adding a rate limit to a detour.
+    """Return a rung's route, with a rate limit added to a detour.
 
     A detour is no faster than the rung's direct links. In an IPU-Machine the direct links were measured slower than the
     nominal rate of two rail links (26.5 and 29.2 GB/s); no measurement shows the nominal rate between any two IPUs.

@@ -80,7 +80,7 @@ class PodRing:
         }
 
     def _beyond(self, ipu: int) -> tuple[int, ...]:
-        """Return the IPUs at the same position in neighbouring pods linked to the machine by GW-Links, up first."""
+        """Return the IPUs at the same position in neighbouring pods, upper pod first."""
         pod, position = divmod(ipu - self.first, POD_IPUS)
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
         offset = position % GATEWAY_IPUS
@@ -88,7 +88,7 @@ class PodRing:
         return tuple(other for other in across if tuple(sorted((ipu - offset, other - offset))) not in self.dead)
 
     def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
-        """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
+        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @cached_property

@@ -50,7 +50,7 @@ class Rate:
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the default is fitted to measurements; an end of the range would then hold the fit back."""
+        """Whether the default is fitted, and would be held back at a range's end."""
         return self.source.startswith("fitted")
 
     def show(self, value: Fraction) -> str:
@@ -65,7 +65,7 @@ class Rate:
         return f"{float(value):g} {self.unit}"
 
     def at_edge(self, value: Fraction | float) -> bool:
-        """Whether a value is within a hundredth of an end of the plausible range, or beyond; False without a range."""
+        """Whether a value is within a hundredth of a plausible end, or beyond."""
         if self.plausible is None:
             return False
         low, high = self.plausible

@@ -76,7 +76,7 @@ class Topology:
         return {ipu: tuple(sorted(other for one, other in joined if one == ipu)) for ipu in ipus}
 
     def without(self, dead: Collection[tuple[int, int]]) -> Topology:
-        """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
+        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @property

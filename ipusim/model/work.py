@@ -172,7 +172,7 @@ def part_of(work: Work, parts: int) -> Work:
 
 @dataclass(frozen=True)
 class MappingWork(Work):
-    """Work of a gradient map, never equal to an addition or an update with the same numbers."""
+    """Work of a gradient map, never equal to an addition or an update."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
 def in_one(
     first: Work, second: Work, products: tuple[Product | Convolution, ...], sram_bytes: int, exchange_bytes: int = 0
 ) -> Work:
-    """Return the work of two parts, such as the halves of a backward pass, merged into a pass.
+    """Return the work of two parts, such as backward halves, merged into a pass.
 
     ``products``, ``sram_bytes`` and ``exchange_bytes`` describe the merged pass.
     """
@@ -271,7 +271,7 @@ class TableBytes:
 
     @property
     def back(self) -> int:
-        """Bytes sent to the host after a backward pass: the gradients, with the ids of their rows."""
+        """Bytes sent to the host after a backward pass: gradients with row ids."""
         return self.ids + self.gradients if self.gradients else 0
 
     def __add__(self, other: TableBytes) -> TableBytes:

@@ -1,4 +1,4 @@
-"""Price a Plan on a System: convert work, bytes and meetings to whole cycles, once per run.
+"""Price a Plan on a System: convert work, bytes and meetings to whole cycles.
 
 As ``pricing`` of :mod:`ipusim.api` this room offers prices with terms, and prices of single parts without a Plan.
 """

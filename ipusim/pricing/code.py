@@ -61,7 +61,7 @@ def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, 
 
 
 def least_code(profiles: Iterable[StageProfile], system: System) -> int:
-    """Return a lower bound of each IPU's code in bytes for any placement of these stages; 0 if unknown."""
+    """Return a lower bound of an IPU's code bytes under any placement; 0 if unknown."""
     costs = (
         cost for profile in profiles for cost in (profile.forward, profile.backward, *profile.halves, profile.update)
     )
@@ -87,7 +87,7 @@ def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[St
 
 
 def _most_temporary(stage: StageProfile, system: System) -> int:
-    """Return the largest temporary memory of a product in any pass: bytes of the busiest tile times the tiles."""
+    """Return the largest temporary memory of a product: busiest tile's bytes times tiles."""
     rates = PlannerRates.of(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}

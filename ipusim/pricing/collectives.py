@@ -25,12 +25,12 @@ _NORM: Final = (1, 4)
 
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
-    """Return the bytes of gradient accumulators on each IPU of a replica, in ascending order of IPUs."""
+    """Return the bytes of gradient accumulators per IPU of a replica, in ascending order."""
     return by_ipu(program, lambda profile: profile.accumulator_bytes)
 
 
 def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
-    """Return the sum of ``of(stage)`` over the stages on each IPU of a replica, in ascending order of IPUs."""
+    """Return the sum of ``of(stage)`` per IPU of a replica, in ascending order."""
     total = dict.fromkeys(sorted(program.shape.mapping), 0)
     for stage, ipu in program.shape.homes:
         total[ipu] += of(program.stages[stage])
@@ -52,7 +52,7 @@ def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
 
 def _summed_by_ipu(program: PipelineProgram) -> tuple[dict[int, int], int]:
-    """Return the bytes to sum on each IPU of a replica with gradients, and the smallest itemsize.
+    """Return the bytes to sum per IPU of a replica, and the smallest itemsize.
 
     If every trained variable resides on the host, IPUs only meet over a single element, and the host sums.
     """
@@ -197,7 +197,7 @@ def host_update(program: PipelineProgram, system: System, side: SideInstructions
 
 
 def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
-    """Return the cycles of copies to the host, the host's work, and copies back, for the fullest IPU's bytes."""
+    """Return the cycles of copies to the host, host work, and copies back."""
     return (
         laws.SUM_OUT(system.outfeed_cycles(gradients)),
         laws.UPDATE_ON_HOST(Cycles(total, system.host_drain_cycles(gradients), system.host_fill_cycles(weights))),

@@ -89,7 +89,7 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
 
 
 def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]:
-    """Return the bytes moved to partners, and back, with the copy behind each time-step with moved activations."""
+    """Return the bytes of activations moved to and from partners, by time-step."""
     moved = program.moved_activations
     if moved is None or moved.to != "partner":
         return {}
@@ -192,7 +192,7 @@ def _send(pair: tuple[int, int], size: int, system: System, links: dict[LinkDire
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
-    """Return the distinct sets of edges copied together, and the index of the set behind each time-step."""
+    """Return the distinct sets of edges, and the set's index for every time-step."""
     if plan.copy_rule is CopyRule.MERGED:
         return (plan.edges(),), (0,) * plan.emitted
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}

@@ -325,7 +325,7 @@ class Costs:
         return laws.SLOT(Cycles(longest, *ways))
 
     def parts_of_slot(self, passes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """Return each pass's part of a composite pass's cycles, in proportion to the cycles of the pass alone.
+        """Split a composite pass's cycles in proportion to the passes' separate cycles.
 
         Args:
             passes: (pass, stage) pairs in the slot, in execution order.

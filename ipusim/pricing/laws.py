@@ -1,4 +1,4 @@
-"""Laws: formula, rates, figures and source of each kind of cost, in the order of listed terms."""
+"""Laws: formula, rates, figures and source of every kind of cost."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
 
 
 def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
-    """Return the cost of a stage's weight update per replica; a sharded update covers parts of variables."""
+    """Return the cost of a stage's weight update per replica, sharded or whole."""
     if isinstance(profile.update, int) or not offload.sharded_update:
         return profile.update
     variables = zip(profile.update, offload.updated(profile), strict=True)
@@ -109,7 +109,7 @@ def counts_update(profile: StageProfile, program: PipelineProgram, system: Syste
 
 
 def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (code, stage) of a Plan priced by an instruction's law; stage -1 without a stage."""
+    """Return the cycles by (code, stage) of instructions with a law; stage -1 without a stage."""
     return {
         (code, stage): law(law.cycles(program, system, stage))
         for code, law in laws.OF_INSTRUCTIONS.items()
@@ -136,7 +136,7 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
 
 
 def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
-    """Return the costs of stages with host tables; the host reads ids and writes rows at host rates."""
+    """Return the costs of stages with host tables, at the host's buffer rates."""
     tables = {}
     for stage, profile in enumerate(program.stages):
         moved = profile.tables

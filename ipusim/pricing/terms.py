@@ -66,7 +66,7 @@ class TermRow:
 
 
 def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[TermRow, ...]:
-    """Return the terms of ``costs`` for the given plan, program and system; parts without cost have none."""
+    """Return the terms of ``costs`` of a plan, a program and a system."""
     names = [profile.name for profile in program.stages]
     return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
 

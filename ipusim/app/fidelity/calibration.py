@@ -36,7 +36,7 @@ _DIGITS: Final = 4
 
 
 class UndeterminedError(IpusimError):
-    """Rates not determined by the rows; the text names the rates, and rows that would determine them."""
+    """Rates not determined by the rows; the text advises on rows to add."""
 
 
 @dataclass(frozen=True)

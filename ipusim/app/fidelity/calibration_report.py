@@ -117,7 +117,7 @@ def words(calibration: Calibration) -> Iterator[str]:
 
 
 def _foreseen_words(calibration: Calibration) -> Iterator[str]:
-    """Yield the error of rows left out of the fit, and the number of rows for a better prediction."""
+    """Yield the error of left-out rows, and the number of rows needed."""
     own, *fitted = calibration.foreseen.items()
     if not fitted:
         return
@@ -131,7 +131,7 @@ def _foreseen_words(calibration: Calibration) -> Iterator[str]:
 
 
 def rates_file(calibration: Calibration, name: str) -> bytes:
-    """Return the YAML file ``name`` with the rates, and their origin in a comment at the top.
+    """Return the YAML file ``name`` with the rates, and a comment on their origin.
 
     The file also contains the scenarios' unfitted rates, since a scenario names a single file for its rates.
     """

@@ -124,7 +124,7 @@ def _all_pairs(row: MicroBenchmark, system: System) -> float:
 
 
 def _ring(row: MicroBenchmark, system: System) -> float:
-    """Return the seconds of a ring, up one rail and down the other, with every IPU sending to the next."""
+    """Return the seconds of a ring of sends, up one rail and down the other."""
     ring = hardware.laid_out(system.topology.ipus, "HOOF", system.count)
     return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
 

@@ -100,7 +100,7 @@ def product_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def error_table(validated: Sequence[ValidatedRow]) -> Table:
-    """Return mean and worst error by type, and by size for sizes left out of the fit."""
+    """Return mean and worst error by type, and by left-out size."""
     rows = []
     for dtype in sorted({product.row.dtype for product in validated}):
         of = [product for product in validated if product.row.dtype == dtype]
@@ -115,7 +115,7 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
-    """Return the planner's rates: value, range, and the share of the rows' cycles that follows the rate."""
+    """Return the planner's rates with value, range, and share of the rows' cycles."""
     measured = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows]
     shares = term_shares(measured, ipu)
     edges = at_edge(pricing.DEFAULT_PLANNER_RATES)

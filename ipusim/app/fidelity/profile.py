@@ -105,7 +105,7 @@ def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates
 
 
 def words(passes: Sequence[MeasuredPass]) -> str:
-    """Return a sentence with the mean and the worst absolute error of the passes, and the sources."""
+    """Return a sentence with mean error, worst error and sources."""
     sources = dict.fromkeys(stage_pass.source for stage_pass in passes if stage_pass.source)
     source = f" Source: {'; '.join(sources)}." if sources else ""
     known = [(stage_pass.difference, stage_pass) for stage_pass in passes if stage_pass.difference is not None]

@@ -67,7 +67,7 @@ class Problem:
         return float(np.sum(np.square(self.misfits(self.rates(x)))))
 
     def slopes(self, x: Vector) -> Vector:
-        """Return the derivatives of the rows' misfits with respect to the rates, over a step to both sides."""
+        """Return the derivatives of the rows' misfits by the rates, as central differences."""
         least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.fitted]
         most = [math.log(rate.most) for rate in self.fitted]
         columns = []
@@ -124,6 +124,6 @@ def rounded(value: float, digits: int) -> Fraction:
 
 
 def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
-    """Return the plausible range of a rate, or else the bounds, starting at least at a thousandth of the default."""
+    """Return a rate's plausible range, or else its bounds, from a thousandth of the default."""
     least, most = rate.plausible or (rate.least, rate.most)
     return max(least, rate.default / 1000), most

@@ -221,7 +221,7 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
 
 
 def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
-    """Return the rows' times of a weight update with ``rates`` or the scenarios'; equal simulations share a time."""
+    """Return the rows' times of a weight update with ``rates`` or the scenarios'."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for row in rows:
         if row.row.runs not in times:

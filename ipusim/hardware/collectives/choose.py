@@ -54,7 +54,7 @@ ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
 def fastest(
     operation: Operation, system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
 ) -> tuple[tuple[Collective, ...], CollectiveCost]:
-    """Return a collective per group, using the algorithm with the smallest joint time, and the joint cost.
+    """Return collectives by the jointly fastest algorithm, one per group, and their cost.
 
     Args:
         operation: a key of :data:`ALGORITHMS`.

@@ -44,7 +44,7 @@ from ipusim.hardware.topology import Topology
 
 
 def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
-    """Return logical IPUs in ring order on the links of ``system``; the last IPU is followed by the first.
+    """Return logical IPUs in ring order on the links of ``system``.
 
     Two rings are compared. The first goes up the even rail and down the odd rail: the HOOF order for whole rungs, with
     single-link hops. The second goes up over every other participant and down over the rest, avoiding the long way back
@@ -113,17 +113,17 @@ def _all_reduce_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Roun
 
 
 def reduce_scatter_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
-    """Return the rounds that leave the sum of the elements at a ring position in ``parts`` with the IPU there."""
+    """Return the rounds that sum the elements of every part at the part's ring position."""
     return _rounds(ring, [*parts[-1:], *parts[:-1]], reduce=True)
 
 
 def all_gather_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
-    """Return the rounds that copy the elements at every ring position in ``parts`` to every IPU of ``ring``."""
+    """Return the rounds that copy the elements of every part to every IPU."""
     return _rounds(ring, parts, reduce=False)
 
 
 def _rounds(ring: Sequence[int], parts: Sequence[slice], reduce: bool) -> list[Round]:
-    """Return rounds in which an IPU of ``ring`` first sends its part, then the part received in the round before."""
+    """Return rounds that pass the parts round the ring, starting with the local part."""
     hops, ends, first = _hops(ring), [(part.start, part.stop) for part in parts], len(parts)
     twice = [*ends, *ends]
     return [

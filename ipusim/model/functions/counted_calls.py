@@ -130,7 +130,7 @@ def _product(name: str, read: Sequence[int], written: int, args: Sequence[Any]) 
 
 
 def _product_of(read: Sequence[int], written: int) -> Product:
-    """Return the product for operand sizes M*K and K*N and result size M*N, whose product is (M*K*N)^2."""
+    """Return the product for sizes M*K, K*N and M*N, which multiply to (M*K*N)^2."""
     macs = math.isqrt(math.prod(read) * written)
     k = macs // written if written else 0
     product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
@@ -138,7 +138,7 @@ def _product_of(read: Sequence[int], written: int) -> Product:
 
 
 def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
-    """Return the products of matrix stacks; a stack times a single matrix is one product over the rows."""
+    """Return the products of matrix stacks, merged if the second operand is one matrix."""
     k = left[-1]
     n = right[-1] if len(right) > 1 else 1
     by_one = len(right) <= 2

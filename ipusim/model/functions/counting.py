@@ -1,4 +1,4 @@
-"""Count the work of a Python function of arrays, and of its gradient, by tracing both with autograd.
+"""Count the work of a Python function and its gradient by tracing both.
 
 The function runs under a separate trace whose nodes record every NumPy call
 (:mod:`ipusim.model.functions.counted_calls`). The gradient runs inside the same trace, and equal rules count the calls

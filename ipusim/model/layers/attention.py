@@ -170,9 +170,10 @@ class MultiHeadAttention(InHalves):
         return InnerSizes(self.num_heads * positions**2 + 4 * positions * inner, positions * elements)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.
+        """Return the work of both passes, with dimensions R, D, I and S.
 
-        Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates, with the projections of queries, keys and values in one
+        R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads. Forward: 4*R*D*I +
+        2*S*key_dim multiply-accumulates, with the projections of queries, keys and values in one
             product or
         three; a softmax of S scores, gathered by row. Backward: the same for the kernels and twice the amount for the
         scores, plus R*D*I for the head results and, if needed, 3*R*D*I for dx. Causal attention also computes every

@@ -75,7 +75,7 @@ def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None,
 def run_backward_input(
     chain: Chain, parameters: Parameters, saved: Saved, grad: Array | None, need_input_gradient: bool
 ) -> tuple[Array | None, list[Rest]]:
-    """Run the first halves of the backward passes in reverse; return the gradient, and the rest per layer."""
+    """Run the first halves in reverse; return the gradient, and the rest per layer."""
     rests: list[Rest] = [None] * len(chain)
     for index in range(len(chain) - 1, -1, -1):
         named = chain[index]

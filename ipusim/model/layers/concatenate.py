@@ -48,7 +48,7 @@ class Concatenate(Join):
         return replace(whole, crop=self.crop)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the joined shape; raises ModelError for an earlier output that differs in other axes than the last."""
+        """Return the joined shape; raises ModelError for different leading axes."""
         taken = self.taken.shape
         if not input_shape or taken[:-1] != input_shape[:-1] or not taken:
             raise self._refused(f"the axes {list(input_shape[:-1])} before its last one")
@@ -64,7 +64,7 @@ class Concatenate(Join):
         return grad[..., :width].copy(), grad[..., width:].copy()
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a read and a write per element, forward of values and backward of gradients."""
+        """Return the work: a read and a write per element in either pass."""
         work = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
         return LayerCost(work, work)
 

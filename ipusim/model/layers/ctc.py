@@ -84,7 +84,7 @@ class CTC(ParameterlessLoss):
         return States(classes, counts, steps, blank)
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-        """Return a single label per sample, the first class other than the blank, and full time steps."""
+        """Return a single non-blank label per sample, with full time steps."""
         labels = np.full((samples, self.labels + self.timed), -1, np.int32)
         labels[:, 0] = int(self._blank(input_shape[1]) == 0)
         if self.timed:
@@ -171,7 +171,7 @@ class States(NamedTuple):
 
     @property
     def skipped(self) -> Array:
-        """Whether a state may follow the state two places before: a label different from the previous label."""
+        """Whether a state may follow the state two before: a different label."""
         skipped = np.zeros(self.classes.shape, bool)
         skipped[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
         return skipped
@@ -192,7 +192,7 @@ class States(NamedTuple):
         return alphas
 
     def at_end(self, alphas: Array) -> Array:
-        """Return the log probability of a sample's alignments, which end at the last label or the last blank."""
+        """Return the log probabilities of the samples' complete alignments."""
         rows = np.arange(len(alphas))
         last = alphas[rows, self.steps - 1]
         blank = last[rows, 2 * self.counts]
@@ -218,7 +218,7 @@ class States(NamedTuple):
 
 
 def _into(before: Array, skipped: Array) -> Array:
-    """Return the log sums over a state, its predecessor and, if skipping is allowed, the state before.
+    """Return the log sums over a state and its one or two predecessors.
 
     ``before`` contains logarithms of the previous time step, (batch, states).
     """
@@ -230,7 +230,7 @@ def _into(before: Array, skipped: Array) -> Array:
 
 
 def _out_of(after: Array, skipped: Array) -> Array:
-    """Return the log sums over a state and its successors at the next time step, like :func:`_into`."""
+    """Return the log sums over a state and its successors, like :func:`_into`."""
     sums = after.copy()
     sums[:, :-1] = np.logaddexp(sums[:, :-1], after[:, 1:])
     over = np.where(skipped[:, 2:], after[:, 2:], -np.inf)

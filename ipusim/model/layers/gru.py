@@ -110,7 +110,7 @@ class GRU(Recurrent):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Run backward through the time steps; return the gradients of x @ W and h @ U, for the parameters."""
+        """Run backward through the time steps; return the gradients of x @ W and h @ U."""
         x, gates, outputs, inner, states = saved
         steps, wide = x.shape[1], 2 * self.units
         elements, score, mask = self._parts(x)

@@ -35,7 +35,7 @@ Key = tuple[int, ...]
 
 
 class Halves(NamedTuple):
-    """Work of a backward pass in halves: the gradient of the input, and the gradients of the parameters.
+    """Work of a backward pass in halves: input gradient and parameter gradients.
 
     A half has separate compute sets and separate exchanges. The first half writes the data for the second, and the
     second half reads the data.
@@ -85,7 +85,7 @@ class LayerCost:
 
 
 def all_later(backward: Work) -> Halves:
-    """Return the halves of a backward pass without input gradient: the weight half contains the whole work."""
+    """Return the halves of a backward pass with the whole work in the weight half."""
     return Halves(Work(itemsize=backward.itemsize), backward)
 
 
@@ -134,7 +134,7 @@ class Layer(Described, Protocol):
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients of the input (None if not needed) and of the parameters: both halves in a row.
+        """Return the gradients of the input (None if not needed) and of the parameters.
 
         ``grad`` is the gradient of the output, in the output's shape. The input's gradient may be a view of ``grad``.
         Parameter gradients are new arrays that the caller may add to.
@@ -207,7 +207,7 @@ class Loss(Described, Protocol):
         """Raise ModelError if ``labels`` (samples, ...) do not fit inputs of ``input_shape``."""
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
-        """Return the mean loss of the micro-batch as an array of shape (), and the saved data for backward."""
+        """Return the mean loss, an array of shape (), and the saved data for backward."""
 
     def backward(
         self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
@@ -254,9 +254,9 @@ class _Whole(Protocol):
 
 
 class Undivided:
-    """Mixin of a layer or loss with an undivided backward pass: the input half contains the whole work.
+    """Mixin of a layer or loss with an undivided backward pass.
 
-    Parameter gradients wait until the second half returns them for free.
+    The input half contains the whole work. Parameter gradients wait until the second half returns them for free.
     """
 
     def backward_input(
@@ -334,7 +334,7 @@ def parameter_count(layer: Described, input_shape: Shape) -> int:
 
 
 def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
-    """Return the sizes of arrays created by ``layer`` inside a pass; zero for layers that only create the output."""
+    """Return the sizes of additional arrays created by ``layer`` inside a pass."""
     return layer.inner_sizes(input_shape) if isinstance(layer, MakesMore) else InnerSizes()
 
 

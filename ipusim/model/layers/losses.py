@@ -106,7 +106,7 @@ _CROSS_ENTROPY: Final = SoftmaxCrossEntropy()
 
 @dataclass(frozen=True)
 class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
-    """The loss of a language model of masked tokens: softmax cross entropy of the first positions of each sample.
+    """The loss of masked tokens: softmax cross entropy of a sample's first positions.
 
     The mean of -log softmax(logits)[label] over the first positions; other labels and logits are ignored. Logits are
     (batch, positions, ..., classes), labels (batch, positions, ...).
@@ -168,7 +168,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         return _CROSS_ENTROPY.constant_loss(labels[:, : self.positions])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of softmax cross entropy on the logits in use; backward, zeros for other logits."""
+        """Return the work on the logits in use; backward, zeros for other logits."""
         logits = self._taken(input_shape)
         cost = _CROSS_ENTROPY.cost(logits, batch, itemsize, need_input_gradient)
         others = batch * (math.prod(input_shape) - math.prod(logits))

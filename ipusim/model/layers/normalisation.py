@@ -210,7 +210,7 @@ class InstanceNorm(_Normalisation):
 
 @dataclass(frozen=True)
 class BatchNorm(_Normalisation):
-    """Brings each channel to mean 0 and variance 1, over all places of all samples of a micro-batch.
+    """Brings each channel to mean 0 and variance 1, over a whole micro-batch.
 
     The layer has no moving statistics. Evaluation and inference also use the statistics of the samples at hand, and
     results depend on these samples.

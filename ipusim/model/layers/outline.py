@@ -105,7 +105,7 @@ class Outline(NDArrayOperatorsMixin):
         raise TypeError("an outline has no elements")
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a view, or a new array if arrays of whole numbers select elements of the first axes."""
+        """Return a view, or a new array for selection by whole numbers."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(index, Outline | np.ndarray | list) for index in keys):
             return self._chosen([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
@@ -146,7 +146,7 @@ class Outline(NDArrayOperatorsMixin):
         return Outline(self.shape, self.dtype)
 
     def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> Outline:
-        """Return an array of another type, or the same array if no change or copy is requested."""
+        """Return an array of another type, or the same array if allowed."""
         return self if not copy and self.dtype == dtype else Outline(self.shape, dtype, _order(self))
 
     def take(self, indices: Any, axis: int) -> Any:
@@ -220,7 +220,7 @@ def _falling(strides: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _laid(shape: Shape, dtype: np.dtype[Any], strides: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return a one-element array viewed with the given shape; outlines of equal form may share the array."""
+    """Return a one-element array, viewed with the given shape and strides."""
     return as_strided(np.empty(1, dtype), shape, strides)
 
 
@@ -257,7 +257,7 @@ def _small(array: Any) -> npt.NDArray[Any]:
 
 @lru_cache(maxsize=4096)  # layers repeat
 def _tried(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
-    """Return type and order of axes of NumPy's result for operands of these forms, or a resulting number."""
+    """Return type and axis order of NumPy's result, or a resulting number."""
     operands = [form.array() if isinstance(form, _Form) else form[1] for form in forms]
     made = getattr(ufunc, method)(*operands, **dict(more))
     return (made.dtype, tuple(_order(made))) if isinstance(made, np.ndarray) and made.ndim else made

@@ -121,7 +121,7 @@ class Recurrent(InHalves):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Go back through the time steps, given the gradients of the outputs and of the last states."""
+        """Go back through the time steps, given gradients of outputs and last states."""
         raise NotImplementedError
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:

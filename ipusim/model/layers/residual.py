@@ -74,7 +74,7 @@ class Residual(chain.InChains):
         return gradients | chain.run_backward_weights(self.shortcut, parameters, rest[1])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: inner layers in turn, and a sum per output element, backward per input element."""
+        """Return the work: inner layers in turn, and a sum per element."""
         costs = chain.costs(self.chains, input_shape, batch, itemsize, need_input_gradient)
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
         add, add_back = (work_of(itemsize, vector=VectorWork(n), touched=3 * n) for n in sums)

@@ -48,7 +48,7 @@ class SerializedMatmul:
             )
 
     def check(self, m: int, k: int, n: int) -> None:
-        """Raise ModelError unless the factor divides the split dimension of a product of (m, k) and (k, n)."""
+        """Raise ModelError unless the factor divides the split dimension of (m, k) @ (k, n)."""
         size = dict(zip(get_args(Dimension), (m, k, n), strict=True))[self.dimension]
         if size % self.factor:
             raise ModelError(
@@ -91,7 +91,7 @@ class SerializedMatmul:
         return replace(product, m=m, k=k, n=n, times=self.factor)
 
     def repeated(self, a: int, b: int, y: int) -> int:
-        """Return the elements read or written in addition to a single product of operands of these sizes."""
+        """Return the elements read or written in addition to an unsplit product."""
         once = {"a_columns": b, "a_rows_b_columns": 2 * y, "b_rows": a}[self.dimension]
         return (self.factor - 1) * once
 

@@ -94,7 +94,7 @@ class Windows:
         return padded[:, top : top + input_shape[0], left : left + input_shape[1]]
 
     def offsets(self, padded: Array, input_shape: Shape) -> Iterator[Array]:
-        """Yield, for every position within a window, the view of ``padded`` at that position of the windows.
+        """Yield views of ``padded``, one per position within a window.
 
         A view is (batch, windows down, windows right, channels); writing to a view writes to ``padded``.
         """

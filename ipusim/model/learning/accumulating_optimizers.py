@@ -73,7 +73,7 @@ class Adagrad(InSlots):
 
 @dataclass(frozen=True)
 class Adadelta(InSlots):
-    """Adadelta: gradients scaled by the root mean square of steps over the root mean square of gradients.
+    """Adadelta: gradients scaled by the RMS of steps over the RMS of gradients.
 
     Zeiler, arXiv 1212.5701, with a learning rate, like TensorFlow's ResourceApplyAdadelta:
     accum = rho * accum + (1 - rho) * grad^2; update = sqrt(accum_update + epsilon) / sqrt(accum + epsilon) * grad;

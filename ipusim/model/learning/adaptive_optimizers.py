@@ -144,7 +144,7 @@ class LAMB(_Moments):
             np.subtract(variable, update, out=variable)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: Adam's, plus a product per correction, and a square and a sum per norm.
+        """Return the work: Adam's, plus products for corrections, squares and sums for norms.
 
         The norms share two compute sets; the number sent per tile is neglected.
         """
@@ -193,9 +193,10 @@ class LARS(Momentum):
             np.subtract(variable, variable.dtype.type(rate) * step, out=variable, casting="same_kind")
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: momentum's, two operations for the decay, and a square and a sum per norm.
+        """Return the work: momentum's, plus operations for decay and norms.
 
-        The norms share two compute sets, and the decay takes one.
+        Per element, the decay takes two operations, a norm a square and a sum. The norms share two compute sets, and
+        the decay takes one.
         """
         plain = super().work(parameter_count, itemsize)
         return replace(

@@ -45,7 +45,7 @@ class Optimizer(Protocol):
 
 
 class Updated(NamedTuple):
-    """Arrays read and changed by a stage's weight update, by parameter; the state belongs to the optimizer."""
+    """Arrays read and changed by a stage's weight update, by parameter."""
 
     parameters: Parameters
     gradients: Parameters
@@ -54,7 +54,7 @@ class Updated(NamedTuple):
 
 @runtime_checkable
 class JointOptimizer(Optimizer, Protocol):
-    """Optimizer that receives the variables of every stage at once, for example to clip by global norm."""
+    """Optimizer that receives every stage's variables at once, to clip by global norm."""
 
     def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
         """Scale the gradients in place for averaging over replicas; return the function that applies the update."""

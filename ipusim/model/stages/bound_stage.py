@@ -22,7 +22,7 @@ class Passes(Protocol):
     """Passes of a stage for the machine's executor; the executor does not inspect values between stages."""
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
-        """Return the stage's output for a micro-batch, several results as a tuple, and the saved data for backward."""
+        """Return the stage's output (several results as a tuple), and the saved data."""
 
     def backward(
         self,
@@ -35,9 +35,10 @@ class Passes(Protocol):
         """Pass the parameters' gradients to ``receive`` and return the input's gradient, if needed."""
 
     def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
-        """Run the half of ``backward`` that other stages wait for: return the input's gradient, and the rest.
+        """Run the first half of ``backward``: return the input's gradient, and the rest.
 
-        ``backward_weights`` needs only the rest; other data in ``saved`` may be released.
+        Other stages wait for the gradient. ``backward_weights`` needs only the rest; other data in ``saved`` may be
+        released.
         """
 
     def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
@@ -150,7 +151,7 @@ class BoundStage:
     def backward_input(
         self, saved: Saved, grad: Array | None, need_input_gradient: bool
     ) -> tuple[Array | None, list[tuple[int, Rest]]]:
-        """Run the first halves in reverse; return the input's gradient, and the rests of layers with parameters.
+        """Run the first halves in reverse; return the input's gradient, and the rests.
 
         Without an input gradient, the first halves end at the output of the first layer with parameters. The layer's
         whole backward pass is left for the second half.

@@ -126,7 +126,7 @@ class Returning:
     fifos: bool
 
     def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
-        """Return the next stage on the IPU of ``stage``, if non-adjacent and without uses of the value in between."""
+        """Return the next non-adjacent stage on the same IPU, without uses in between."""
         back = next((at for at in range(stage + 1, len(self.devices)) if self.devices[at] == self.devices[stage]), None)
         if back is None or back < stage + 2 or back > uses[-1] or any(stage < use < back for use in uses):
             return None

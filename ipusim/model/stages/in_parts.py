@@ -13,12 +13,12 @@ class InParts:
     """Runs the backward passes of a stage part by part."""
 
     def __init__(self, parts: Sequence[BoundStage], first_needed: int) -> None:
-        """Store the parts in order, and the first part with parameters, the end of a first stage's pass."""
+        """Store the parts in order, and the first part with parameters."""
         self._parts = tuple(parts)
         self._first_needed = first_needed
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
-        """Call ``run`` from the last part to the first, with number, gradient, and need of an input gradient."""
+        """Call ``run(number, gradient, need_input_gradient)`` from the last part to the first."""
         lowest = 0 if need_input_gradient else self._first_needed
         for number in range(len(self._parts) - 1, lowest - 1, -1):
             grad = run(number, grad, need_input_gradient or number > lowest)

@@ -23,7 +23,7 @@ def is_finite(arrays: Any) -> bool:
 
 
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
-    """Return the origin of the first non-finite value in words, by repeating the forward pass of ``stage``.
+    """Return the origin of the first non-finite value in a repeated forward pass.
 
     For a Python function the answer includes the line, if NumPy detected the event there.
     """
@@ -83,6 +83,6 @@ def _heard(run: Callable[[], object]) -> str:
 
 
 def _watched(named: NamedLayer[Any], seen: list[_Watched]) -> NamedLayer[Any]:
-    """Return a watched version of the layer; joins stay unwatched, since the stage recognises them by class."""
+    """Return a watched layer, except for joins, which stages recognise by class."""
     layer = named.layer
     return named if isinstance(layer, Join) else NamedLayer(named.name, _Watched(named.name, layer, seen))

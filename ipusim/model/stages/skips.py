@@ -1,6 +1,6 @@
-"""Skip connections: a layer's output is joined with a later layer's output, in the same or a later stage.
+"""Skip connections: a layer's output, joined with a later layer's output.
 
-A value from one stage for another travels through the stages in between, as an additional output and input: a copy per
+A value for a later stage travels through the stages in between, as an additional output and input: a copy per
 hop, and the gradient back along the same route (a rewrite by Graphcore's compiler). A value that would return to its
 own IPU unused stays there instead, in a FIFO as deep as the number of stages in between
 (pipeline_communication_optimizer.cc).
@@ -56,7 +56,7 @@ class Skips:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Consecutive layers, then an optional join of their output with a value, then values taken from the result."""
+    """Consecutive layers, an optional join with a value, then values taken from the result."""
 
     layers: BoundStage
     join: Join | None = None

@@ -63,7 +63,7 @@ def measured_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
 
 
 def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, Any], Any]) -> SavedBytes:
-    """Run both passes on arrays from ``make``, a function of shape and type, and count the kept bytes."""
+    """Run both passes on arrays ``make(shape, dtype)``, and count the kept bytes."""
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
         named.flat_name(name): make(shape, dtype)

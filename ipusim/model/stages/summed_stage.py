@@ -1,4 +1,4 @@
-"""A stage with parameters used by several layers: the stage returns the sum of a parameter's gradients.
+"""A stage that sums the gradients of parameters used by several layers.
 
 Accumulation, mapping and averaging apply to a variable's whole gradient of a micro-batch.
 """

@@ -33,10 +33,10 @@ _MOST_COMBINED: Final = 16
 def products(
     convolution: Convolution, ipu: IpuSpec, itemsize: int = 2, partials_itemsize: int = 4
 ) -> Iterator[Product]:
-    """Yield the products that compute a convolution: tap by tap or expanded, with and without combined groups.
+    """Yield the products that compute a convolution, for every layout.
 
-    ``itemsize`` and ``partials_itemsize`` are described in :class:`ipusim.pricing.planner.product.Product`, which
-    raises QuantityError for sizes below 1.
+    Products are tap by tap or expanded, with and without combined groups. ``itemsize`` and ``partials_itemsize`` are
+    described in :class:`ipusim.pricing.planner.product.Product`, which raises QuantityError for sizes below 1.
     """
     block = matrix_unit(ipu, itemsize, partials_itemsize).inputs
     taps, combined = convolution.taps, 1

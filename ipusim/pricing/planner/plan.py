@@ -1,4 +1,4 @@
-"""The planner: find the split of a product over tiles with the fewest cycles that fits in memory.
+"""The planner: find the fastest split of a product over tiles that fits in memory.
 
 The search is exhaustive. Candidates are all numbers of parts of n, m, k and groups with distinct largest parts, on any
 number of tiles. If the best split exceeds its memory, the search adds 1, 2, 4, ... up to 64 steps over outputs or

@@ -12,7 +12,7 @@ Counts = npt.NDArray[Any]
 
 
 class Splits(NamedTuple):
-    """Candidate splits as arrays, or a single split: parts of each dimension, and the busiest tile's share.
+    """Candidate splits as arrays, or a single split: parts and shares per dimension.
 
     Attributes:
         row_parts, output_parts, input_parts, group_parts: numbers of parts of n, m, k and groups.
