@@ -1,4 +1,4 @@
-"""The IPUs of a device, where they sit and what joins them, whatever disturbs it."""
+"""IPUs of a device with positions and links, independent of disturbances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "
 
 @dataclass(frozen=True)
 class Placed:
-    """A System but for its disturbances; :class:`ipusim.hardware.system.System` says what its attributes are."""
+    """A System without disturbances; :class:`ipusim.hardware.system.System` documents the attributes."""
 
     name: str
     ipu: IpuSpec
@@ -40,7 +40,7 @@ class Placed:
     hosts: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse IPUs that are not the device's."""
+        """Refuse IPUs outside the device."""
         if sorted(self.ipus) != list(self.topology.ipus):
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
@@ -54,7 +54,7 @@ class Placed:
 
     @cached_property
     def cables(self) -> Mapping[int, tuple[int, ...]]:
-        """Of each logical IPU those that cables join it to, in ascending order."""
+        """Neighbours over cables in ascending order, by logical IPU."""
         logical = {physical: number for number, physical in enumerate(self.ipus)}
         joined = self.topology.neighbours
         return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
@@ -66,18 +66,18 @@ class Placed:
             link: the two logical IPUs.
 
         Returns:
-            Their physical numbers, the smaller one first.
+            The two physical numbers, smaller first.
         """
         one, other = sorted(self.ipus[ipu] for ipu in link)
         return one, other
 
     @property
     def count(self) -> int:
-        """The number of IPUs of the device."""
+        """Number of IPUs of the device."""
         return len(self.ipus)
 
     def streaming_memory_of(self, ipu: int) -> int:
-        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours.
+        """Return the machine number of the Streaming Memory that a logical IPU shares with its neighbours.
 
         Args:
             ipu: a logical IPU.

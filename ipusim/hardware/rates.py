@@ -1,9 +1,8 @@
-"""Rates: every constant that turns work, bytes and meetings into time, with unit, source and plausible range.
+"""Rates: constants that convert work, bytes and meetings to time, with unit, source and plausible range.
 
-Figures of a chip, its host and its memory stand with these (:mod:`ipusim.hardware.generations`,
-:mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are what is left: what
-links and products reach of what is nominal. They are a value, so that they can be named in
-a scenario, varied, fitted and printed.
+Figures of a chip, its host and its memory are defined next to their classes (:mod:`ipusim.hardware.generations`,
+:mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are the remaining constants, such as the share of
+nominal speed reached by links and products. As a value, rates can be named in a scenario, varied, fitted and printed.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _offchip_ns: Final = partial(_host_ns, bounds=(0, 100 * 10**9))
 
 @dataclass(frozen=True)
 class Rates(ComputationRates):
-    """The value of every rate; :data:`RATES` says what each is.
+    """Values of the rates; :data:`RATES` describes them.
 
     Attributes:
-        file: where those that were chosen are from; empty where a scenario says them itself.
+        file: file of the chosen rates; empty for rates stated in a scenario.
 
     Raises:
-        QuantityError: for a rate out of its bounds.
+        QuantityError: for a rate out of bounds.
 
     Example:
         >>> from fractions import Fraction
@@ -201,7 +200,7 @@ class Rates(ComputationRates):
     file: str = field(default="", compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
+        """Refuse senseless values."""
         for rate in RATES:
             value: Fraction = getattr(self, rate.attribute)
             if not rate.least <= value <= rate.most:
@@ -209,7 +208,7 @@ class Rates(ComputationRates):
                 raise QuantityError(f"rates: expected {rate.attribute} from {bounds} {rate.unit}, got {float(value):g}")
 
     def __hash__(self) -> int:
-        """Return the hash of all values, which prices are looked up by."""
+        """Return the hash of the values, used to look up prices."""
         return self._hash
 
     @cached_property
@@ -220,7 +219,7 @@ class Rates(ComputationRates):
         """Return the fixed time of a global exchange.
 
         Args:
-            ipus: of the device, 2 or more.
+            ipus: number of IPUs in the device, 2 or more.
 
         Returns:
             Nanoseconds.
@@ -258,13 +257,13 @@ class Rates(ComputationRates):
         """Return these rates with some replaced.
 
         Args:
-            **values: new values by attribute name, in the unit of each.
+            **values: new values by attribute name, in the rate's unit.
 
         Returns:
-            The other rates as they are.
+            The new rates; other rates stay unchanged.
 
         Raises:
-            QuantityError: for a name that is none.
+            QuantityError: for an unknown name.
         """
         known = [rate.attribute for rate in RATES]
         for name in values:
@@ -275,22 +274,22 @@ class Rates(ComputationRates):
         return replace(self, **exact)
 
     def chosen(self) -> tuple[Rate, ...]:
-        """Return the rates whose values are not the defaults."""
+        """Return the rates with values other than the defaults."""
         return tuple(rate for rate in RATES if getattr(self, rate.attribute) != rate.default)
 
     def source_of(self, rate: Rate) -> str:
-        """Return where the value in use is from.
+        """Return the origin of the value in use.
 
         Args:
             rate: one of :data:`ipusim.hardware.rates.RATES`.
 
         Returns:
-            The source of the default value; of another value, that it was set.
+            Source of the default value; for another value, a remark on the user's choice or the file.
         """
         return (self.file or "chosen by the user") if rate in self.chosen() else rate.source
 
 
-#: Every rate, in the order in which tables show them.
+#: The rates, in table order.
 RATES: Final = tuple(Rate(attribute=field.name, **field.metadata) for field in fields(Rates) if field.metadata)
-#: The rates in use when none is chosen.
+#: Default rates.
 DEFAULT_RATES: Final = Rates()

@@ -1,7 +1,6 @@
-"""The costs of a Plan on a System: work, bytes and meetings become whole cycles here, once for a run.
+"""Price a Plan on a System: convert work, bytes and meetings to whole cycles.
 
-As ``pricing`` of :mod:`ipusim.api` this room offers prices with their terms, and the prices of single parts, for what
-compares parts without a Plan.
+As ``pricing`` of :mod:`ipusim.api` this room offers prices with terms, and prices of single parts without a Plan.
 """
 
 from typing import TYPE_CHECKING

@@ -1,10 +1,10 @@
-"""Rates fitted to published throughputs, to all rows of complete models and with each source left out.
+"""Fit rates to published throughputs: to the rows of complete models, and with sources left out in turn.
 
-Four rates have no other measurement: the host's time for each value of an optimizer that is sent anew, for optimizer
-state off chip, in PyTorch and in other frameworks, and the cycles to lay out each variable of a weight update. A row's
-time is linear in each, so the most likely values are a linear least-squares solution: each row's time has a standard
-deviation of a few per cent, and each rate a normal prior around the middle of its plausible range, which is four
-standard deviations wide. A rate that no row depends on is then in the middle of its range.
+Four rates have no other measurement: the host's time per resent optimizer value; the host's time for optimizer state
+off chip, in PyTorch and in other frameworks; the cycles to lay out a variable in a weight update. A row's time is
+linear in these rates, and linear least squares give the most likely values. Row times have a standard deviation of a
+few per cent. Rates have a normal prior around the middle of the plausible range, with the range four standard
+deviations wide. A rate without effect on any row therefore stays in the middle of its range.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from ipusim.api import hardware
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
 
-#: The rates that are fitted to throughputs, by attribute.
+#: Rates fitted to throughputs, by attribute.
 FITTED: Final = ("optimizer_value_ns", "offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
-#: Standard deviation of a published time against a simulated one, as a share (assumed).
+#: Relative standard deviation of published against simulated times (assumed).
 _SPREAD: Final = 0.025
 _DEVIATIONS: Final = 4
 
@@ -31,7 +31,7 @@ Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Linear:
-    """Seconds of a row's weight update: published, simulated by the rates in use, and per unit of each fitted rate."""
+    """Seconds of a row's weight update: published, simulated with current rates, and per unit of the fitted rates."""
 
     source: str
     published: float
@@ -73,14 +73,14 @@ def fitted_rates(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> 
 
 
 def speaking(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, int]:
-    """Return for each rate how many rows it changes, over its range, by more than a row's standard deviation."""
+    """Return the number of rows that a rate changes, over its range, by more than a row's standard deviation."""
     spans = _ranges()[1] - _ranges()[0]
     felt = [row.slopes * spans > _SPREAD * row.published for row in _fitted(prepared, rows)]
     return dict(zip(FITTED, np.sum(felt, axis=0).tolist(), strict=True))
 
 
 def source_of(text: str) -> str:
-    """Return the publisher of a row: the text of its source before the first semicolon."""
+    """Return the publisher of a row: the text of the source before the first semicolon."""
     return text.partition(";")[0].strip()
 
 
@@ -91,7 +91,7 @@ def _fitted(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[
 
 
 def _slope(prepared: Prepared, row: SimulatedRow, rate: str) -> float:
-    """Return the seconds of a row's weight update for each unit of a rate."""
+    """Return the seconds of a row's weight update per unit of a rate."""
     if rate == "variable_layout_cycles":
         return prepared.variables / prepared.jobs[0].system.clock_hz
     value = getattr(prepared.rates, rate)
@@ -105,14 +105,14 @@ def _in_use(prepared: Sequence[Prepared]) -> Vector:
 
 
 def _ranges() -> tuple[Vector, Vector]:
-    """Return both ends of the plausible range of each rate."""
+    """Return both ends of the plausible ranges."""
     known = {rate.attribute: rate.plausible for rate in hardware.RATES}
     ends = [known[name] or (Fraction(0), Fraction(0)) for name in FITTED]
     return np.array([float(low) for low, _ in ends]), np.array([float(high) for _, high in ends])
 
 
 def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
-    """Return the most likely rates, within their ranges, by rows that were simulated with the rates ``values``."""
+    """Return the most likely rates within their ranges, for rows simulated with the rates ``values``."""
     low, high = _ranges()
     deviations = (high - low) / _DEVIATIONS
     left = [np.diag(1 / deviations)]

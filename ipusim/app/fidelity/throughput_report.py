@@ -1,4 +1,4 @@
-"""The report of published against simulated throughputs: sentence, tables, CSV and picture."""
+"""Report of published against simulated throughputs: sentence, tables, CSV and picture."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
 
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return published and simulated throughput and error of every row, and the time of a micro-batch."""
+    """Return published and simulated throughputs and errors of the rows, and the time of a micro-batch."""
     with_unseen = any(simulated.unseen_error is not None for simulated in rows)
     header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
     header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
@@ -129,7 +129,7 @@ def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
 
 
 def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
-    """Return each fitted rate with its value, its plausible range, and how many measurements determine it."""
+    """Return the fitted rates with value, plausible range, and number of determining measurements."""
     fitted, said = fitted_rates(prepared, rows), speaking(prepared, rows)
     products = len(read_rows(MEASURED))
     body = []
@@ -147,9 +147,9 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
 
 
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
-    """Return the change of a throughput for one per cent more of each rate, with the rate's value and range.
+    """Return the change of a throughput for a one per cent increase per rate, with the rate's value and range.
 
-    The throughput is the first row's; for rates that only other hosts have, that of the first row of these.
+    The throughput is the first row's; rates of other hosts use the first row with such a host.
     """
     others = [training for training in prepared if training.row.framework == "pytorch"][:1]
     others += [training for training in prepared if training.jobs[0].system.optimizer_interval][:1]
@@ -171,7 +171,7 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
 
 
 def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
-    """Yield what to know of the tables."""
+    """Yield the notes on the tables."""
     if _of(rows, "fitted"):
         yield (
             "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
@@ -196,7 +196,7 @@ def row_name(row: ThroughputRow) -> str:
 
 
 def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
-    """Return the rows as CSV, with what is simulated, and the error."""
+    """Return the rows as CSV, with simulated figures and errors."""
     lines: list[tuple[object, ...]] = [(*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s")]
     for result in rows:
         row, time = result.row, result.time
@@ -208,7 +208,7 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
 
 
 def _family(row: ThroughputRow) -> str:
-    """Return a row's family in a picture: the first part of its model's name, or one name for all small networks."""
+    """Return a row's family in a picture: the first part of the model's name, or a common name for small networks."""
     if row.use in {"small", "pods"}:
         return _KINDS[row.use]
     return row.model.partition("_")[0]
@@ -219,6 +219,6 @@ def throughputs_chart(rows: Sequence[SimulatedRow]) -> Chart:
     points = []
     for row in rows:
         family = _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else "")
-        published = row.items_per_s / (1 + row.error)  # of a range, the figure that the table's error is against
+        published = row.items_per_s / (1 + row.error)  # with a range, the end that the table's error refers to
         points.append(ThroughputPoint(family, published, row.items_per_s, row.row.use == "fitted"))
     return throughput_chart(points, "Throughput of training, simulated against published")

@@ -1,8 +1,7 @@
-"""Simulation of published throughputs: the time of a weight update, and the host's part of it.
+"""Simulation of published throughputs: the time of a weight update, and the host's share.
 
-A row is simulated at three small counts at which the pipeline is full, and its time is extrapolated to the published
-count. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take
-any.
+A row is simulated at three small counts with a full pipeline, and the time is extrapolated to the published count. The
+extrapolation includes counts refused by schedules of Graphcore's TensorFlow, since PopART and PyTorch accept any count.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _NANOSECONDS: Final = 10**9
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """The parts of a weight update's time.
+    """Parts of a weight update's time.
 
     Attributes:
-        fixed: seconds that do not depend on the count: ramp-up, ramp-down, weight update, all-reduce.
-        micro_batch: seconds of each micro-batch.
-        updates: weight updates of a session run.
-        learners: replicas of the model, of all hosts.
+        fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
+        micro_batch: seconds per micro-batch.
+        updates: weight updates per session run.
+        learners: total replicas of the model over the hosts.
         offchip_bytes: bytes of the weights whose optimizer state lies off chip.
         streamed_bytes: bytes of that state, in and out of the machine that streams most.
         variables: variables for which the optimizer has values.
@@ -73,14 +72,14 @@ class UpdateTime:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A row laid out at three counts, ready to be priced by any rates.
+    """A row prepared at three counts for pricing with any rates.
 
     Attributes:
         row: the published row.
-        jobs: a Job for each count, ``multiple`` micro-batches apart.
-        cycles: of a weight update of each job by the rates of the row's scenario, the mean over a session run.
+        jobs: Jobs by count, ``multiple`` micro-batches apart.
+        cycles: cycles of a weight update per job with the rates of the row's scenario, averaged over a session run.
         count: micro-batches of the first job.
-        fits: the answer to whether the last job fits the memory of its IPUs.
+        fits: whether the last job fits into the memory of its IPUs.
     """
 
     row: ThroughputRow
@@ -92,7 +91,7 @@ class Prepared:
 
     @property
     def rates(self) -> Rates:
-        """The rates of the row's scenario."""
+        """Rates of the row's scenario."""
         return self.jobs[0].system.rates
 
     @property
@@ -102,7 +101,7 @@ class Prepared:
 
     @property
     def variables(self) -> int:
-        """The variables that the IPU with most of them updates."""
+        """Largest number of variables updated by an IPU."""
         program, variables = self.jobs[0].program, Counter[int]()
         for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
             variables[ipu] += 0 if isinstance(profile.update, int) else len(profile.update)
@@ -110,7 +109,7 @@ class Prepared:
 
     @sharing
     def time(self, rates: Rates | None = None) -> UpdateTime:
-        """Return the time of a weight update at any count, by ``rates`` or the scenario's."""
+        """Return the time of a weight update at any count, with ``rates`` or the scenario's rates."""
         job, _, last = self.jobs
         if rates in (None, self.rates):
             least, _, most = self.cycles
@@ -134,7 +133,7 @@ class Prepared:
 
 @sharing
 def prepare(row: ThroughputRow) -> Prepared:
-    """Lay out a row at counts at which its pipeline is full.
+    """Prepare a row at counts with a full pipeline.
 
     Raises FileError, with the row's position, for errors of the scenario and for a pipeline that is never full.
     """
@@ -179,7 +178,7 @@ def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
 
 @dataclass(frozen=True)
 class SimulatedRow:
-    """A published throughput and its simulation.
+    """A published throughput and the simulation.
 
     Attributes:
         row: the published row.
@@ -202,7 +201,7 @@ class SimulatedRow:
 
     @property
     def items_per_s(self) -> float:
-        """The simulated throughput, in items a second."""
+        """Simulated throughput, in items a second."""
         return self._items / self.seconds
 
     @property
@@ -217,16 +216,16 @@ class SimulatedRow:
 
     @property
     def judged(self) -> float:
-        """The error that counts: ``unseen_error`` where there is one, else ``error``."""
+        """Error to report: ``unseen_error`` if present, else ``error``."""
         return self.error if self.unseen_error is None else self.unseen_error
 
     @property
     def seconds_published(self) -> float:
-        """The published time of a weight update; in the middle of a range."""
+        """Published time of a weight update, for a range at the middle."""
         return self._items / self.row.items_per_s
 
     def with_rates(self, rates: Rates) -> SimulatedRow:
-        """Return the row simulated with other rates of the host."""
+        """Return the row simulated with other host rates."""
         return replace(self, time=replace(self.time, rates=rates))
 
     @property
@@ -236,7 +235,7 @@ class SimulatedRow:
 
 @sharing
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
-    """Lay out all rows, those that simulate alike once; raises what :func:`prepare` does."""
+    """Prepare the rows, sharing equal simulations; raises the errors of :func:`prepare`."""
     known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
     for row in rows:
         if row.runs not in known:
@@ -245,7 +244,7 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
 
 
 def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
-    """Return the time of each row's weight update by ``rates`` or the scenarios'; rows that simulate alike share it."""
+    """Return the rows' times of a weight update with ``rates`` or the scenarios'."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for row in rows:
         if row.row.runs not in times:
@@ -254,13 +253,13 @@ def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[U
 
 
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
-    """Return each row with its simulated throughput, by ``rates`` or the scenarios'."""
+    """Return the rows with simulated throughputs, by ``rates`` or the scenarios'."""
     times = update_times(rows, rates)
     return [SimulatedRow(row.row, time, row.kind, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
 def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
-    """Return the relative change of a row's throughput when a rate grows by 1 %, for each rate that changes it.
+    """Return the relative change of a row's throughput for a 1 % increase of a rate, without ineffective rates.
 
     Keys are attributes of Rates. Rates in ``known``, and rates at their upper bound, are left out.
     """

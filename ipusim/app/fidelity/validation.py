@@ -1,4 +1,4 @@
-"""Validation against all measurements: dense products, whole trainings, links, collectives and the host."""
+"""Validation against measurements: dense products, whole trainings, links, collectives and the host."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _COLUMNS: Final = ("kind", "name", "unit", "measured", "simulated", "error")
 
 @dataclass(frozen=True)
 class Validation(Result):
-    """Measured and simulated figures by kind of measurement; kinds that were not requested are empty.
+    """Measured and simulated figures by kind of measurement; unrequested kinds are empty.
 
     Attributes:
         products: dense products.
-        chip: the IPU that the products were measured on.
-        fitted: whether the rates were fitted to these products.
+        chip: chip of the measured products.
+        fitted: whether the products were used to fit the rates.
         throughputs: throughputs of whole trainings.
         benchmarks: micro-benchmarks of links, collectives and the host.
-        felt: sensitivity of a training to each rate; None where it was not requested.
-        dials: the fitted rates, and the measurements that determine each; None where they were not requested.
+        felt: sensitivity of a training to the rates; None if unrequested.
+        dials: the fitted rates with their determining measurements; None if unrequested.
         prepared: the trainings laid out, to be priced by other rates.
         ranges: the CSV file of ranges of errors by kind of training, from which runs state their own.
     """
@@ -51,7 +51,7 @@ class Validation(Result):
     names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
 
     def verdicts(self) -> Iterator[str]:
-        """Yield a sentence with the simulation's errors for each kind of measurement."""
+        """Yield a sentence with the simulation's errors per kind of measurement."""
         if self.throughputs:
             yield throughput_report.verdict(self.throughputs)
         if self.products:
@@ -60,7 +60,7 @@ class Validation(Result):
             yield micro.benchmark_verdict(self.benchmarks)
 
     def shown(self) -> Iterator[str | Table]:
-        """Yield the verdicts, then the tables and notes of each kind of measurement."""
+        """Yield the verdicts, then tables and notes per kind of measurement."""
         yield from self.verdicts()
         yield ""
         if self.throughputs:
@@ -82,7 +82,7 @@ class Validation(Result):
             yield ""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each measurement: kind, name, unit, measured, simulated and error."""
+        """Return a row per measurement: kind, name, unit, measured, simulated and error."""
         made: list[tuple[object, ...]] = []
         for each in self.throughputs:
             named = "throughput", throughput_report.row_name(each.row), "items/s"
@@ -102,7 +102,7 @@ class Validation(Result):
         return {"verdicts": [*self.verdicts()], "rows": self.rows()}
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return the chart of throughputs and that of products, where there are any."""
+        """Return the charts of throughputs and of products, if any."""
         charts: dict[str, Callable[[], Chart]] = {}
         if self.throughputs:
             charts["throughputs"] = lambda: throughput_report.throughputs_chart(self.throughputs)
@@ -111,7 +111,7 @@ class Validation(Result):
         return charts
 
     def folder_files(self) -> dict[str, bytes]:
-        """Return the content of every file, each kind of measurement in files of its own."""
+        """Return the contents of the files, separate per kind of measurement."""
         files = self.single_files([name for name in self.names if name.endswith(".png")])
         if self.products:
             files["products.csv"] = products.products_csv(self.products)
@@ -123,10 +123,10 @@ class Validation(Result):
 
 
 def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
-    """Return the validation against a user's own rows, or against all of the package's without any.
+    """Return the validation against a user's rows, or else against the package's rows.
 
-    Raises FileError and OSError for files that cannot be read, QuantityError for an unknown chip, and what
-    :func:`ipusim.app.fidelity.throughputs.prepare` does.
+    Raises FileError and OSError for unreadable files, QuantityError for an unknown chip, and the errors of
+    :func:`ipusim.app.fidelity.throughputs.prepare`.
     """
     everything = own_products is None and own_rows is None
     chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)

@@ -1,4 +1,4 @@
-"""The profile of a stage of layers for one micro-batch."""
+"""Profile of a stage of layers for a single micro-batch."""
 
 from __future__ import annotations
 
@@ -28,17 +28,24 @@ def layer_profile(
     accumulator_itemsize: int | Callable[[str], int] | None = None,
     reduction: Reduction = "SUM",
 ) -> StageProfile:
-    """Return the profile of the stage for one micro-batch of ``batch`` samples.
+    """Return the profile of the stage for a micro-batch of ``batch`` samples.
 
-    ``label_bytes`` are the bytes of one micro-batch's labels, which go through
-    every copy on the way to the stage with the loss. In training, the backward
-    pass ends with what the optimizer's gradient map does, and with adding the
-    gradients to their accumulators: a sum for each parameter, which reads the gradient,
-    and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
-    default the parameters' own; or a function of the parameter's name, ``layer/W``), scaled as ``reduction`` says.
-    Of the pass in halves, that belongs to the second. A parameter that several layers use has a gradient
-    and a sum of each; its weights, state, accumulator and update are of the stage with the first of them.
-    The weight update reads the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
+    Args:
+        stage: the stage.
+        batch: samples per micro-batch.
+        itemsize: bytes per element of weights and activations.
+        label_bytes: bytes of a micro-batch's labels, included in every copy on the way to the stage with the loss.
+        training: whether to include the backward pass and the weight update.
+        optimizer: optimizer of the weight update; its gradient map runs at the end of the backward pass.
+        accumulator_itemsize: bytes per accumulator element, or a function of the parameter's name, ``layer/W``;
+            default: the parameters' itemsize.
+        reduction: scaling in the accumulation.
+
+    In training, the backward pass ends with the accumulation: a sum per parameter, which reads the gradient, and reads
+        and
+    writes the accumulator. In halves, the accumulation belongs to the second half. A parameter shared by several layers
+    has a gradient and a sum per use. The stage with the first use owns weights, state, accumulator and update. The
+    weight update reads the accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
     """
     forward, backward, apart = _passes(stage, batch, itemsize)
     width = accumulator_itemsize or itemsize
@@ -101,9 +108,9 @@ def _forward_profile(
 
 
 def _most_touched(stage: LayerStage) -> int:
-    """Return the elements of a sample of the input and output of the layer where they are most.
+    """Return the largest sum of a layer's input and output elements, per sample.
 
-    Of a loss there is no output to speak of, and a change of view touches nothing.
+    The output of a loss is negligible, and changes of view access no memory.
     """
     sizes = [*map(math.prod, stage.shapes), 0]
     layers = zip(stage.described, pairwise(sizes), strict=False)
@@ -151,7 +158,7 @@ def _passes(
 
 
 def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
-    """Return the bytes that layers move between the IPU and their tables on the host in training."""
+    """Return the bytes moved between the IPU and tables on the host in training."""
     moved = TableBytes()
     for named, shape in zip(stage.described, stage.shapes, strict=False):
         if isinstance(named.layer, OnHost):
@@ -163,10 +170,10 @@ def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
 def _with_checkpoints(
     stage: LayerStage, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int, own_labels: int
 ) -> StageProfile:
-    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
+    """Return the profile with recomputed work, checkpoints, and the largest live memory.
 
-    Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
-    does not, labels included. That one is gone when the others' activations come, in its place.
+    The forward pass keeps the inputs of recomputed clusters, and in the last stage the stash of the final cluster,
+    labels included. The final cluster's stash is released before activations are recomputed.
     """
     starts = (0, *stage.checkpoints, len(forward))
     first = 0 if stage.needs_input_gradient else stage.first_needed

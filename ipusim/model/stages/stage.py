@@ -1,4 +1,4 @@
-"""Computational stages: consecutive layers that one IPU runs as one program, forward and backward."""
+"""Computational stages: consecutive layers executed by an IPU as a program, forward and backward."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ipusim.model.stages.summed_stage import SummedStage
 
 
 class Stage(Protocol):
-    """A stage as the machine's executor uses it. Parameters are one flat dict, keyed ``layer/W``."""
+    """Stage for the machine's executor; parameters are a flat dict, keyed ``layer/W``."""
 
     @property
     def name(self) -> str:
-        """The stage's name in charts and messages."""
+        """Name in charts and messages."""
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of its layers, the loss included."""
+        """Names of the layers, the loss included."""
 
     @property
     def recomputes_itself(self) -> bool:
@@ -47,24 +47,24 @@ class Stage(Protocol):
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The values, last of its output, that stay on the IPU for a later stage there."""
+        """Values at the end of the output that stay on the IPU for a later stage."""
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """The values, last of its input, that an earlier stage has left on the IPU."""
+        """Values at the end of the input left on the IPU by an earlier stage."""
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Draw the parameters; every split of one network draws the same ones."""
+        """Draw the parameters; every split of a network draws the same parameters."""
 
     def initial_untrained(self) -> dict[str, Array]:
-        """Return the initial values of the variables that its passes change by themselves and no optimizer trains."""
+        """Return the initial values of variables that passes change without an optimizer."""
 
     def bind(self, parameters: Parameters) -> Passes:
-        """Return the stage's passes on these parameters, which may then be updated in place only."""
+        """Return the stage's passes on these parameters, which may afterwards only change in place."""
 
 
 class PlacedLayer(NamedTuple):
-    """A layer, its position in the network, and the shape of its input there."""
+    """A layer, its position in the network, and the input shape."""
 
     position: int
     named: NamedLayer[Any]
@@ -76,16 +76,16 @@ class LayerStage:
     """A stage made of a network's layers.
 
     Attributes:
-        name: the stage's name.
-        named_layers: its layers, without the loss.
-        loss: the loss, in the stage that ends in it.
-        shapes: shape of the input of each layer, then of the last layer's output.
-        first_position: place of its first layer in the network.
-        is_last: whether no stage follows.
-        labels_travel_on: whether the loss stands in a later stage, so that labels pass through this one.
-        gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
-        checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
-            compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
+        name: name of the stage.
+        named_layers: layers of the stage, without the loss.
+        loss: loss at the end of the stage, if any.
+        shapes: input shapes of the layers, then the last layer's output shape.
+        first_position: position of the stage's first layer in the network.
+        is_last: whether the stage is the last.
+        labels_travel_on: whether labels pass through this stage to the loss in a later stage.
+        gives_predictions: whether a stage with the loss also returns the loss's input.
+        checkpoints: positions, as numbers of preceding layers in the stage, from which the backward pass recomputes
+            activations (:mod:`ipusim.model.stages.checkpoints`); empty without recomputation.
         skips: the values of skip connections that come in, go out, or are joined; None where the network has none.
         owners: layers of earlier stages that have parameters which layers of this one use too.
         frozen: names of the network's layers whose parameters do not learn.
@@ -108,12 +108,12 @@ class LayerStage:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of its layers, the loss included."""
+        """Names of the layers, the loss included."""
         return tuple(named.name for named in self.described)
 
     @property
     def described(self) -> tuple[NamedLayer[Described], ...]:
-        """The layers in order, the loss last."""
+        """Layers in order, the loss last."""
         layers = tuple(NamedLayer[Described](named.name, named.layer) for named in self.named_layers)
         return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
 
@@ -124,12 +124,12 @@ class LayerStage:
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """The names of the stage's parameters, ``layer/W``, those of earlier stages that it uses among them."""
+        """Names of the stage's parameters, ``layer/W``, including parameters shared with earlier stages."""
         return tuple(self.uses)
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """How many layers use each parameter, by its name ``layer/W``."""
+        """Number of layers that use a parameter, by name ``layer/W``."""
         return Counter(
             named.flat_name(name)
             for named, shape in zip(self.described, self.shapes, strict=False)
@@ -138,7 +138,7 @@ class LayerStage:
 
     @property
     def shared_names(self) -> tuple[str, ...]:
-        """The names of the parameters that are an earlier stage's."""
+        """Names of the parameters owned by an earlier stage."""
         owners = {owner.named.name for owner in self.owners}
         return tuple(name for name in self.parameter_names if name.partition("/")[0] in owners)
 
@@ -154,7 +154,7 @@ class LayerStage:
 
     @cached_property
     def parameter_sizes(self) -> dict[str, int]:
-        """The elements of each parameter on the IPU, by its name ``layer/W``."""
+        """Elements of the parameters on the IPU, by name ``layer/W``."""
         return {
             named.flat_name(name): math.prod(size)
             for named, shape in zip(self.described, self.shapes, strict=False)
@@ -164,14 +164,14 @@ class LayerStage:
 
     @cached_property
     def owned_sizes(self) -> dict[str, int]:
-        """The sizes of the parameters that no earlier stage owns."""
+        """Sizes of the parameters not owned by an earlier stage."""
         shared = self.shared_names
         return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Draw each layer's parameters from a generator of (seed, position in the network).
+        """Draw the layers' parameters from generators seeded by (seed, position in the network).
 
-        Of an earlier layer's, that is the earlier layer's place.
+        Parameters of an earlier layer use the earlier layer's position.
         """
         first = self.first_position
         here = enumerate(zip(self.described, self.shapes, strict=False), first)
@@ -184,27 +184,27 @@ class LayerStage:
         return parameters
 
     def initial_untrained(self) -> dict[str, Array]:
-        """Return none: layers have parameters alone."""
+        """Return no variables: layers only have parameters."""
         return {}
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The values of skip connections that stay on the IPU for a later stage there."""
+        """Values of skip connections kept on the IPU for a later stage."""
         return tuple(value.name for value, _ in self.skips.stored) if self.skips else ()
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """The values of skip connections that an earlier stage has left on the IPU."""
+        """Values of skip connections left on the IPU by an earlier stage."""
         return tuple(value.name for value in self.skips.fetched) if self.skips else ()
 
     @property
     def recomputes_itself(self) -> bool:
-        """Whether its backward pass computes activations again from checkpoints."""
+        """Whether the backward pass recomputes activations from checkpoints."""
         return bool(self.checkpoints)
 
     @cached_property
     def clusters(self) -> tuple[LayerStage, ...]:
-        """The layers between checkpoints, as stages; the stage itself without any."""
+        """Layers between checkpoints, as stages; the whole stage without checkpoints."""
         if not self.checkpoints:
             return (self,)
         ends = (*self.checkpoints, len(self.named_layers))
@@ -214,7 +214,7 @@ class LayerStage:
         )
 
     def _section(self, start: int, end: int, with_loss: bool) -> LayerStage:
-        """Return the layers from ``start`` to before ``end`` as a stage, with no checkpoints or skip connections."""
+        """Return the layers from ``start`` to before ``end`` as a stage without checkpoints or skip connections."""
         return replace(
             self,
             named_layers=self.named_layers[start:end],
@@ -232,7 +232,7 @@ class LayerStage:
         return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), len(self.clusters))
 
     def bind(self, parameters: Parameters) -> Passes:
-        """Sort the flat parameters to their layers, for passes that go on with these arrays."""
+        """Sort the flat parameters by layer, for passes on these arrays."""
         several = {name: uses for name, uses in self.uses.items() if uses > 1}
         passes: Passes
         if self.checkpoints:
@@ -243,13 +243,13 @@ class LayerStage:
         return SummedStage(passes, several) if several else passes
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
-        """Return the passes without recomputation, as evaluation runs them."""
+        """Return the passes without recomputation, for evaluation."""
         if self.skips is None:
             return self.bound(parameters)
         return SkippingStage(list(self._pieces(self.skips, parameters)), self.skips)
 
     def _pieces(self, skips: Skips, parameters: Parameters) -> Iterator[Piece]:
-        """Yield the layers up to each whose output is taken later or that joins one, and those behind the last."""
+        """Yield pieces that end at a join or at an output used later, then the remaining layers."""
         values = dict.fromkeys((*skips.used, *skips.going_on))
         start = 0
         for index, named in enumerate(self.named_layers):
@@ -267,7 +267,7 @@ class LayerStage:
         return Piece(layers.bound(parameters), join, taken, layers.trains)
 
     def bound(self, parameters: Parameters) -> BoundStage:
-        """Return the passes of all layers in one row."""
+        """Return the passes of the whole sequence of layers."""
         layers = [
             _bound(named, shape, parameters, self.frozen)
             for named, shape in zip(self.named_layers, self.shapes, strict=False)
@@ -283,14 +283,14 @@ class LayerStage:
         )
 
     def result_elements(self, batch: int) -> tuple[int, ...]:
-        """Return the elements of each of the stage's results of a micro-batch: activations, the loss, or both."""
+        """Return the sizes of the stage's results per micro-batch: activations, the loss, or both."""
         activations = batch * math.prod(self.shapes[-1])
         if self.loss is None:
             return (activations,)
         return (activations, 1) if self.gives_predictions else (1,)
 
     def result_bytes(self, batch: int, itemsize: int) -> int:
-        """Return the bytes of the stage's results for one micro-batch."""
+        """Return the bytes of the stage's results per micro-batch."""
         return sum(self.result_elements(batch)) * itemsize
 
 
