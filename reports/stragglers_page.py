@@ -214,7 +214,7 @@ def _jitter_chart() -> Chart:
     ]
     panel = Panel("longer than without, %", longer)
     title = f"What jitter costs four IPUs and 32 micro-batches, mean of {_SEEDS} seeds"
-    return sweep_chart(axes, points, [panel], fits=[True] * len(points), ran=[True] * len(points), title=title)
+    return sweep_chart(axes, points, [panel], fits=[True] * len(points), has_run=[True] * len(points), title=title)
 
 
 _ASSUMED: Final = """\

@@ -185,7 +185,7 @@ def _write_plan(
         if synthesize:
             from ipusim.app.synthesize.synthesis import synthesize as search
 
-            found = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), stopped=stop)
+            found = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), is_stopped=stop)
         end = "--out FILE.yaml writes it as a scenario." if suggestion.plan is not None else ""
         if out is not None:
             write_suggested(suggestion, scenario, overrides, out, found)
@@ -249,7 +249,7 @@ def _write_order(
             show(lambda: text)
 
         with ResultsFolder(folder, SynthesisResult.names, reads=[scenario]) as results:
-            synthesis = search(request, listed(schedules), seconds=seconds, tell=tell, stopped=stop, **limits)
+            synthesis = search(request, listed(schedules), seconds=seconds, tell=tell, is_stopped=stop, **limits)
             result = SynthesisResult(synthesis, request, folder)
             files = result.files()
             results.write(files)

@@ -42,18 +42,18 @@ class Comparison:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """Labels by the options that differ: ``1f1b in point-to-point``, or a scenario's name."""
-        return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
+        return tuple(self._named(row, sync=self._differ("sync"), names_schedule=False) for row in self.rows)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Labels without sync modes, if still distinct."""
-        short = tuple(self._named(row, sync=False, always=False) for row in self.rows)
+        short = tuple(self._named(row, sync=False, names_schedule=False) for row in self.rows)
         return short if len(set(short)) == len(short) else self.labels
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """Labels with the schedule always, and the sync mode unless grouped by mode."""
-        return tuple(self._named(row, sync=self.whole is None, always=True) for row in self.rows)
+        return tuple(self._named(row, sync=self.whole is None, names_schedule=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
@@ -86,22 +86,22 @@ class Comparison:
     @cached_property
     def work(self) -> tuple[tuple[int, bool], ...]:
         """Distinct pairs of samples per weight update and training flag, rising."""
-        every = [_times(row) for row in self.ran]
-        return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in every}))
+        times_of_rows = [_times(row) for row in self.ran]
+        return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in times_of_rows}))
 
     @cached_property
     def models_differ(self) -> bool:
         """Whether requests ask for different models, as far as known."""
-        asked = (row.result.job.request.options.model for row in self.ran if row.result is not None)
-        known = [model for model in asked if model is not None]
-        return any(model != known[0] for model in known)
+        models = (row.result.job.request.options.model for row in self.ran if row.result is not None)
+        stated_models = [model for model in models if model is not None]
+        return any(model != stated_models[0] for model in stated_models)
 
     @cached_property
     def best(self) -> Row | None:
         """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
-        ran = self.ran if len(self.groups) == 1 else ()
-        known = best_first(ran, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
-        return next(iter(known), None)
+        rows = self.ran if len(self.groups) == 1 else ()
+        in_order = best_first(rows, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
+        return next(iter(in_order), None)
 
     @cached_property
     def as_fast(self) -> tuple[Row, ...]:
@@ -119,16 +119,16 @@ class Comparison:
 
     def larger(self, row: Row) -> bool:
         """Return whether a row certainly needs more memory than the best."""
-        known = self.best is not None and self.best.memory is not None
-        return self.best is not None and known and _peak(row) > _peak(self.best)
+        is_known = self.best is not None and self.best.memory is not None
+        return self.best is not None and is_known and _peak(row) > _peak(self.best)
 
     @cached_property
     def front(self) -> tuple[Row, ...]:
         """Fitting rows on the trade-off front of time and peak memory, by sync mode."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
-        known = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
-        return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
+        rows = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
+        return tuple(rows[position][0] for position in front([(self.cost(row), peak) for row, peak in rows]))
 
     def cost(self, row: Row) -> float:
         """Return seconds per weight update, or per sample if throughput decides."""
@@ -137,9 +137,9 @@ class Comparison:
             return rates.weight_update_period_s
         return 1 / rates.samples_per_s if rates.samples_per_s else 0.0
 
-    def difference(self, row: Row, other: Row) -> float:
-        """Return a row's relative difference to ``other``, in time or in the deciding throughput."""
-        mine, theirs = self.cost(row), self.cost(other)
+    def difference(self, row: Row, reference: Row) -> float:
+        """Return a row's relative difference to ``reference``, in time or in the deciding throughput."""
+        mine, theirs = self.cost(row), self.cost(reference)
         if not self.of_time:
             mine, theirs = theirs, mine
         return mine / theirs - 1 if theirs else 0.0
@@ -162,17 +162,17 @@ class Comparison:
     def _varies(self, name: str) -> bool:
         """Return whether rows of the same source differ in an attribute."""
         return any(
-            getattr(row, name) != getattr(other, name)
-            for row, other in pairwise(self.rows)
-            if row.source == other.source
+            getattr(row, name) != getattr(successor, name)
+            for row, successor in pairwise(self.rows)
+            if row.source == successor.source
         )
 
-    def _named(self, row: Row, *, sync: bool, always: bool) -> str:
+    def _named(self, row: Row, *, sync: bool, names_schedule: bool) -> str:
         """Return a row's name from the varied options, optionally with schedule and sync mode."""
         words = [row.source] if self._differ("source") else []
         if self._varies("order"):
             words.append(_order(row))
-        if always or self._varies("schedule") or not (words or sync):
+        if names_schedule or self._varies("schedule") or not (words or sync):
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name
@@ -185,8 +185,8 @@ def _peak(row: Row) -> int:
 
 def _order(row: Row) -> str:
     """Return a row's selection order, with the choice of AUTO: ``AUTO (SNAKE)``."""
-    used = row.times.selection_order if row.times else row.order
-    return row.order if row.order == used else f"{row.order} ({used})"
+    selection_order = row.times.selection_order if row.times else row.order
+    return row.order if row.order == selection_order else f"{row.order} ({selection_order})"
 
 
 def _times(row: Row) -> analysis.RunTimes:

@@ -87,10 +87,10 @@ class Explanation(Result):
 
         The trace covers the chosen execution, a lost IPU's period, or the first execution.
         """
-        shown = partial(part_window, self.timeline, execution=self.execution)
+        window = partial(part_window, self.timeline, execution=self.execution)
         return {
             "idle_causes": lambda: idle_chart(self.timeline, self.ipu_time, self.picture),
-            "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, shown(), self.picture),
+            "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, window(), self.picture),
         }
 
     @property
@@ -143,22 +143,22 @@ class Explanation(Result):
 
     def _idle_table(self) -> Table:
         info, idle = self.timeline.info, self.idle
-        shown = [(look.name, cycles) for look, cycles in self.ipu_time if cycles.any()]
+        columns = [(look.name, cycles) for look, cycles in self.ipu_time if cycles.any()]
         rows = tuple(
             (
                 str(ipu),
                 ", ".join(info.stages[stage] for stage in info.stages_of_ipu.get(ipu, ())) or "none",
-                *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in shown),
+                *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in columns),
             )
             for ipu in info.ipu_rows
         )
-        of = "the run" if self.execution is None else f"execution {self.execution}"
-        title = f"Time of each IPU, of {idle.window_cycles:,} cycles of {of}"
-        return Table(title, ("IPU", "stages", *(name for name, _ in shown)), rows)
+        period = "the run" if self.execution is None else f"execution {self.execution}"
+        title = f"Time of each IPU, of {idle.window_cycles:,} cycles of {period}"
+        return Table(title, ("IPU", "stages", *(name for name, _ in columns)), rows)
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles
-        shown = _MOST_ROWS if len(self.parts) > _MOST_ROWS + 1 else len(self.parts)
+        count = _MOST_ROWS if len(self.parts) > _MOST_ROWS + 1 else len(self.parts)
         rows = [
             (
                 part.kind.name.lower().replace("_", " "),
@@ -167,20 +167,22 @@ class Explanation(Result):
                 f"{part.cycles:,}",
                 _share(part.cycles, total),
             )
-            for part in self.parts[:shown]
+            for part in self.parts[:count]
         ]
-        rest = self.parts[shown:]
-        if rest:
-            cycles = sum(part.cycles for part in rest)
-            spans = sum(part.spans for part in rest)
-            rows.append((f"{len(rest)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
+        last_parts = self.parts[count:]
+        if last_parts:
+            cycles = sum(part.cycles for part in last_parts)
+            spans = sum(part.spans for part in last_parts)
+            rows.append((f"{len(last_parts)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
         title += "; one of several where paths tie"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
-    def _sensitivity_table(self, of: runs.Sensitivities) -> Table:
+    def _sensitivity_table(self, sensitivities: runs.Sensitivities) -> Table:
         columns = [
-            (kind, change, cycles[kind]) for kind in of.grows for change, cycles in (("+1", of.grows), ("-1", of.falls))
+            (kind, change, cycles[kind])
+            for kind in sensitivities.grows
+            for change, cycles in (("+1", sensitivities.grows), ("-1", sensitivities.falls))
         ]
         names = (f"{kind.name.lower().replace('_', ' ')} {change}" for kind, change, _ in columns)
         by_stage = zip(*(cycles for *_, cycles in columns), strict=True)
@@ -188,8 +190,8 @@ class Explanation(Result):
             (stage, *("-" if cycles is None else f"{cycles:,}" for cycles in of_stage))
             for stage, of_stage in zip(self.timeline.info.stages, by_stage, strict=False)
         )
-        if any(of.copies):
-            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in of.copies)
+        if any(sensitivities.copies):
+            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in sensitivities.copies)
             rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
         title = "Cycles by which the run grows (+1) or falls (-1) as each pass takes a cycle more or less"
         return Table(title, ("stage", *names), rows)
@@ -242,7 +244,7 @@ def explain(
     timeline: Timeline,
     job: Job | str,
     execution: int | None = None,
-    said: analysis.Waterfall | None = None,
+    waterfall: analysis.Waterfall | None = None,
     texts: Sequence[str] = (),
     syncs: Sequence[Sync] = (),
     *,
@@ -255,7 +257,7 @@ def explain(
         timeline: the run.
         job: Job of the run, or the reason why the scenario is unknown.
         execution: number of the execution with explained idle time; None for the whole run.
-        said: parts of the run's time from the run's files, for an unknown scenario.
+        waterfall: parts of the run's time from the run's files, for an unknown scenario.
         texts: user's changes, in the format of :func:`~ipusim.app.explain.what_if.requested_changes`, instead
             of default changes.
         syncs: sync modes for other schedules, by default the run's mode.
@@ -276,7 +278,7 @@ def explain(
     return Explanation(
         timeline=timeline,
         execution=execution,
-        waterfall=said if isinstance(job, str) else runs.waterfall_of(job, timeline),
+        waterfall=waterfall if isinstance(job, str) else runs.waterfall_of(job, timeline),
         idle=analysis.idle_causes(timeline, execution, shares if isinstance(job, str) else runs.recomputed_shares(job)),
         path=path,
         parts=analysis.path_parts(timeline, path),

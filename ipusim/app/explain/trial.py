@@ -84,30 +84,30 @@ class ChangeTrials:
         self.job, self.cache = job, Cache()
         self.before = per_sample(timeline)
 
-    def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Trial | None]:
+    def of(self, change: Change, *, is_requested: bool = False) -> tuple[WhatIf, Trial | None]:
         """Try a change; returns the outcome and its Trial, which is None if no run was possible.
 
-        Long aperiodic runs are tried only if ``requested``.
+        Long aperiodic runs are tried only if ``is_requested``.
         """
         trial = Trial(self.job, priced=change.priced) if change.priced else self.tried(change.values)
         if trial.job is None:
             return WhatIf(change, self.before, None, trial.refusal), None
         shape = self.job.program.shape
-        if not requested and not self.job.memory.known and puts_together(shape, trial.job.program.shape):
+        if not is_requested and not self.job.memory.known and puts_together(shape, trial.job.program.shape):
             return WhatIf(change, self.before, None, TOGETHER), None
-        if not requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
+        if not is_requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
             trial, change = self._with_as_many_samples(trial, change)
         job = trial.accepted_job
         spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
-        if not requested and job.schedule.period is None and spans > _MOST_SPANS:
+        if not is_requested and job.schedule.period is None and spans > _MOST_SPANS:
             return WhatIf(change, self.before, None, TOO_LONG), None
         try:
-            after = per_sample(trial.timeline)
+            seconds = per_sample(trial.timeline)
         except RequestError as error:
             return WhatIf(change, self.before, None, str(error)), None
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0)
         in_other_mode = job.plan.sync is not self.job.plan.sync
-        return WhatIf(change, self.before, after, "", trial.fits, large, in_other_mode=in_other_mode), trial
+        return WhatIf(change, self.before, seconds, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.
@@ -134,10 +134,10 @@ class ChangeTrials:
             return tried(self.job.request, values)
 
 
-def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:
+def puts_together(old_shape: pipelines.PlanShape, new_shape: pipelines.PlanShape) -> bool:
     """Tell whether stages newly share an IPU in the second shape."""
-    shared = _stages_by_ipu(before)
-    return not all(any(here <= there for there in shared) for here in _stages_by_ipu(after))
+    groups = _stages_by_ipu(old_shape)
+    return not all(any(new_group <= group for group in groups) for new_group in _stages_by_ipu(new_shape))
 
 
 def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:

@@ -49,8 +49,8 @@ class Comparison(Found):
         self.rows = tuple(rows)
         self._result = Compared(self.rows)
         super().__init__(ComparisonResult(self._result))
-        named = zip(self._result.keys, self.rows, strict=True)
-        self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
+        pairs = zip(self._result.keys, self.rows, strict=True)
+        self.runs = {name: Run(row.result) for name, row in pairs if row.result is not None}
 
     def verdict(self) -> str:
         """Return sentences on the best run, its lead, and faster runs out of memory."""
@@ -106,8 +106,8 @@ class Comparison(Found):
 
     def __repr__(self) -> str:
         """Return the names of the runs, with refused runs marked."""
-        named = zip(self._result.titles, self.rows, strict=True)
-        words = [name if row.times else f"{name} (refused)" for name, row in named]
+        pairs = zip(self._result.titles, self.rows, strict=True)
+        words = [name if row.times else f"{name} (refused)" for name, row in pairs]
         return f"<{type(self).__name__} of {', '.join(words)}>"
 
 
@@ -151,17 +151,19 @@ def compare(
         >>> ipusim.compare(options, ["grouped", "sequential"])
         <Comparison of grouped in lock-step, sequential in lock-step>
     """
-    every: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
-    if not every:
+    items: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
+    if not items:
         raise ProgramError("expected something to compare, got an empty list")
-    chosen, modes, laid_out = ([choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders))
-    compared = [_compared(item, changes) for item in every]
+    schedule_names, modes, laid_out = (
+        [choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders)
+    )
+    compared_items = [_compared(item, changes) for item in items]
     try:
         return Comparison(
-            study.compare(compared, chosen, modes or (), laid_out or (), losses=losses, progress=progress)
+            study.compare(compared_items, schedule_names, modes or (), laid_out or (), losses=losses, progress=progress)
         )
     except RequestError as error:
-        requests = [item for item, entry in zip(every, compared, strict=True) if isinstance(entry.what, Request)]
+        requests = [item for item, entry in zip(items, compared_items, strict=True) if isinstance(entry.what, Request)]
         for item in requests:  # reports a file's mistakes with their positions
             with placed(item, changes) as request:
                 assemble(request)
@@ -171,12 +173,12 @@ def compare(
 
 def _compared(source: RequestLike | RunFolder, changes: Changes) -> study.Compared:
     if isinstance(source, RunFolder):
-        stored, name = source.stored, str(source.folder)
+        stored_run, name = source.stored, str(source.folder)
     elif isinstance(source, str | Path) and Path(source).is_dir():
-        stored, name = read_run(Path(source)), str(source)
+        stored_run, name = read_run(Path(source)), str(source)
     else:
         with placed(source, changes) as request:
             return study.Compared(request, str(source) if isinstance(source, str | Path) else request.name)
     if changes:
         raise OptionError("changes", f"expected scenarios to change, got the run folder {name}")
-    return study.Compared(stored, name)
+    return study.Compared(stored_run, name)

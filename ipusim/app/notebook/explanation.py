@@ -105,8 +105,8 @@ class Explanation(Found):
             OptionError: for an unreadably small size.
             TimelineError: for an unknown execution.
         """
-        shown = execution_window(self.result.timeline, execution)
-        return trace_with_path(self.result.timeline, self.result.path.rows, shown, picture)
+        window = execution_window(self.result.timeline, execution)
+        return trace_with_path(self.result.timeline, self.result.path.rows, window, picture)
 
     def __repr__(self) -> str:
         """Return the verdict."""

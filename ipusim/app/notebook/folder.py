@@ -51,13 +51,13 @@ class RunFolder(Shown):
 
     def __init__(self, folder: Path) -> None:
         """Read ``folder``; raises as :func:`load` does."""
-        stored = read_run(folder)
+        stored_run = read_run(folder)
         losses = folder / "losses.csv"
         losses_text = read_run_file(losses, _MOST_LOSSES_BYTES) if has_run_file(losses) else None
-        self.stored = stored
-        self.folder = stored.folder
-        self.summary = stored.summary
-        super().__init__(stored.timeline, stored.times, stored.summary, losses_text)
+        self.stored = stored_run
+        self.folder = stored_run.folder
+        self.summary = stored_run.summary
+        super().__init__(stored_run.timeline, stored_run.times, stored_run.summary, losses_text)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
 
     @checked

@@ -81,8 +81,8 @@ class Run(Shown):
         """
         if not self.result.describes_memory:
             raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
-        shown = part_window(self.timeline, start, end, phase, execution)
-        return memory_chart(self.timeline, self.result.memory, shown, picture)
+        window = part_window(self.timeline, start, end, phase, execution)
+        return memory_chart(self.timeline, self.result.memory, window, picture)
 
     @checked
     def explain(self, execution: int | None = None) -> Explanation:

@@ -60,14 +60,16 @@ class Sweep(Found):
     @property
     def best(self) -> dict[str, Any] | None:
         """Values of the best fitting point; None without a fitting point, and with two sync modes."""
-        found = [*self.bests.values()]
-        return found[0] if len(report.modes_of(self._result)) == len(found) == 1 else None
+        bests = [*self.bests.values()]
+        return bests[0] if len(report.modes_of(self._result)) == len(bests) == 1 else None
 
     @property
     def bests(self) -> dict[str, dict[str, Any]]:
         """Values of the best point by sync mode; points of different modes are not compared."""
-        ranked = {mode: report.best_of(self._result, self._measure, mode) for mode in report.modes_of(self._result)}
-        return {mode.value: self._result.changes(best[0][0]) for mode, best in ranked.items() if best}
+        rows_of_mode = {
+            mode: report.best_of(self._result, self._measure, mode) for mode in report.modes_of(self._result)
+        }
+        return {mode.value: self._result.changes(best[0][0]) for mode, best in rows_of_mode.items() if best}
 
     def frame(self) -> pd.DataFrame:
         """Return a row for every point, with the columns of ``sweep.csv``; needs pandas.
@@ -102,13 +104,13 @@ class Sweep(Found):
         Raises:
             OptionError: for an unknown measure, and for an unreadably small size.
         """
-        chosen = self._measure if measure is None else measure_of(measure, losses=True)
-        return report.chart_of(self._result, self.ceilings, chosen, picture)
+        figure = self._measure if measure is None else measure_of(measure, losses=True)
+        return report.chart_of(self._result, self.ceilings, figure, picture)
 
     def __repr__(self) -> str:
         """Return the number of points and the varied options."""
-        varied = ", ".join(axis.path for axis in self._result.axes)
-        return f"<{type(self).__name__} of {len(self.points)} points of {varied}>"
+        paths = ", ".join(axis.path for axis in self._result.axes)
+        return f"<{type(self).__name__} of {len(self.points)} points of {paths}>"
 
 
 @checked
@@ -161,7 +163,7 @@ def sweep(
         result = study.sweep(
             request,
             axes_of(vary),
-            together=zip,
+            vary_together=zip,
             losses=losses,
             crew=Crew(workers, backend, address),
             progress=progress,

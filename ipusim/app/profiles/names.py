@@ -106,9 +106,9 @@ class Rule:
         """Return the meaning of ``name``; None if the rule does not match."""
         for expression in self._expressions:
             if fits := expression.fullmatch(name):
-                said = fits.groupdict()
-                stage = self.stage or (str(int(said["stage"])) if said.get("stage") else "")
-                micro_batch = int(said["micro_batch"]) if said.get("micro_batch") else None
+                groups = fits.groupdict()
+                stage = self.stage or (str(int(groups["stage"])) if groups.get("stage") else "")
+                micro_batch = int(groups["micro_batch"]) if groups.get("micro_batch") else None
                 return Called(self.what, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
         return None
 
@@ -116,14 +116,14 @@ class Rule:
 class Names:
     """Rules of a file; the first matching rule decides."""
 
-    def __init__(self, chosen: Sequence[str], usual: Sequence[str]) -> None:
-        """Combine ``chosen`` rules, ``PASS=NAME`` or ``STAGE.PASS=NAME``, with usual rules of other passes.
+    def __init__(self, texts: Sequence[str], usual: Sequence[str]) -> None:
+        """Combine rules of ``texts``, ``PASS=NAME`` or ``STAGE.PASS=NAME``, with usual rules of other passes.
 
         Raises OptionError for a malformed rule.
         """
-        rules = [_rule(text, is_chosen=True) for text in chosen]
-        replaced = {rule.what for rule in rules}
-        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in replaced))
+        rules = [_rule(text, is_chosen=True) for text in texts]
+        passes = {rule.what for rule in rules}
+        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in passes))
         self._used: set[Rule] = set()
         self._known: dict[str, Called | None] = {}
 
@@ -134,21 +134,21 @@ class Names:
                 self._known.clear()
             short = name if len(name) <= _LONGEST else ""
             for rule in self.rules:
-                if called := rule.called(short):
+                if meaning := rule.called(short):
                     self._used.add(rule)
                     break
             else:
-                called = None
-            self._known[name] = called
+                meaning = None
+            self._known[name] = meaning
         return self._known[name]
 
     def __str__(self) -> str:
         """Return the patterns of passes, for messages."""
         return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
 
-    def refuse_unused(self, path: Path, others: Iterable[str]) -> None:
-        """Raise FileError for a chosen rule without a match, naming the nearest of ``others``."""
-        names = [*others]
+    def refuse_unused(self, path: Path, span_names: Iterable[str]) -> None:
+        """Raise FileError for a chosen rule without a match, naming the nearest of ``span_names``."""
+        names = [*span_names]
         for rule in self.rules:
             if rule.is_chosen and rule not in self._used:
                 pattern = rule.patterns[0]
@@ -157,14 +157,14 @@ class Names:
 
 
 def _rule(text: str, is_chosen: bool = False) -> Rule:
-    written = _RULE.fullmatch(text)
-    if written is None:
-        expected = "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*"
-        raise OptionError("name", f"{expected}, got {runs.show(text)}")
-    stage, what, pattern = written[1] or "", re.sub(r"[\s-]+", "_", written[2].strip().lower()), written[3]
-    if what not in (*PASSES, OVERLAP, WAIT, STEP):
-        near = did_you_mean(what, PASSES)
-        raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(what)}{near}")
+    parts = _RULE.fullmatch(text)
+    if parts is None:
+        hint = "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*"
+        raise OptionError("name", f"{hint}, got {runs.show(text)}")
+    stage, kind, pattern = parts[1] or "", re.sub(r"[\s-]+", "_", parts[2].strip().lower()), parts[3]
+    if kind not in (*PASSES, OVERLAP, WAIT, STEP):
+        near = did_you_mean(kind, PASSES)
+        raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(kind)}{near}")
     patterns = tuple(pattern.split("+"))
     for part in patterns:
         if part.count("{stage}") > (0 if stage else 1):
@@ -173,4 +173,4 @@ def _rule(text: str, is_chosen: bool = False) -> Rule:
             raise OptionError("name", f"expected the micro-batch once, got it twice in {runs.show(text)}")
         if not part:
             raise OptionError("name", f"expected a name between plus signs, got none in {runs.show(text)}")
-    return Rule(what, stage, patterns, is_chosen)
+    return Rule(kind, stage, patterns, is_chosen)

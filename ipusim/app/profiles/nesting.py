@@ -16,18 +16,18 @@ from ipusim.base.errors import FileError
 _ROUNDED: Final = Fraction(2)
 
 
-def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Span]:
+def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[Span]:
     """Return a thread's passes and updates, with the times of nested spans.
 
     Nested spans are receives, updates and recomputations.
 
     A span is nested if its middle is inside the outer span, since profilers round ends. A receive posted before a pass
-    that ends inside it is a wait of this pass. ``told`` counts dropped spans, by a noun and words on their time.
+    that ends inside it is a wait of this pass. ``remarks`` counts dropped spans, by a noun and words on their time.
 
     Raises FileError with the reason for nested passes of different kinds, except recomputation.
     """
     open_spans: list[tuple[Span, Fraction]] = []
-    kept: list[Span] = []
+    result: list[Span] = []
     in_order = sorted(spans, key=lambda span: (span.start_us or 0, -span.us))
     for span in in_order:
         start = span.start_us or Fraction(0)
@@ -38,7 +38,7 @@ def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Spa
             continue
         if outer is None or outer.what == OVERLAP or (outer.is_part and span.is_part):
             open_spans.append((span, start + span.us))
-            kept.append(span)
+            result.append(span)
         elif (
             span.what == outer.what
             and span.what != UPDATE
@@ -50,24 +50,24 @@ def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Spa
         ):
             raise FileError(_within(span, outer))
         elif span.what == outer.what:
-            told[f"{span.what} span", "inside others of the same kind: in their time"] += 1
+            remarks[f"{span.what} span", "inside others of the same kind: in their time"] += 1
         elif span.what == FORWARD and outer.what in BACKWARD:
             outer.recomputed_us += span.us
-            told["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
+            remarks["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
         elif span.what == UPDATE:
             outer.waited_us += span.us
-            told["update", "inside passes: time that is taken off"] += 1
-            kept.append(span)
+            remarks["update", "inside passes: time that is taken off"] += 1
+            result.append(span)
         else:
             raise FileError(_within(span, outer))
-    _take_off([span for span in in_order if span.what == WAIT], kept, told)
-    return kept
+    _take_off([span for span in in_order if span.what == WAIT], result, remarks)
+    return result
 
 
-def _take_off(waits: Sequence[Span], passes: Sequence[Span], told: Counter[tuple[str, str]]) -> None:
+def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tuple[str, str]]) -> None:
     """Subtract receives from the innermost passes in which they end; simultaneous receives count once."""
     starts = [span.start_us or Fraction(0) for span in passes]
-    until: dict[int, Fraction] = {}
+    ends_of_waits: dict[int, Fraction] = {}
     for wait in waits:
         start = wait.start_us or Fraction(0)
         last = start + wait.us - min(wait.us / 2, _ROUNDED)
@@ -76,12 +76,12 @@ def _take_off(waits: Sequence[Span], passes: Sequence[Span], told: Counter[tuple
             number -= 1
         if number < 0 or last >= starts[number] + passes[number].us:
             continue
-        begun = max(start, starts[number], until.get(number, starts[number]))
+        begin = max(start, starts[number], ends_of_waits.get(number, starts[number]))
         end = min(start + wait.us, starts[number] + passes[number].us)
-        if begun < end:
-            passes[number].waited_us += end - begun
-            until[number] = end
-            told["receive", "inside passes: time that is taken off"] += 1
+        if begin < end:
+            passes[number].waited_us += end - begin
+            ends_of_waits[number] = end
+            remarks["receive", "inside passes: time that is taken off"] += 1
 
 
 def _within(span: Span, outer: Span) -> str:

@@ -96,10 +96,10 @@ def read_measured(
         raise FileError(f"{files[0]}: expected each file once, got one twice")
     kinds = {path: _kind(path) for path in files}
     reader = kinds[files[0]]
-    for path, other in kinds.items():
-        if other is not reader:
+    for path, file_reader in kinds.items():
+        if file_reader is not reader:
             raise FileError(
-                f"{path}: expected {reader.kind}, as {files[0]} is, got {other.kind}: import one kind at a time"
+                f"{path}: expected {reader.kind}, as {files[0]} is, got {file_reader.kind}: import one kind at a time"
             )
     recordings = reader.read((Source(path, progress) for path in files), Options(names, count, parts))
     return ranked(recordings, parts)
@@ -108,8 +108,8 @@ def read_measured(
 def _kind(path: Path) -> Reader:
     """Return the reader of a file; raises FileError for a known kind without a reader."""
     source = Source(path)
-    with source.reading() as opened:
-        start = opened.start()
+    with source.reading() as stream:
+        start = stream.start()
     for begins, words in _OTHERS.items():
         if begins.match(start):
             raise FileError(f"{path}: expected a trace, report or log that has a reader, got {words}")

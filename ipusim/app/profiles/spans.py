@@ -67,11 +67,17 @@ class Span:
 
     @classmethod
     def of(
-        cls, called: Called, micro_batch: int | None, process: str, thread: str, start_us: Fraction | None, us: Fraction
+        cls,
+        meaning: Called,
+        micro_batch: int | None,
+        process: str,
+        thread: str,
+        start_us: Fraction | None,
+        us: Fraction,
     ) -> Span:
         """Return the span of a name's meaning."""
-        span = cls(called.what, called.stage, micro_batch, process, thread, start_us, us)
-        span.kind, span.is_part = called.kind, called.is_part
+        span = cls(meaning.what, meaning.stage, micro_batch, process, thread, start_us, us)
+        span.kind, span.is_part = meaning.kind, meaning.is_part
         return span
 
     @property
@@ -103,16 +109,16 @@ class Facts(dict[str, Fact]):
 
     def state(self, key: str, value: Any, place: str) -> None:
         """Add a fact; raises FileError with two places for contradicting values."""
-        stated = self.setdefault(key, Fact(value, place))
-        if stated.value != value:
+        fact = self.setdefault(key, Fact(value, place))
+        if fact.value != value:
             raise FileError(
-                f"{place}: expected {runs.show(stated.value)} {_FACTS.get(key, key)}, as {stated.place} says, got "
+                f"{place}: expected {runs.show(fact.value)} {_FACTS.get(key, key)}, as {fact.place} says, got "
                 f"{runs.show(value)}"
             )
 
-    def add(self, others: Mapping[str, Fact]) -> None:
+    def add(self, facts: Mapping[str, Fact]) -> None:
         """Add facts of another file; raises as :meth:`state` does."""
-        for key, fact in others.items():
+        for key, fact in facts.items():
             self.state(key, fact.value, fact.place)
 
 

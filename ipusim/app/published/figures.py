@@ -53,24 +53,24 @@ def _over_1f1b(figure: Callable[[Ran, int], Fraction]) -> _Figure:
     return lambda row, _: figure(_ran(row), row.count("v")) / figure(_of_1f1b(row), 1)
 
 
-def _throughput(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
+def _throughput(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
     """Return samples per second and device, with a fitted constant time per iteration."""
 
-    def samples(of: PublishedValue) -> Fraction:
-        return of.number("b", 1) * of.count("m") / of.count("p")
+    def samples(point: PublishedValue) -> Fraction:
+        return point.number("b", 1) * point.count("m") / point.count("p")
 
-    def seconds(of: PublishedValue) -> Fraction:
-        return Fraction(_ran(of).cost, 1000 * SCALE)
+    def seconds(point: PublishedValue) -> Fraction:
+        return Fraction(_ran(point).cost, 1000 * SCALE)
 
-    constants = [samples(of) / of.value - seconds(of) for of in fitted]
+    constants = [samples(point) / point.value - seconds(point) for point in fit_rows]
     constant = sum(constants, start=Fraction(0)) / max(1, len(constants))
     return samples(row) / (seconds(row) + constant)
 
 
-def _iteration(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
+def _iteration(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
     """Return the time of an iteration: proportional to one fitted value, or on the line through two."""
-    known = [(Fraction(_ran(of).makespan), of.value) for of in fitted]
-    (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *known][-2:]
+    points = [(Fraction(_ran(point).makespan), point.value) for point in fit_rows]
+    (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *points][-2:]
     return time + (longer - time) / (more - cycles) * (_ran(row).makespan - cycles)
 
 
@@ -107,9 +107,11 @@ def _peaks(row: PublishedValue, **holds: Fraction) -> Sequence[pipelines.Peak]:
 
 
 def _activations(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
-    held = prod(map(row.number, "sbh"), start=_layers(row)) * activation_bytes(row, row.name)
+    byte_count = prod(map(row.number, "sbh"), start=_layers(row)) * activation_bytes(row, row.name)
     live = pipelines.Holder.LIVE
-    return max(Fraction(peak.fifo_bytes + dict(peak.holders)[live], _GIB) for peak in _peaks(row, stash_bytes=held))
+    return max(
+        Fraction(peak.fifo_bytes + dict(peak.holders)[live], _GIB) for peak in _peaks(row, stash_bytes=byte_count)
+    )
 
 
 def _weights(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
@@ -252,8 +254,8 @@ class Held:
         return self.row.allowed is None or abs(self.error) <= self.row.allowed
 
 
-def _is_rounded(row: PublishedValue, found: Fraction | str) -> bool:
-    return not isinstance(found, str) and "/" not in row.printed and round(found, row.decimals) == row.value
+def _is_rounded(row: PublishedValue, value: Fraction | str) -> bool:
+    return not isinstance(value, str) and "/" not in row.printed and round(value, row.decimals) == row.value
 
 
 def held_values(rows: Sequence[PublishedValue]) -> tuple[Held, ...]:
@@ -261,6 +263,10 @@ def held_values(rows: Sequence[PublishedValue]) -> tuple[Held, ...]:
 
     def fitted(row: PublishedValue) -> list[PublishedValue]:
         model = row.table, row.inputs.get("model")
-        return [of for of in rows if of.check == FITTED and (of.table, of.inputs["model"]) == model]
+        return [
+            candidate
+            for candidate in rows
+            if candidate.check == FITTED and (candidate.table, candidate.inputs["model"]) == model
+        ]
 
     return tuple(Held(row, FIGURES[row.figure](row, fitted(row))) for row in rows)

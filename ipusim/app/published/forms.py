@@ -53,7 +53,7 @@ class Form:
         numbers = (
             [*size.split("x"), *times.split("-")] for size, times in product(self.sizes.split(), self.times.split())
         )
-        points = (dict(zip("pvmfiw", of, strict=True)) | more for of in numbers)
+        points = (dict(zip("pvmfiw", values, strict=True)) | more for values in numbers)
         return tuple({letter: int(number) for letter, number in point.items()} for point in points)
 
     @cached_property
@@ -69,7 +69,7 @@ class Form:
     @property
     def met(self) -> int:
         """Number of points with equal values."""
-        return sum(right == found for right, found in zip(self.right, self.found, strict=True))
+        return sum(right == value for right, value in zip(self.right, self.found, strict=True))
 
 
 def _case(schedule: str, *, p: int, v: int, m: int, f: int, i: int, w: int, k: int = 1, c: int = 0) -> Case:

@@ -63,8 +63,8 @@ class Where:
 def first_difference(pinned: dict[str, Any], items: Items) -> Where | None:
     """Return the first difference of a list from a stored fingerprint; None if equal."""
     texts: Sequence[str] = pinned["first"]
-    now = fingerprint(items, len(texts))
-    if now == pinned:
+    current = fingerprint(items, len(texts))
+    if current == pinned:
         return None
     for number, was in enumerate(texts):
         text = items.text(number) if number < items.count else ""
@@ -76,5 +76,7 @@ def first_difference(pinned: dict[str, Any], items: Items) -> Where | None:
     if items.count != pinned["count"]:
         return Where(len(texts), count)
     size = -(-items.count // _BLOCKS) or 1
-    at = next((n for n, pair in enumerate(zip(pinned["hashes"], now["hashes"], strict=False)) if pair[0] != pair[1]), 0)
-    return Where(max(at * size, len(texts)), min((at + 1) * size, items.count) - 1)
+    part = next(
+        (n for n, pair in enumerate(zip(pinned["hashes"], current["hashes"], strict=False)) if pair[0] != pair[1]), 0
+    )
+    return Where(max(part * size, len(texts)), min((part + 1) * size, items.count) - 1)

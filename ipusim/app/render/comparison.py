@@ -87,7 +87,7 @@ def slide(
     wish: Sequence[int],
     picture: Picture = DEFAULT,
     *,
-    every: bool = False,
+    all_traces: bool = False,
 ) -> Chart:
     """Return bars of run times above traces of ``runs``, as a slide.
 
@@ -100,25 +100,25 @@ def slide(
         wish: positions of runs whose traces to show, most important first. As many as fit are drawn, in the order of
             ``runs``. Memory strips are dropped if two traces would not fit with them.
         picture: size of the picture.
-        every: whether every wished trace must be shown.
+        all_traces: whether every wished trace must be shown.
 
-    Raises OutputError if ``every`` is set and traces do not fit, and OptionError for an unreadably small size.
+    Raises OutputError if ``all_traces`` is set and traces do not fit, and OptionError for an unreadably small size.
     """
     title = shorter(title, picture.width_in)
     bars_in = bars.height_in(picture.width_in)
-    for count in range(len(wish), len(wish) - 1 if every else 0, -1):
+    for count in range(len(wish), len(wish) - 1 if all_traces else 0, -1):
         whole = [runs[number] for number in sorted(wish[:count])]
-        bare = [replace(run, strip=None) for run in whole] if every or count <= _PREFERRED else whole
-        for shown in (whole, bare):
-            room = slide_rows(count, sum(run.strip is not None for run in shown), bars_in, picture)
-            rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in shown)
+        bare = [replace(run, strip=None) for run in whole] if all_traces or count <= _PREFERRED else whole
+        for candidates in (whole, bare):
+            room = slide_rows(count, sum(run.strip is not None for run in candidates), bars_in, picture)
+            rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in candidates)
             well = _LEVEL if count > _PREFERRED else _WELL_SEEN
-            if room < (_LEAST_SEEN if every else well) * rows:
+            if room < (_LEAST_SEEN if all_traces else well) * rows:
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
-                panels = _panels(shown, max(int(room / _LEAST_SEEN), count))
+                panels = _panels(candidates, max(int(room / _LEAST_SEEN), count))
                 return finished(stack(panels, _window(panels), title, bars, picture), picture)
-    if every and wish:
+    if all_traces and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
     return finished(bars_alone(bars, title, picture), picture)
 
@@ -143,11 +143,11 @@ def _axis(lengths_s: Sequence[float]) -> float:
     most = max(len(group) for group in groups)
     longest = max(next(group for group in groups if len(group) == most))
     # Cut or rescaled runs fill their panels.
-    shown = [
+    visible_parts = [
         [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
         for last in lengths_s
     ]
-    filling = [last for last, parts in zip(lengths_s, shown, strict=True) if sum(parts) >= _FILLED * len(parts)]
+    filling = [last for last, parts in zip(lengths_s, visible_parts, strict=True) if sum(parts) >= _FILLED * len(parts)]
     return max(last for last in filling if last <= longest)
 
 
@@ -155,15 +155,15 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
     clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
     own_axis = whole_s < _NARROWEST * last_s
-    cut = whole_s > last_s
+    is_cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
-    drawn, window = shortened(timeline, Window(0, end))
+    short, window = shortened(timeline, Window(0, end))
     if window.breaks:  # lengths cannot be compared across breaks: the run fills the panel
-        own_axis, cut = True, False
-        drawn, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
-    shown = folded(drawn, rows, window)
-    words = [_headline(run), run.remark, shown.words]
-    words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if cut else "")
+        own_axis, is_cut = True, False
+        short, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
+    fold = folded(short, rows, window)
+    words = [_headline(run), run.remark, fold.words]
+    words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if is_cut else "")
     if window.breaks:
         words.append(f"on an axis of its own, where {left_out_words(window)}")
     elif own_axis:
@@ -175,11 +175,11 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
         strip = replace(strip, top_bytes=top_bytes)
     return Headed(
         "; ".join(filter(None, words)),
-        shown.timeline,
-        torn=cut,
+        fold.timeline,
+        torn=is_cut,
         window=window,
         own_axis=own_axis,
-        ipus_to_a_row=shown.ipus_to_a_row,
+        ipus_to_a_row=fold.ipus_to_a_row,
         strip=strip,
     )
 

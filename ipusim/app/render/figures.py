@@ -34,11 +34,11 @@ class Chart(Figure):
         axes.patch.set_visible(False)
         return axes
 
-    def write(self, left: float, top: float, text: str, **how: Any) -> None:
+    def write(self, left: float, top: float, text: str, **style: Any) -> None:
         """Write text at inches from the left and the top, by default below."""
         width, height = self.get_size_inches()
         usual: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": LINE, "va": "top"}
-        self.text(left / width, 1 - top / height, text, **(usual | how))
+        self.text(left / width, 1 - top / height, text, **(usual | style))
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
@@ -65,11 +65,11 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
     for number, box in enumerate(boxes):
         if box.left < -_CUT or box.low < -_CUT or box.right > wide + _CUT or box.high > tall + _CUT:
             raise picture.refusal(f"{box.words!r:.60} would be cut off")
-        for other in boxes[number + 1 :]:
-            if other.left >= box.right:
+        for neighbour in boxes[number + 1 :]:
+            if neighbour.left >= box.right:
                 break
-            if max(box.low, other.low) < min(box.high, other.high):
-                raise picture.refusal(f"{box.words!r:.40} and {other.words!r:.40} would lie over each other")
+            if max(box.low, neighbour.low) < min(box.high, neighbour.high):
+                raise picture.refusal(f"{box.words!r:.40} and {neighbour.words!r:.40} would lie over each other")
 
 
 class _Letters(NamedTuple):
@@ -84,7 +84,7 @@ class _Letters(NamedTuple):
 
 def _letters(chart: Chart) -> Iterator[_Letters]:
     """Yield the visible texts of a chart; matplotlib also keeps ticks outside of the axes."""
-    hidden = {
+    hidden_texts = {
         label
         for axes in chart.axes
         for axis in (axes.xaxis, axes.yaxis)
@@ -94,10 +94,10 @@ def _letters(chart: Chart) -> Iterator[_Letters]:
     }
     for text in chart.findobj(Text):
         of_axes = text.axes is None or text.axes.axison or text in text.axes.texts
-        if text.get_visible() and text.get_text().strip() and of_axes and text not in hidden:
+        if text.get_visible() and text.get_text().strip() and of_axes and text not in hidden_texts:
             left, low, right, high = (float(side) for side in text.get_window_extent().extents)
-            across, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
-            yield _Letters(text.get_text(), left + across, low + up, right - across, high - up)
+            wide, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
+            yield _Letters(text.get_text(), left + wide, low + up, right - wide, high - up)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def fitted(table: Table, width: int) -> list[Part]:
         groups = _groups(least, width)
         fit = all(_drawn([least[column] for column in group]) <= width for group in groups)
         if fit and (distinct or len(groups) == 1):
-            fitting.append([_part(table, group, least, width, repeated=group is not groups[0]) for group in groups])
+            fitting.append([_part(table, group, least, width, is_repeated=group is not groups[0]) for group in groups])
     return min(fitting, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
 
 
@@ -65,19 +65,19 @@ def _groups(least: Sequence[int], width: int) -> list[list[int]]:
     return groups
 
 
-def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, repeated: bool = False) -> Part:
+def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, is_repeated: bool = False) -> Part:
     """Return a part with ``columns``, narrowing the widest columns until they fit."""
     cells = [_widest(table, column) for column in range(len(table.header))]
     widths = {column: max(cells[column], cell_len(table.header[column])) for column in columns}
     while _drawn(widths.values()) > width:
         wide = [column for column in columns if widths[column] > least[column]]
         widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
-    shown = Table(
-        f"{table.title} (continued)" if repeated else table.title,
+    part = Table(
+        f"{table.title} (continued)" if is_repeated else table.title,
         tuple(table.header[column] for column in columns),
         tuple(tuple(row[column] for column in columns) for row in table.rows),
     )
-    return Part(shown, tuple(widths.values()))
+    return Part(part, tuple(widths.values()))
 
 
 def _records(table: Table, width: int) -> Part:

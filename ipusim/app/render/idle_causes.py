@@ -65,8 +65,8 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
         left += share
     axes.set_xlim(0, 1)
     axes.set_ylim(ipus - 0.5, -0.5)
-    every = max(1, int(np.ceil(TEXT_SIZE * 1.2 / (bar * 72))))
-    axes.set_yticks(range(0, ipus, every), [f"IPU {ipu}" for ipu in range(0, ipus, every)])
+    stride = max(1, int(np.ceil(TEXT_SIZE * 1.2 / (bar * 72))))
+    axes.set_yticks(range(0, ipus, stride), [f"IPU {ipu}" for ipu in range(0, ipus, stride)])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("part of the time", fontsize=TEXT_SIZE, color=LINE)
     axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)

@@ -160,17 +160,17 @@ def stack(
     rows = sum(panel.rows for panel in panels)
     if picture.height_in is not None:
         for _ in range(_ROUNDS):  # names depend on row height
-            fixed = laid_out.fixed
-            row = (picture.height_in - fixed) / rows
-            least = fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
+            base_in = laid_out.base_in
+            row = (picture.height_in - base_in) / rows
+            least = base_in + min(_SEEN, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:
                 raise picture.too_low("rows, axes and legend", least)
             laid_out = _laid_out(panels, window, title, bars, picture, row)
-            if laid_out.fixed == fixed:  # fixed point reached
+            if laid_out.base_in == base_in:  # fixed point reached
                 break
-        row = (picture.height_in - laid_out.fixed) / rows
+        row = (picture.height_in - laid_out.base_in) / rows
     elif bars is not None or len(panels) > 1:
-        row = _bounded(row, laid_out.fixed, rows, slide=bars is not None)
+        row = _bounded(row, laid_out.base_in, rows, slide=bars is not None)
     return _drawn(panels, window, laid_out, row, bars, bars_in)
 
 
@@ -183,7 +183,7 @@ class _LaidOut:
         left, width: left end and width of the axes, in inches.
         ticks: inches of the labels beside memory over time.
         strip: inches of memory over time.
-        fixed: inches of height without the rows.
+        base_in: inches of height without the rows.
         below: inches below the rows of every panel.
         numbered: panel above the numbers of the common time axis.
         contents: content of every panel.
@@ -195,7 +195,7 @@ class _LaidOut:
     width: float
     ticks: float
     strip: float
-    fixed: float
+    base_in: float
     below: Sequence[float]
     numbered: int
     contents: Sequence[Content]
@@ -229,14 +229,14 @@ def _laid_out(
     titles = title_lines(title, figure_in - 2 * _EDGE)
     room = _WIDEST_HEADING * (figure_in - left - _EDGE) * 72
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
-    fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
-    fixed += sum(_BAND + _heading_in(lines) for lines in headings)
+    base_in = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
+    base_in += sum(_BAND + _heading_in(lines) for lines in headings)
     # The last panel on the common time axis shows its numbers.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
-    fixed += _BETWEEN * (len(panels) - 1) + sum(below)
-    return _LaidOut(figure_in, left, width, ticks, strip, fixed, below, numbered, contents, titles, headings, legend)
+    base_in += _BETWEEN * (len(panels) - 1) + sum(below)
+    return _LaidOut(figure_in, left, width, ticks, strip, base_in, below, numbered, contents, titles, headings, legend)
 
 
 def _drawn(
@@ -244,7 +244,7 @@ def _drawn(
 ) -> Chart:
     """Draw panels with rows ``row`` inches high."""
     rows, width = sum(panel.rows for panel in panels), sizes.width
-    figure = Chart(figsize=(sizes.figure_in, sizes.fixed + row * rows), facecolor="white")
+    figure = Chart(figsize=(sizes.figure_in, sizes.base_in + row * rows), facecolor="white")
     top = _EDGE + write_titles(figure, sizes.titles, _EDGE)
     if bars is not None:
         bars.draw(figure, top)
@@ -252,14 +252,14 @@ def _drawn(
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
     clocks = {panel.timeline.info.clock_hz for panel in panels}
     crowded = sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN
-    where = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
+    places = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
     above = figure.add_clear_axes(sizes.left, top, width, 0.01)
     second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
-    for index, (panel, shown, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
+    for index, (panel, part, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
         for number, line in enumerate(lines):
             figure.write(sizes.left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
         top += _heading_in(lines)
-        _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == sizes.numbered)
+        _draw(figure, places, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
         top += _BAND + row * panel.rows + sizes.below[index] + _BETWEEN
     draw_legend(figure, sizes.legend, _EDGE, _EDGE)
     return figure
@@ -300,28 +300,32 @@ class _Places:
     in_seconds: bool
 
 
-def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
+def _draw(figure: Chart, places: _Places, panel: Headed, content: Content, top: float, *, numbered: bool) -> None:
     """Draw a panel ``top`` inches from the top; ``numbered`` shows its axis's numbers."""
-    draw_brackets(figure.add_clear_axes(where.left, top, where.width, _BAND), shown.phases, shown.window, shown.points)
-    tall = where.row * panel.rows
-    axes = figure.add_clear_axes(where.left, top + _BAND, where.width, tall)
-    draw_panel(axes, shown, where.row * 72)
-    if where.crowded:
+    draw_brackets(
+        figure.add_clear_axes(places.left, top, places.width, _BAND), content.phases, content.window, content.points
+    )
+    tall = places.row * panel.rows
+    axes = figure.add_clear_axes(places.left, top + _BAND, places.width, tall)
+    draw_panel(axes, content, places.row * 72)
+    if places.crowded:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
-        _tear(axes, where.width, tall)
-    draw_breaks(axes, shown.window, where.width)
-    drawn = [axes]
+        _tear(axes, places.width, tall)
+    draw_breaks(axes, content.window, places.width)
+    rows_and_strip = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP
-        drawn.append(figure.add_clear_axes(where.left, foot, where.width, where.strip))
-        draw_strip(drawn[1], panel.strip, shown.window, where.strip, int(where.width * DPI))
-        at, of_which = (where.beside, foot + where.strip / 2), panel.strip.of_which
-        figure.write(*at, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
-        figure.write(*at, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
+        rows_and_strip.append(figure.add_clear_axes(places.left, foot, places.width, places.strip))
+        draw_strip(rows_and_strip[1], panel.strip, content.window, places.strip, int(places.width * DPI))
+        corner, of_which = (places.beside, foot + places.strip / 2), panel.strip.of_which
+        figure.write(*corner, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
+        figure.write(*corner, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
     clock_hz = panel.timeline.info.clock_hz
-    for part in drawn:
-        cycle_axis(part, shown.window, clock_hz, where.width, numbered and part is drawn[-1], where.in_seconds)
+    for part in rows_and_strip:
+        cycle_axis(
+            part, content.window, clock_hz, places.width, numbered and part is rows_and_strip[-1], places.in_seconds
+        )
 
 
 def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
@@ -334,16 +338,16 @@ def _heading_in(lines: Sequence[str]) -> float:
     return _ABOVE_HEADING + _HEADING_LINE * len(lines) if lines else 0.0
 
 
-def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
+def _bounded(row: float, base_in: float, rows: int, *, slide: bool) -> float:
     """Return ``row``, bounded by the room of several panels.
 
     Raises OutputError if a slide has no room.
     """
     if not slide:
-        return max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
-    room = (SLIDE_IN - fixed) / rows
+        return max(min(row, (_TALLEST - base_in) / rows), _LEAST_ROW)
+    room = (SLIDE_IN - base_in) / rows
     if room < _LEAST_ROW:
-        least = fixed + _LEAST_ROW * rows
+        least = base_in + _LEAST_ROW * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {SLIDE_IN:g}")
     return min(row, room)
 

@@ -66,8 +66,8 @@ def _outline(text: str, bold: bool) -> tuple[float, float]:
     Extremes of this font's outlines are end points of curves: evaluating every curve gave equal numbers.
     """
     outline = TextPath((0, 0), text, size=text_to_path.FONT_SCALE, prop=_properties(bold))
-    across = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
-    return float(across.min()), float(across.max())
+    x = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
+    return float(x.min()), float(x.max())
 
 
 def _properties(bold: bool) -> FontProperties:
@@ -87,11 +87,11 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
     # width.
     places: list[tuple[float, float]] = []
     for number, word in enumerate(words):
-        own = text_width(word, size, bold)
-        end = own
+        word_width = text_width(word, size, bold)
+        end = word_width
         if number:
             end = places[-1][0] + text_width(f"{words[number - 1]} {word}", size, bold)
-        places.append((end - own, end))
+        places.append((end - word_width, end))
 
     def width_of(line: Sequence[int]) -> float:
         return places[line[-1]][1] - places[line[0]][0]
@@ -132,17 +132,17 @@ def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: 
     With ``keeps_end`` the ellipsis is in the middle, for names with different endings.
     """
     # Doubling and bisection: names may have any length, and measuring takes linear time.
-    some = 64
-    while text_width(word[:some], size, bold) <= width:
-        if some >= len(word):
+    bound = 64
+    while text_width(word[:bound], size, bold) <= width:
+        if bound >= len(word):
             return word
-        some *= 2
+        bound *= 2
 
     def shortened(letters: int) -> str:
-        behind = letters // 2 if keeps_end else 0
-        return f"{word[: letters - behind]}…{word[len(word) - behind :]}"
+        tail = letters // 2 if keeps_end else 0
+        return f"{word[: letters - tail]}…{word[len(word) - tail :]}"
 
-    ends = range(1, min(some, len(word)) + 1)
+    ends = range(1, min(bound, len(word)) + 1)
     return shortened(bisect_right(ends, width, key=lambda letters: text_width(shortened(letters), size, bold)))
 
 
@@ -157,13 +157,13 @@ def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: 
     # Without the widths before it, a label is a point. Points only keep their order: isotonic regression by pooling
     # adjacent violators. Clipping this solution gives the bounded solution. SciPy offers the same, but importing
     # scipy.optimize takes 0.13 s, these lines microseconds.
-    before = [0.0, *accumulate(widths)][: len(widths)]
+    offsets = [0.0, *accumulate(widths)][: len(widths)]
     pools: list[tuple[float, int]] = []  # mean and number of pooled points
-    for centre, width, offset in zip(centres, widths, before, strict=True):
+    for centre, width, offset in zip(centres, widths, offsets, strict=True):
         mean, count = centre - width / 2 - offset, 1
         while pools and pools[-1][0] > mean:
-            other, others = pools.pop()
-            mean, count = (mean * count + other * others) / (count + others), count + others
+            pool_mean, pool_count = pools.pop()
+            mean, count = (mean * count + pool_mean * pool_count) / (count + pool_count), count + pool_count
         pools.append((mean, count))
     points = [min(max(mean, low), low + room) for mean, count in pools for _ in range(count)]
-    return [point + offset + width / 2 for point, offset, width in zip(points, before, widths, strict=True)]
+    return [point + offset + width / 2 for point, offset, width in zip(points, offsets, widths, strict=True)]

@@ -89,15 +89,15 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
     """Draw a strip in at most ``steps`` steps; a step shows the maximum of its time."""
     end = min(window.end, strip.end_cycle)
     edges = np.unique(np.linspace(window.start, max(end, window.start + 1), steps + 1).astype(np.int64))
-    fullest, *others = strip.curves
+    fullest, *more_curves = strip.curves
     level = most_in_bins(fullest.time, fullest.allocated_bytes, edges)
     fill: dict[str, Any] = {"step": "post", "linewidth": 0.0, "zorder": 2}
     high, low = np.append(level, level[-1]), np.minimum(fullest.resident_bytes, np.append(level, level[-1]))
     axes.fill_between(edges, 0, low, facecolor=_THROUGHOUT.face, **fill)
     axes.fill_between(edges, low, high, facecolor=_LIVE.face, **fill)
     axes.step(edges, high, where="post", color="#000000", linewidth=0.7, zorder=3)
-    if others:
-        least = np.min([most_in_bins(curve.time, curve.allocated_bytes, edges) for curve in others], axis=0)
+    if more_curves:
+        least = np.min([most_in_bins(curve.time, curve.allocated_bytes, edges) for curve in more_curves], axis=0)
         axes.step(
             edges, np.append(least, least[-1]), where="post", color="#000000", linewidth=0.7, linestyle=":", zorder=3
         )
@@ -105,8 +105,8 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
         mark: dict[str, Any] = {"color": "#000000", "markersize": 3.5, "clip_on": False, "zorder": 5}
         axes.plot([strip.peak_cycle], [strip.fullest.peak_bytes], "v", **mark)
     if strip.shown_limit is not None:
-        how: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
-        axes.plot([window.start, window.end], [strip.shown_limit] * 2, **how)
+        style: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
+        axes.plot([window.start, window.end], [strip.shown_limit] * 2, **style)
     axes.set_ylim(0, strip.top_bytes)
     unit, name = byte_unit(strip.top_bytes)
     ticks = [0.0, *byte_ticks(strip.top_bytes, tall_in / TICK_IN)]

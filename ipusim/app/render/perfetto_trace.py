@@ -46,8 +46,8 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
     write(_names((), ()))
     for number, track in enumerate(content.tracks.all):
         write(_descriptor(number, track))
-    for on, band in content.bands():
-        write(_band(_uuid(on), band))
+    for parent, band in content.bands():
+        write(_band(_uuid(parent), band))
     for counter in content.counters:
         message = partial(_value, _uuid(content.tracks.counter[counter.name, counter.ipu]))
         write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
@@ -162,19 +162,19 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
     }
     flows = {f"leaves {position}": column for position, column in enumerate(slices.leaving.T)}
     flows |= {f"arrives {position}": column for position, column in enumerate(slices.arriving.T)}
-    there = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": numbers["bytes"] > 0}
-    there |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
+    presence = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": numbers["bytes"] > 0}
+    presence |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
     # Slices with the same arguments and number of flows become one batch.
     shape = sum(
-        (has.astype(np.int64) << position for position, has in enumerate(there.values())), np.zeros_like(slices.row)
+        (has.astype(np.int64) << position for position, has in enumerate(presence.values())), np.zeros_like(slices.row)
     )
     packets = np.empty(len(slices.row), dtype=object)
     for code in np.unique(shape).tolist():
         members = np.flatnonzero(shape == code)
-        absent = {name for position, name in enumerate(there) if not code >> position & 1}
+        absent = {name for position, name in enumerate(presence) if not code >> position & 1}
         varints = {name: column[members] for name, column in numbers.items() if name not in absent}
-        fixed = {name: column[members] for name, column in flows.items() if name not in absent}
-        packets[members] = filled(_slice, varints, fixed)
+        flow_columns = {name: column[members] for name, column in flows.items() if name not in absent}
+        packets[members] = filled(_slice, varints, flow_columns)
     return [_names(events, texts), *packets.tolist()]
 
 

@@ -76,14 +76,14 @@ class Tensors:
         info = self._timeline.info
         numbers = {name: number for number, name in enumerate(info.links)}
         source, target = (self._timeline.ipu[rows] for rows in (self._flows.source, self._flows.target))
-        pairs, which = np.unique(source * len(info.ipus) + target, return_inverse=True)
+        pairs, pair = np.unique(source * len(info.ipus) + target, return_inverse=True)
         ways = [
             [numbers[name] for name in route(*divmod(pair, len(info.ipus))) if name in numbers]
             for pair in pairs.tolist()
         ]
-        lengths = np.array([len(way) for way in ways], dtype=np.int64)[which]
-        flow = np.repeat(np.arange(len(which)), lengths)
-        first = np.concatenate([[0], np.cumsum([len(way) for way in ways])]).astype(np.int64)[which]
+        lengths = np.array([len(way) for way in ways], dtype=np.int64)[pair]
+        flow = np.repeat(np.arange(len(pair)), lengths)
+        first = np.concatenate([[0], np.cumsum([len(way) for way in ways])]).astype(np.int64)[pair]
         hop = np.arange(len(flow)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         hops = np.array([link for way in ways for link in way], dtype=np.int64)
         return flow, hops[np.repeat(first, lengths) + hop]
@@ -97,11 +97,11 @@ class Tensors:
     ) -> list[str]:
         """Return the tensors with keys in the half-open ranges from ``begins`` to ``ends``."""
         keys, flow = index
-        first, after = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
-        stops = np.cumsum(after - first)
-        starts = stops - (after - first)
-        which = flow[np.repeat(first - starts, after - first) + np.arange(stops[-1] if len(stops) else 0)]
-        names = self._names(which, np.repeat(further, after - first))
+        first, last = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
+        stops = np.cumsum(last - first)
+        starts = stops - (last - first)
+        flows = flow[np.repeat(first - starts, last - first) + np.arange(stops[-1] if len(stops) else 0)]
+        names = self._names(flows, np.repeat(further, last - first))
         return [
             names[begin] if end - begin == 1 else ", ".join(names[begin:end])
             for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)

@@ -113,11 +113,11 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
             f"expected a table of memory of at most {2 * timelines.MOST_SPANS:,} rows, got {entries:,} changes"
         )
     curves = [curve.expanded() for curve in curves]
-    none = np.zeros(0, dtype=np.int64)
+    nothing_yet = np.zeros(0, dtype=np.int64)
     lengths = [len(curve.time) for curve in curves]
-    cycle = np.concatenate([none, *(curve.time for curve in curves)])
+    cycle = np.concatenate([nothing_yet, *(curve.time for curve in curves)])
     resident = np.repeat(np.array([curve.resident_bytes for curve in curves], dtype=np.int64), lengths)
-    live = np.concatenate([none, *(curve.live_bytes for curve in curves)])
+    live = np.concatenate([nothing_yet, *(curve.live_bytes for curve in curves)])
     return {
         "ipu": Column(np.repeat(np.array([curve.ipu for curve in curves], dtype=np.int64), lengths)),
         "cycle": Column(cycle),
@@ -125,7 +125,7 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
         "allocated_bytes": Column(resident + live),
         "resident_bytes": Column(resident),
         "live_bytes": Column(live),
-        "fifo_bytes": Column(np.concatenate([none, *(curve.fifo_bytes for curve in curves)])),
+        "fifo_bytes": Column(np.concatenate([nothing_yet, *(curve.fifo_bytes for curve in curves)])),
     }
 
 
@@ -144,8 +144,8 @@ def _between(timeline: Timeline, start: int, end: int) -> Timeline:
 
     Raises OutputError if spans exceed a table's rows.
     """
-    some = timeline.around(start, end, timelines.MOST_SPANS, 1)
-    if any(gap.start < end and gap.end > start for gap in left_out(some)):
+    part = timeline.around(start, end, timelines.MOST_SPANS, 1)
+    if any(gap.start < end and gap.end > start for gap in left_out(part)):
         raise _too_many(timeline)
     return timeline.spans(start, end)
 
@@ -188,10 +188,10 @@ def _track(timeline: Timeline, span: Span) -> str:
     info, track = timeline.info, next(kind.row.track for kind in SpanKind if kind == span.kind)
     if track is timelines.Track.LINK:
         return f"link {info.links[span.link]}"
-    of = f" of replica {span.replica}" if info.replicas > 1 and span.replica != timelines.NONE else ""
+    suffix = f" of replica {span.replica}" if info.replicas > 1 and span.replica != timelines.NONE else ""
     if track is timelines.Track.HOST:
         host = timelines.HostTrack(span.link)
-        return f"host {host.word}{'' if host.of_all_replicas else of}"
+        return f"host {host.word}{'' if host.of_all_replicas else suffix}"
     if span.ipu == timelines.ALL_IPUS:
-        return f"all IPUs{of}"
+        return f"all IPUs{suffix}"
     return f"IPU {span.ipu}" if track is timelines.Track.IPU else f"{track.value} of IPU {span.ipu}"

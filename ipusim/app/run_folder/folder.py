@@ -87,8 +87,8 @@ class ResultsFolder:
             if self._folder.exists() and not self._folder.is_dir():
                 raise OutputError(f"{self._shown}: expected a folder for the results, got a file; name another")
             stack.callback(self._remove_made)
-            own = self._folder / _OWN
-            self._made = [path for path in (own, *own.parents) if not os.path.lexists(path)]
+            list_folder = self._folder / _OWN
+            self._made = [path for path in (list_folder, *list_folder.parents) if not os.path.lexists(path)]
             self._open_parts(stack)
             stack.callback(self._remove_lock)
             self._take_lock(stack)
@@ -164,13 +164,13 @@ class ResultsFolder:
             for name, content in files.items():
                 with self._create(name) as file:
                     file.write(content)
-            before = self._listed()
-            now = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
-            stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, before)]
-            self._list(before | now)  # both, in case the process is killed
+            old_lines = self._listed()
+            new_lines = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
+            stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, old_lines)]
+            self._list(old_lines | new_lines)  # both, in case the process is killed
             self._exchange(files.keys(), stale)
-            others = {line for line in before if line.partition("  ")[2] not in self._names | files.keys()}
-            self._list(others | now)
+            foreign_lines = {line for line in old_lines if line.partition("  ")[2] not in self._names | files.keys()}
+            self._list(foreign_lines | new_lines)
             self._made = []
 
     def _open_parts(self, stack: ExitStack) -> None:
@@ -241,9 +241,9 @@ class ResultsFolder:
 
         The folder's own scenario may be an input: a repeated run writes the scenario again.
         """
-        listed = self._listed()
+        lines = self._listed()
         for name in sorted(names):
-            path, file, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
+            path, file, is_own = self._shown / name, self._folder / name, self._is_own(name, lines)
             if name in self._outdated and not is_own:
                 continue  # stays unchanged
             check_target(path)
@@ -267,9 +267,9 @@ class ResultsFolder:
         text = "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.partition("  ")[::-1]))
         self.write_aside(_LIST, text.encode()).close()
 
-    def _is_own(self, name: str, listed: Collection[str]) -> bool:
+    def _is_own(self, name: str, lines: Collection[str]) -> bool:
         """Return whether a file is unchanged since an earlier run wrote it."""
-        if not any(line.endswith(f"  {name}") for line in listed):
+        if not any(line.endswith(f"  {name}") for line in lines):
             return False
         digest = hashlib.sha256()
         try:
@@ -280,22 +280,22 @@ class ResultsFolder:
                     digest.update(chunk)
         except OSError:
             return False
-        return _listing(digest, name) in listed
+        return _listing(digest, name) in lines
 
     def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
         """Move old files away, new files in, and stale files away.
 
         On failure or interrupt every move is undone.
         """
-        with ExitStack() as back:
+        with ExitStack() as undo:
             for name in (*names, *stale):
                 with suppress(FileNotFoundError):
                     self._move(name, "", _OLD)
-                    back.callback(self._move, name, _OLD, "")
+                    undo.callback(self._move, name, _OLD, "")
                 if name in names:
                     self._move(name, _NEW, "")
-                    back.callback(self._move, name, "", _NEW)
-            back.pop_all()
+                    undo.callback(self._move, name, "", _NEW)
+            undo.pop_all()
 
     def _move(self, name: str, source: str, target: str) -> None:
         os.rename(name, name, src_dir_fd=self._at[source], dst_dir_fd=self._at[target])

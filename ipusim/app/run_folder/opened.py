@@ -74,9 +74,9 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
         return Opened(Path("reports") / job.name, job, source=source)
     if overrides:
         raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
-    stored, behind = read_run(path), job_behind(path, trust=trust)
-    older = stored.older if isinstance(behind, str) else ""
-    return Opened(path, behind, stored.timeline, stored.waterfall, shares=stored.recomputed_shares, older=older)
+    run, job_or_reason = read_run(path), job_behind(path, trust=trust)
+    older = run.older if isinstance(job_or_reason, str) else ""
+    return Opened(path, job_or_reason, run.timeline, run.waterfall, shares=run.recomputed_shares, older=older)
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
@@ -96,9 +96,9 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
         files = request.files()
         python = [name for name in files if _FUNCTION.fullmatch(name)]
         elsewhere = [name for name in files if name not in python and not _lies_in(folder, name)]
-        for names, what in ((python, "Python"), (elsewhere, "files outside of its folder")):
+        for names, reason in ((python, "Python"), (elsewhere, "files outside of its folder")):
             if names and not trust:
-                return f"{scenario} names {what}, {enumerated(map(runs.show, names), _NAMED)}; {_TRUSTED}"
+                return f"{scenario} names {reason}, {enumerated(map(runs.show, names), _NAMED)}; {_TRUSTED}"
         return assemble(request)
 
 

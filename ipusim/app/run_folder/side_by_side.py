@@ -37,10 +37,10 @@ def side_by_side(makers: Sequence[Maker], busy: int = 0) -> dict[str, bytes]:
             gc.disable()
             stack.callback(gc.enable)
         children = [_begun(make, stack) for make in makers[: max(_spare_cores() - busy, 0)]]
-        here = [make() for make in makers[len(children) :]]
-        brought = [child.brought() if child else None for child in children]
-        aside = [make() if made is None else made for made, make in zip(brought, makers, strict=False)]
-    return {name: content for made in (*aside, *here) for name, content in made.items()}
+        last_results = [make() for make in makers[len(children) :]]
+        child_results = [child.brought() if child else None for child in children]
+        aside = [make() if result is None else result for result, make in zip(child_results, makers, strict=False)]
+    return {name: content for result in (*aside, *last_results) for name, content in result.items()}
 
 
 class Ahead(Generic[T]):
@@ -70,9 +70,9 @@ class Ahead(Generic[T]):
         def make() -> dict[str, bytes]:
             gc.disable()
             os.close(writes)  # ends the child quietly with this process
-            prepared = self._prepare()
+            finish = self._prepare()
             with os.fdopen(reads, "rb") as file:
-                return prepared(pickle.load(file))
+                return finish(pickle.load(file))
 
         self._child = _begun(make, self._stack)
         os.close(reads)
@@ -125,10 +125,10 @@ class _Child:
         with os.fdopen(self.pipe, "rb", closefd=False) as file:
             content = file.read()
         try:
-            made: dict[str, bytes] = pickle.loads(content)
+            result: dict[str, bytes] = pickle.loads(content)
         except (EOFError, pickle.UnpicklingError):
             return None
-        return made
+        return result
 
     def end(self) -> None:
         """Kill the child, finished or not, and close the pipe."""

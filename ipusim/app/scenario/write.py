@@ -38,9 +38,9 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     except ArithmeticError:
         return None
     options.pop("name", None)
-    named = {"name": request.name} if _NAME.fullmatch(request.name) else {}
+    name_entry = {"name": request.name} if _NAME.fullmatch(request.name) else {}
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
-    text = f"{_description(request.description)}\n{comment}{runs.dump(named | options)}"
+    text = f"{_description(request.description)}\n{comment}{runs.dump(name_entry | options)}"
     return text if len(text.encode()) <= MAX_SCENARIO_BYTES else None
 
 

@@ -16,7 +16,7 @@ _COLUMNS: Final = sorted(
 
 def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return figures by column in files; None for a missing figure."""
-    return {each.column: figures.get(each.name) for each in _COLUMNS}
+    return {figure.column: figures.get(figure.name) for figure in _COLUMNS}
 
 
 def figure_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

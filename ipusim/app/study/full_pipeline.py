@@ -73,29 +73,29 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 
     Raises CountError if every count is refused, NeverFullError without equal differences.
     """
-    refused: CountError | None = None
-    taken = False
+    refusal: CountError | None = None
+    has_count = False
     for doubling in range(_MOST_DOUBLINGS):
         count = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
         for period in _PERIODS:
-            apart = period * multiple
+            spacing = period * multiple
             try:
-                cycles = [cycles_at(count + turn * apart) for turn in range(3)]
+                cycles = [cycles_at(count + turn * spacing) for turn in range(3)]
             except CountError as error:
-                refused = error
+                refusal = error
                 continue
-            taken = True
+            has_count = True
             if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * apart))
-    if refused is not None and not taken:
-        raise refused
+                return Full(count, spacing, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * spacing))
+    if refusal is not None and not has_count:
+        raise refusal
     raise NeverFullError(
         "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
-        f"does not up to a gradient_accumulation_count of {count + 2 * apart}"
+        f"does not up to a gradient_accumulation_count of {count + 2 * spacing}"
     )
 
 
-def update_cycles(job: Job, priced: runs.Priced = lambda of: (of.costs, of.system)) -> Fraction:
+def update_cycles(job: Job, priced: runs.Priced = lambda part: (part.costs, part.system)) -> Fraction:
     """Return the mean cycles of a weight update, with the host's part.
 
     Repetitive session runs are simulated in part. The first weight updates may take longer, until the feeds' buffers

@@ -70,7 +70,7 @@ class Result:
         Pictures with other names show the main chart.
         """
         charts = self.charts()
-        drawn: dict[str, Chart] = {}
+        chart_of: dict[str, Chart] = {}
         files = {}
         for name in names:
             form = Path(name).suffix.lower()
@@ -79,8 +79,8 @@ class Result:
                 continue
             stem = Path(name).stem if name in self.names else next(iter(charts), "")
             if stem in charts:
-                drawn[stem] = drawn.get(stem) or charts[stem]()
-                files[name] = picture_bytes(drawn[stem], form)
+                chart_of[stem] = chart_of.get(stem) or charts[stem]()
+                files[name] = picture_bytes(chart_of[stem], form)
         return files
 
 

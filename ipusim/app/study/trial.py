@@ -124,9 +124,9 @@ def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, mi
         RequestError: for unknown names and invalid values.
     """
     changes = changes or {}
-    alone = {} if request.functions is not None else _ALONE
+    no_numerics = {} if request.functions is not None else _ALONE
     reported = {"memory": "report"} if misfits and is_limited(request, changes) else {}
-    return changed(request, {**alone, **reported, **changes})
+    return changed(request, {**no_numerics, **reported, **changes})
 
 
 def changed(request: Request, changes: Mapping[str, Any]) -> Request:

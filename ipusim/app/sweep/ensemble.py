@@ -33,13 +33,16 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
     """
     if not 1 <= number <= MOST_POINTS:
         raise OptionError("seeds", f"expected from 1 to {MOST_POINTS:,} runs, got {number:,}")
-    jitters = [(at, item.seed) for at, item in enumerate(request.options.disturbances or ()) if hasattr(item, "seed")]
+    jitters = [
+        (index, item.seed) for index, item in enumerate(request.options.disturbances or ()) if hasattr(item, "seed")
+    ]
     if not jitters:
         example = "such as {jitter: 5 %}"
         raise OptionError("seeds", f"expected a scenario with jitter among its disturbances, {example}, got none")
     span = 2**32
     return tuple(
-        Axis(f"disturbances.{at}.seed", tuple((first + run) % span for run in range(number))) for at, first in jitters
+        Axis(f"disturbances.{index}.seed", tuple((first + run) % span for run in range(number)))
+        for index, first in jitters
     )
 
 
@@ -71,8 +74,8 @@ class Ensemble(Result):
         calm = max(self.calm.run_cycles, 1)
         return [outcome.run_cycles / calm for outcome in self.ran]
 
-    def _percentile(self, of: Sequence[float], share: int) -> float:
-        return float(np.percentile(of, share))
+    def _percentile(self, values: Sequence[float], share: int) -> float:
+        return float(np.percentile(values, share))
 
     @property
     def _title(self) -> str:
@@ -107,9 +110,9 @@ class Ensemble(Result):
                 f"Without disturbances it takes {calm}: S = {slow:.4f} in the middle run, {max(self.slowdowns):.4f} in "
                 "the slowest."
             )
-        refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
-        if refused:
-            yield f"{len(refused)} did not run, such as: {refused[0]}"
+        refusals = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
+        if refusals:
+            yield f"{len(refusals)} did not run, such as: {refusals[0]}"
         if self.sweep.taken:
             yield f"{self.sweep.taken} of {len(self.sweep.points)} runs are taken from an earlier ensemble of the same."
 

@@ -206,6 +206,6 @@ def outcome_of_cycles(
 
 def _kept(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of an outcome from a part of ``summary.json``, without NaN losses."""
-    known = analysis.known_figures(summary)
-    numbers = {name for name, each in _KEPT.items() if each.unit != "number" or not isnan(known.get(name, nan))}
-    return {name: value for name, value in known.items() if name in numbers}
+    figures = analysis.known_figures(summary)
+    numbers = {name for name, figure in _KEPT.items() if figure.unit != "number" or not isnan(figures.get(name, nan))}
+    return {name: value for name, value in figures.items() if name in numbers}

@@ -65,7 +65,7 @@ class SweepResult(Result):
         """Return a row for every finished point: options by path, figures, and message."""
         swept, paths = self.swept, [axis.path for axis in self.swept.axes]
         outcomes = [outcome for _, outcome in swept.finished]
-        learnt = [each for each in LEARNT if any(outcome.value(each) is not None for outcome in outcomes)]
+        learnt = [figure for figure in LEARNT if any(outcome.value(figure) is not None for outcome in outcomes)]
         with_mode = len(modes_of(swept)) > 1 and _SYNC not in paths
         return [
             {
@@ -74,7 +74,7 @@ class SweepResult(Result):
                 "makespan_cycles": outcome.makespan_cycles,
                 **figure_columns(outcome.figures),
                 "fits": None if outcome.fits is None else outcome.fits.value,
-                **{each.column: outcome.value(each) for each in learnt},
+                **{figure.column: outcome.value(figure) for figure in learnt},
                 "message": outcome.message,
             }
             for point, outcome in swept.finished
@@ -111,11 +111,11 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, 
     if measure is not MEMORY and len(peaks_of(swept)) > 1:
         figures.append(MEMORY)
     panels = []
-    for drawn in figures:
-        most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
+    for figure in figures:
+        most = _memory_of_an_ipu(swept) if figure is MEMORY else None
         # A refused program has only its fullest IPU's memory.
-        values = [outcome.value(drawn) for _, outcome in swept.finished]
-        scale, words = on_chart(drawn, max((value for value in values if value is not None), default=0.0))
+        values = [outcome.value(figure) for _, outcome in swept.finished]
+        scale, words = on_chart(figure, max((value for value in values if value is not None), default=0.0))
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
     for limit in limits if measure is THROUGHPUT else ():
@@ -127,9 +127,9 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, 
         [point for point, _ in swept.finished],
         panels,
         fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished],
-        ran=[outcome.ran for _, outcome in swept.finished],
+        has_run=[outcome.ran for _, outcome in swept.finished],
         limits=levels,
-        together=swept.together,
+        vary_together=swept.together,
         title=_title(swept, measure, picture),
         picture=picture,
         unfit=" or ".join(answer for answer in analysis.Fits if answer in unfit) or analysis.Fits.NO,
@@ -140,8 +140,8 @@ def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
     """Return the title: scenario's title or name, measure and number of points."""
     request, name = swept.request, measure.chart.partition(",")[0]
     title = picture.title or runs.title_of(request.description)
-    each = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
-    words = f"{name} of {counted(len(swept.finished), 'point')}{each}"
+    remark = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
+    words = f"{name} of {counted(len(swept.finished), 'point')}{remark}"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
@@ -173,10 +173,10 @@ def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[t
     Returns:
         The points with their outcomes, the best first.
     """
-    having = [row for row in swept.finished if row[1].sync == mode and row[1].value(measure) is not None]
+    rows = [row for row in swept.finished if row[1].sync == mode and row[1].value(measure) is not None]
     sign = 1 if measure.less_is_better else -1
     return best_first(
-        having,
+        rows,
         lambda row: (row[1].value(measure) or 0.0) * sign,
         lambda row: row[1].fits,
         lambda row: row[1].peak_bytes,
@@ -202,12 +202,12 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
     if note := pipelines.idealised(modes):
         lines.append(f"{note} So points are compared with others of their sync mode alone.")
     lines += _memory_words(swept)
-    failed = Counter(_alike(outcome.message) for _, outcome in swept.finished if not outcome.ran)
-    for alike, times in failed.most_common(_MOST_REASONS):
+    failures = Counter(_alike(outcome.message) for _, outcome in swept.finished if not outcome.ran)
+    for alike, times in failures.most_common(_MOST_REASONS):
         first, outcome = next(row for row in swept.finished if _alike(row[1].message) == alike)
         lines.append(f"{times} of {number} did not run, such as {swept.words(first)}: {outcome.message}")
-    if len(failed) > _MOST_REASONS:
-        lines.append(f"And {counted(len(failed) - _MOST_REASONS, 'more reason')}: see the column message.")
+    if len(failures) > _MOST_REASONS:
+        lines.append(f"And {counted(len(failures) - _MOST_REASONS, 'more reason')}: see the column message.")
     if swept.taken:
         are = "is" if swept.taken == 1 else "are"
         lines.append(f"{swept.taken} of {counted(number, 'point')} {are} taken from an earlier sweep of the same.")
@@ -218,7 +218,7 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
     """Return sentences on the best point of a sync mode, and its ceiling."""
     lines, several = [], len(modes_of(swept)) > 1
     of_mode = [row for row in swept.finished if row[1].sync == mode] if several else swept.finished
-    number, where = len(of_mode), f" in {mode.words}" if several and mode else ""
+    number, in_mode = len(of_mode), f" in {mode.words}" if several and mode else ""
     if best := best_of(swept, measure, mode):
         point, outcome = best[0]
         best_words = measure.text(outcome.value(measure) or 0.0)
@@ -228,17 +228,17 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
         text = (
-            f"Best of {counted(number, 'point')}{where} by {measure.measure}: {swept.words(point)}, with "
+            f"Best of {counted(number, 'point')}{in_mode} by {measure.measure}: {swept.words(point)}, with "
             f"{', '.join(with_what)}."
         )
         lines.append(text + _ties(best, swept, measure))
     else:
         fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
         if number == 1:
-            lines.append(f"The only point{where} {f'has no value of {measure.measure}' if fits else 'does not fit'}.")
+            lines.append(f"The only point{in_mode} {f'has no value of {measure.measure}' if fits else 'does not fit'}.")
         else:
             lines.append(
-                f"None of {number} points{where} {f'that fit has a value of {measure.measure}' if fits else 'fits'}."
+                f"None of {number} points{in_mode} {f'that fit has a value of {measure.measure}' if fits else 'fits'}."
             )
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
@@ -261,14 +261,14 @@ def _memory_words(swept: Sweep) -> list[str]:
     ]
     if not unfit:
         return [f"{words}."]
-    where = f"at {len(unfit)} of {len(holding)} points"
+    places = f"at {len(unfit)} of {len(holding)} points"
     if len(swept.axes) == 1 and swept.axes[0].is_numeric:
         name, first, last = swept.names[0], min(unfit)[0], max(unfit)[0]
         if len(unfit) == sum(point[0] >= first for point, _ in holding):
-            where = f"from {name} {text_of(first)} on"
+            places = f"from {name} {text_of(first)} on"
         elif len(unfit) == sum(point[0] <= last for point, _ in holding):
-            where = f"up to {name} {text_of(last)}"
-    return [f"{words}, too much {where}."]
+            places = f"up to {name} {text_of(last)}"
+    return [f"{words}, too much {places}."]
 
 
 def _alike(message: str) -> str:
@@ -323,8 +323,8 @@ def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:
     if len(rows) > _MOST_ROWS:
         most = _BEST_ROWS // max(len(modes), 1)
         rows = [row for mode in modes for row in best_of(swept, measure, mode)[:most]]
-        each = ", each sync mode by itself" if len(modes) > 1 else ""
-        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.measure}{each}"
+        remark = ", each sync mode by itself" if len(modes) > 1 else ""
+        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.measure}{remark}"
     figures = [
         figure
         for figure in MEASURES

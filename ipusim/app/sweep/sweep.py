@@ -69,7 +69,7 @@ class Sweep:
 def sweep(
     request: Request,
     axes: Sequence[Axis],
-    together: bool = False,
+    vary_together: bool = False,
     losses: bool = False,
     crew: Crew | None = None,
     journal: Journal | None = None,
@@ -86,7 +86,7 @@ def sweep(
     """
     crew = crew or Crew()
     crew.check()
-    points = points_of(axes, together)
+    points = points_of(axes, vary_together)
     if request.functions is not None:
         raise AllFailedError("expected stages that options say, got functions: ask by a scenario's keys, or a file")
     if request.leaves_costs_open([axis.path for axis in axes]):
@@ -94,27 +94,27 @@ def sweep(
         raise OptionError("vary", f"pipeline.micro_batch_size: {text}")
     if not losses:
         request = time_alone(request)
-    study = Sweep(request, tuple(axes), together, points, (None,) * len(points))
+    study = Sweep(request, tuple(axes), vary_together, points, (None,) * len(points))
     outcomes, keys = _refused_or_known(study, journal)
-    taken = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
+    reused = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
 
     def so_far() -> Sweep:
-        return Sweep(request, study.axes, together, points, tuple(outcomes), taken)
+        return Sweep(request, study.axes, vary_together, points, tuple(outcomes), reused)
 
     todo = {number: study.changes(points[number]) for number in keys if outcomes[number] is None}
-    done = len(points) - len(todo)
+    progress_count = len(points) - len(todo)
     if progress:
-        progress(done, len(points))
-    with closing(_ended(request, todo, crew, losses=losses)) as ended:
-        for number, outcome in ended:
+        progress(progress_count, len(points))
+    with closing(_ended(request, todo, crew, losses=losses)) as outcome_stream:
+        for number, outcome in outcome_stream:
             outcomes[number] = outcome
-            done += 1
+            progress_count += 1
             if journal is not None and outcome.ran:  # errors are quickly found again
                 journal.add(keys[number], outcome)
             if landed:
                 landed(so_far())
             if progress:
-                progress(done, len(points))
+                progress(progress_count, len(points))
     result = so_far()
     if not any(outcome.ran for _, outcome in result.finished):
         _raise_why(result)
@@ -140,11 +140,11 @@ def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outco
     making = Keys()
     for number, point in enumerate(study.points):
         try:
-            varied = study.request.replace(study.changes(point))
+            variant = study.request.replace(study.changes(point))
         except RequestError:
             outcomes[number] = outcome_of(study.request, study.changes(point))
             continue
-        keys[number] = making.of(varied) if journal is not None else ""
+        keys[number] = making.of(variant) if journal is not None else ""
         if journal is not None:
             outcomes[number] = journal.outcomes.get(keys[number])
     return outcomes, keys

@@ -47,8 +47,8 @@ class SynthesisResult(Result):
     @property
     def compared(self) -> ComparisonResult:
         """Comparison of the Order with the best named schedule; the latter alone without a better Order."""
-        made = self.synthesis.made
-        return ComparisonResult(Comparison((self.synthesis.named, *([] if made is None else [made]))))
+        order = self.synthesis.made
+        return ComparisonResult(Comparison((self.synthesis.named, *([] if order is None else [order]))))
 
     def shown(self) -> Iterator[str | Table]:
         """Yield the verdict."""
@@ -87,14 +87,14 @@ class SynthesisResult(Result):
         changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
         text = scenario_text(self.request.replace(changes), self.folder.absolute(), [mark_of("suggest --order")])
         if text is None:
-            wanted = "expected stages that a scenario can say, got Python functions of a program"
-            raise OutputError(f"{self.folder}: {wanted}")
+            hint = "expected stages that a scenario can say, got Python functions of a program"
+            raise OutputError(f"{self.folder}: {hint}")
         files = {SCENARIO_FILE: text.encode()}
         if synthesis.made:
             files[WORDS_FILE] = words_file(synthesis).encode()
-            made = schedules.in_words(NAME, synthesis.words)
+            order = schedules.in_words(NAME, synthesis.words)
             shape = replace(run.job.program.shape, micro_batches=synthesis.torch_count)
-            files[TORCH_FILE] = schedules.write_torch_csv(made.laid_out(shape)).encode()
+            files[TORCH_FILE] = schedules.write_torch_csv(order.laid_out(shape)).encode()
             files |= self.compared.files()
         return files
 

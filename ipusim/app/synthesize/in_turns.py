@@ -47,14 +47,14 @@ def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
         count: number of micro-batches.
         most: maximum number of held micro-batches per IPU; after the input-gradient half a micro-batch counts half.
     """
-    kinds = {tuple(sorted(tasks.letters[letter] for letter in of)) for of in tasks.of_word}
+    kinds = {tuple(sorted(tasks.letters[letter] for letter in letters)) for letters in tasks.of_word}
     if tasks.meeting is not None or kinds != {tuple((kind, word) for kind in _KINDS) for word in range(tasks.words)}:
         return None
     best: tuple[int, Words] | None = None
     for choices in product((True, False), repeat=3):
-        made = _Turns(tasks, count, most, _Choices(*choices))
-        if made.run() and (best is None or made.cost < best[0]):
-            best = made.cost, tuple(map(tuple, made.words))
+        turns = _Turns(tasks, count, most, _Choices(*choices))
+        if turns.run() and (best is None or turns.cost < best[0]):
+            best = turns.cost, tuple(map(tuple, turns.words))
     return None if best is None else best[1]
 
 
@@ -64,9 +64,9 @@ class _Turns:
     def __init__(self, tasks: Tasks, count: int, most: int, choices: _Choices) -> None:
         number_of = {letter: number for number, letter in enumerate(tasks.letters)}
         self._letters = [[number_of[kind, stage] for stage in range(tasks.words)] for kind in _KINDS]
-        self._cycles = [[tasks.cycles[letter] for letter in of] for of in self._letters]
-        ways = [[tasks.ways[letter] for letter in of] for of in self._letters]
-        self._lag = [[0 if way is None else way.lead + way.cycles for way in of] for of in ways]
+        self._cycles = [[tasks.cycles[letter] for letter in letters] for letters in self._letters]
+        ways = [[tasks.ways[letter] for letter in letters] for letters in self._letters]
+        self._lag = [[0 if way is None else way.lead + way.cycles for way in word_ways] for word_ways in ways]
         self._count, self._room, self._choices = count, 2 * most, choices
         self._last = tasks.words - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
@@ -81,7 +81,7 @@ class _Turns:
     def cost(self) -> int:
         """Longest time from an IPU's first pass to its last."""
         first = (ends[0] - cycles for ends, cycles in zip(self._ends[_FORWARD], self._cycles[_FORWARD], strict=True))
-        return max(now - begin for now, begin in zip(self._now, first, strict=True))
+        return max(end - begin for end, begin in zip(self._now, first, strict=True))
 
     def run(self) -> bool:
         """Construct the words; returns False if memory stops an IPU."""
@@ -116,14 +116,14 @@ class _Turns:
         ahead = [0] * (self._last + 1)
         comes = self._now[-1] + inputs[-1]
         for ipu in reversed(range(self._last)):
-            now, comes = self._now[ipu], comes + self._lag[_INPUT][ipu + 1]
-            held = self._held[ipu] + _GROWS[_FORWARD]
-            while ahead[ipu] + 1 < self._count and held <= self._room:
-                if (now + cycles[ipu] > comes) if self._choices.waits else (now >= comes):
+            time, comes = self._now[ipu], comes + self._lag[_INPUT][ipu + 1]
+            stock = self._held[ipu] + _GROWS[_FORWARD]
+            while ahead[ipu] + 1 < self._count and stock <= self._room:
+                if (time + cycles[ipu] > comes) if self._choices.waits else (time >= comes):
                     break
                 ahead[ipu] += 1
-                now, held = now + cycles[ipu], held + _GROWS[_FORWARD]
-            comes = max(now, comes) + inputs[ipu]
+                time, stock = time + cycles[ipu], stock + _GROWS[_FORWARD]
+            comes = max(time, comes) + inputs[ipu]
         for ipu in range(1, self._last + 1):
             # An IPU cannot run passes whose inputs have not arrived.
             most = ahead[ipu - 1] - (ahead[ipu] + 1 < self._count)
@@ -145,8 +145,8 @@ class _Turns:
         comes = self._now[ipu + 1] + of_next
         if self._now[ipu] >= comes:
             return True
-        over = self._held[ipu] + _GROWS[_FORWARD] - self._room
-        halves = min(max(0, over), self._weights_left(ipu))
+        excess = self._held[ipu] + _GROWS[_FORWARD] - self._room
+        halves = min(max(0, excess), self._weights_left(ipu))
         if self._now[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= comes:
             return False
         return comes - self._now[ipu] <= max(self._waited) - self._waited[ipu]

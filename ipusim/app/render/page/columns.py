@@ -42,7 +42,7 @@ class Packed:
 
 def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
     """Pack columns; ``differences`` names columns stored as deltas, which compress better when numbers rise."""
-    at, entries = 0, []
+    offset, entries = 0, []
     with Gzip() as file:
         for name, column in columns.items():
             values = np.diff(column, prepend=0) if name in differences else column
@@ -50,10 +50,10 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
             content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
             content += bytes(-len(content) % _ALIGNED)
             entries.append(
-                {"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences}
+                {"name": name, "type": kind, "at": offset, "length": len(column), "differences": name in differences}
             )
             file.write(content)
-            at += len(content)
+            offset += len(content)
         return Packed(tuple(entries), b64encode(file.close()).decode())
 
 

@@ -105,5 +105,5 @@ def colours(face: str, scheme: str) -> dict[str, str]:
 
 def _mixed(colour: str, ground: str) -> str:
     """Return a tint of a colour on a background."""
-    pairs = ((int(one[at : at + 2], 16) for one in (colour, ground)) for at in (1, 3, 5))
+    pairs = ((int(text[digit : digit + 2], 16) for text in (colour, ground)) for digit in (1, 3, 5))
     return "#" + "".join(f"{round(_TINT * part + (1 - _TINT) * below):02x}" for part, below in pairs)

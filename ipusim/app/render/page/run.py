@@ -134,8 +134,8 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
     timeline, info = run.timeline, run.timeline.info
     content = TraceContent(timeline)
     slices, texts = _slices(content)
-    used, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
-    packed = _packed(run, slices)
+    used_tracks, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
+    columns = _packed(run, slices)
     data = {
         "title": run.title,
         "description": run.description,
@@ -155,9 +155,9 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "links": list(info.links),
         "physical": list(physical_ipus(timeline)),
         "phases": [asdict(phase) for phase in analysis.phases_of(timeline)],
-        "tracks": [_track(content, number) for number in used.tolist()],
+        "tracks": [_track(content, number) for number in used_tracks.tolist()],
         "texts": texts,
-        "columns": list(packed.columns),
+        "columns": list(columns.columns),
         "fits": run.fits,
         "memory": None if run.memory is None else _memory(run.memory, timeline),
         "no_memory": run.no_memory,
@@ -165,13 +165,13 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "tables": [table_data(table) for table in run.tables],
         "scenario": run.scenario,
     }
-    return data, packed.content
+    return data, columns.content
 
 
 def _stages(info: timelines.TimelineInfo) -> list[str]:
     """Return the names of stages with their layers."""
-    named = zip(info.stages, info.layers_of, strict=True)
-    return [f"{name} ({layers})" if layers else name for name, layers in named]
+    pairs = zip(info.stages, info.layers_of, strict=True)
+    return [f"{name} ({layers})" if layers else name for name, layers in pairs]
 
 
 def table_data(table: Table) -> dict[str, Any]:
@@ -191,12 +191,12 @@ def _micro(text: str) -> str:
 
 def _span_looks() -> tuple[Look, ...]:
     """Return all looks of spans; links, host and sends share their category's first look."""
-    beside = []
+    off_ipu = []
     for track in _BESIDE:
         category = next(kind.row.category for kind in SpanKind if kind.row.look is None and kind.row.track is track)
         like = next(kind.row.look for kind in sorted(SpanKind) if kind.row.look and kind.row.category == category)
-        beside.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
-    return (*timelines.LOOKS, *beside)
+        off_ipu.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
+    return (*timelines.LOOKS, *off_ipu)
 
 
 def _kind(kind: SpanKind) -> dict[str, Any]:
@@ -253,13 +253,13 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     """Return a track; IPUs show at first, links and the host on request."""
     tracks = content.tracks
     of_ipu = number in tracks.ipu
-    beside = not of_ipu and tracks.group_of(number) == 0
+    off_ipu = not of_ipu and tracks.group_of(number) == 0
     name = tracks.path(number)
     label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
     if of_ipu and label.startswith("replica"):
         replica, (label, _, detail) = label, detail.partition(", ")
         detail = f"{replica}, {detail}"
-    return {"name": name, "label": label, "detail": detail, "main": of_ipu or beside, "beside": beside}
+    return {"name": name, "label": label, "detail": detail, "main": of_ipu or off_ipu, "beside": off_ipu}
 
 
 def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
