@@ -14,7 +14,7 @@ from matplotlib.patches import PathPatch
 from ipusim.app.compare.compare import compare
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import Chart, to_png
-from ipusim.app.render.panel import FILLED, rectangles
+from ipusim.app.render.panel import BOX_HEIGHT, rectangles
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import table_markdown
 from ipusim.pipeline.plan import Sync
@@ -560,7 +560,9 @@ def in_two_shades(runs: Sequence[Compared], title: str) -> Chart:
         for kind in np.unique(timeline.kind[passes]).tolist():
             rows = passes[timeline.kind[passes] == kind]
             middle = timeline.ipu[rows] + 0.5
-            boxes = rectangles(timeline.start[rows], timeline.end[rows], middle + FILLED / 2, middle - FILLED / 2)
+            boxes = rectangles(
+                timeline.start[rows], timeline.end[rows], middle + BOX_HEIGHT / 2, middle - BOX_HEIGHT / 2
+            )
             look = SpanKind(kind).row.look
             shade = "black" if look is not None and look.number == "#ffffff" else "white"
             axes.add_artist(PathPatch(boxes, facecolor=shade, alpha=_SHADE, linewidth=0, zorder=2.15))

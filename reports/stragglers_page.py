@@ -13,7 +13,7 @@ import numpy as np
 from ipusim.analysis.disturbed import DisturbanceCost
 from ipusim.app.render.comparison import Compared, comparison
 from ipusim.app.render.figures import Chart, to_png
-from ipusim.app.render.panel import FILLED
+from ipusim.app.render.panel import BOX_HEIGHT
 from ipusim.app.render.style import REDONE, STAGE_SIZE
 from ipusim.app.render.sweep import Panel, sweep_chart
 from ipusim.app.render.sweep_panel import ChartAxis
@@ -190,7 +190,7 @@ def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
         timeline = run.timeline
         sent = timeline.rows(SpanKind.SEND)
         sent = sent[np.isin(timeline.ipu[sent], ipus) & (timeline.end[sent] > timeline.start[sent])]
-        edges = between + (1 - FILLED) / 2 * np.where(timeline.ipu[sent] < between, -1, 1)
+        edges = between + (1 - BOX_HEIGHT) / 2 * np.where(timeline.ipu[sent] < between, -1, 1)
         x, y = np.stack([timeline.start[sent], timeline.end[sent]]), np.stack([edges, 2 * between - edges])
         axes.plot(x, y, color=REDONE, linewidth=1.5, zorder=5)
         place = axes.get_yaxis_transform()

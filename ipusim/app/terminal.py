@@ -41,10 +41,10 @@ def print_text(*paragraphs: str) -> None:
     width = _width()
     for paragraph in paragraphs:
         for line in paragraph.split("\n"):
-            print(line if width is None else _wrapped(line, width), flush=True)
+            print(line if width is None else _wrap(line, width), flush=True)
 
 
-def _wrapped(line: str, width: int) -> str:
+def _wrap(line: str, width: int) -> str:
     indent = _HANGING.match(line)
     hanging = " " * indent.end() if indent and indent.end() < width // 2 else ""
     return textwrap.fill(line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
@@ -64,11 +64,11 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from ipusim.app.render.fitted_tables import fitted
+    from ipusim.app.render.fitted_tables import fit_table
 
     # The height is needed too: rich assumes 80 columns for dumb terminals.
     console = Console(width=_width() or _PIPE_WIDTH, height=1, stderr=to_stderr)
-    for part in chain.from_iterable(fitted(table, console.width) for table in tables):
+    for part in chain.from_iterable(fit_table(table, console.width) for table in tables):
         table = part.table
         console.print(Text(table.title, style="italic"))
         rich_table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.header))
@@ -87,7 +87,7 @@ def print_result(result: Result, form: str, *ends: str) -> None:
     if form:
         print(result.text(form).decode(), end="", flush=True)
         return
-    for part in result.shown():
+    for part in result.printout():
         if isinstance(part, Preformatted):
             print(part, end="" if part.endswith("\n") else "\n", flush=True)
         elif isinstance(part, str):

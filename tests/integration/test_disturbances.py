@@ -47,7 +47,7 @@ def test_points_of_a_sweep_are_as_disturbed_as_its_request(workers):
     for (schedule,), outcome in found.finished:
         runs = [execute(assemble(of.replace({"pipeline.schedule": schedule}))) for of in (SLOW, PLAIN)]
         assert outcome.makespan_cycles == runs[0].summary.makespan_cycles > runs[1].summary.makespan_cycles
-    assert Keys().of(SLOW) != Keys().of(PLAIN)
+    assert Keys().key_of(SLOW) != Keys().key_of(PLAIN)
 
 
 def test_a_written_scenario_says_them_and_none_is_suggested_for():

@@ -24,7 +24,7 @@ from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
-from ipusim.app.suggest.searched import TOGETHER, Searched
+from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.words import plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
@@ -166,7 +166,7 @@ def test_time_ends_a_search_in_the_middle_of_a_loop() -> None:
     budget = Budget(1e-9)
     with pytest.raises(SearchEndedError, match="the time limit"):
         budget.spend(1)
-    assert budget.over
+    assert budget.is_over
 
 
 def test_python_gets_the_same_ends_as_values() -> None:
@@ -292,7 +292,7 @@ def test_stages_that_do_not_say_what_they_hold_are_not_put_together_unless_it_is
     assert len(set(found.job.program.shape.mapping)) == 4
     assert "Memory: not known: the scenario does not say what its stages hold." in [*verdict(found)]
     (said,) = (line for line in searched_lines(found) if line.startswith("Left out: "))
-    assert f"Left out: {found.searched.refused[TOGETHER]} ways that put stages together on an IPU, as " in said
+    assert f"Left out: {found.searched.refused[NEEDS_MEMORY]} ways that put stages together on an IPU, as " in said
     placed = suggest(asked, Limits(placements=("straight",)))
     assert set(placed.job.program.shape.mapping) == {0}
     assert placed.trial.cycles < found.trial.cycles

@@ -348,7 +348,7 @@ def test_a_headline_has_the_time_that_the_table_has(changes):
     table = comparison_table(found)
     heads = [word.split(": ") for word in words(comparison_chart(found)) if "cycles, " in word]
     assert [name for name, _ in heads] == list(found.titles)
-    for (_, head), row, cells in zip(heads, found.ran, table.rows, strict=True):
+    for (_, head), row, cells in zip(heads, found.completed, table.rows, strict=True):
         cycles = row.times.throughput.weight_update_period_s * row.times.clock_hz
         time = f"{cells[1]} {table.header[1].removeprefix('time ')}"
         assert head.replace("µs", "us").partition("; ")[0] == f"{cycles:,.0f} cycles, {time}"

@@ -14,7 +14,7 @@ from ipusim.analysis.phases import PHASES, phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
-from ipusim.app.render.lettering import spread
+from ipusim.app.render.lettering import space_out
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.style import ALWAYS_SHOWN
@@ -133,7 +133,8 @@ def test_trace_files_hold_every_cycle_once(lock_step, read_perfetto, chosen):
         sum(each.args["end_cycles"] - each.args["start_cycles"] for each in on_ipus) == cycles_by_kind(timeline).sum()
     )
     flows = [
-        [number for each in slices for number in ends(each)] for ends in (attrgetter("leaving"), attrgetter("arriving"))
+        [number for each in slices for number in ends(each)]
+        for ends in (attrgetter("departures"), attrgetter("arriving"))
     ]
     assert sorted(flows[0]) == sorted(flows[1]) == sorted(set(flows[0]))
     stages = len(chosen["mapping"])
@@ -147,7 +148,7 @@ labels = st.lists(st.tuples(st.floats(0, 1000), st.floats(1, 200)), min_size=1, 
 def test_labels_keep_apart_and_inside(wanted):
     wanted.sort()
     centres, widths = zip(*wanted, strict=True)
-    placed = spread(centres, widths, 0.0, 1000.0)
+    placed = space_out(centres, widths, 0.0, 1000.0)
     if placed is None:
         assert sum(widths) > 1000
         return
@@ -162,7 +163,7 @@ def test_labels_keep_apart_and_inside(wanted):
 def test_no_other_place_is_nearer(wanted, parts):
     wanted.sort()
     centres, widths = zip(*wanted, strict=True)
-    placed = spread(centres, widths, 0.0, 1000.0)
+    placed = space_out(centres, widths, 0.0, 1000.0)
     if placed is None:
         return
     # Any other way to share the free room out: gaps before each label.

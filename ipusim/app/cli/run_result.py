@@ -14,7 +14,7 @@ from ipusim.app.study.result import Result
 
 if TYPE_CHECKING:
     from ipusim.api import Run, runs
-    from ipusim.app.regression.expectations import Judged
+    from ipusim.app.regression.expectations import Judgement
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,23 +24,23 @@ class RunResult(Result):
     Attributes:
         run: the Job with its Timeline and its summary.
         verbose: whether every table behind the verdict is shown.
-        judged: expectations of the scenario with the figures of the run.
+        judgements: expectations of the scenario with the figures of the run.
         times: the comparison with times that are computed a second time; None without one.
     """
 
     run: Run
     verbose: bool = False
-    judged: Sequence[Judged] = ()
+    judgements: Sequence[Judgement] = ()
     times: runs.TimesCheck | None = None
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the scenario's own words, the verdict, the tables behind it, notes and expectations."""
         summary = self.run.summary
         yield from filter(None, [self.run.job.request.description])
         yield verdict_table(summary)
         if self.verbose:
             yield from self._tables()
-        yield from (*summary.notes, *self.run.remarks, *map(str, self.judged))
+        yield from (*summary.notes, *self.run.remarks, *map(str, self.judgements))
         if self.times is not None:
             yield str(self.times)
 

@@ -39,16 +39,16 @@ _ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Entry of a comparison: a Request or a stored run; ``said`` is the user's text, such as a path."""
+class ComparedItem:
+    """Entry of a comparison: a Request or a stored run; ``text`` is the user's text, such as a path."""
 
-    what: Request | StoredRun
-    said: str
+    source: Request | StoredRun
+    text: str
 
     @property
     def name(self) -> str:
         """Name of the run."""
-        return self.what.name if isinstance(self.what, Request) else self.what.timeline.info.name
+        return self.source.name if isinstance(self.source, Request) else self.source.timeline.info.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +140,7 @@ class _Variant:
     sync: Sync | None
     note: str = ""
 
-    def of(self, request: Request, losses: bool) -> Request:
+    def apply(self, request: Request, losses: bool) -> Request:
         changes: dict[str, Any] = {"pipeline.schedule": self.schedule, "system.selection_order": self.order}
         changes["pipeline.sync"] = self.sync.value if self.sync else None
         options = {name: value for name, value in changes.items() if value is not None}
@@ -148,7 +148,7 @@ class _Variant:
 
 
 def compare(
-    requests: Request | Sequence[Compared],
+    requests: Request | Sequence[ComparedItem],
     schedules: Sequence[str] | None = None,
     syncs: Sequence[str] = (),
     orders: Sequence[str] = (),
@@ -166,7 +166,7 @@ def compare(
     without a schedule, FileError for a folder alone, OptionError for options on folders alone, and RequestError or
     RequestMemoryError if no Request can run.
     """
-    items = [Compared(requests, requests.name)] if isinstance(requests, Request) else list(requests)
+    items = [ComparedItem(requests, requests.name)] if isinstance(requests, Request) else list(requests)
     has_variants = schedules is not None or bool(orders or syncs)
     _check(items, has_variants)
     if not has_variants and len(items) == 1:
@@ -174,46 +174,47 @@ def compare(
     rows: list[Row] = []
     errors: list[RequestError] = []
     variants = [
-        [] if isinstance(item.what, StoredRun) else [*_variants(item.what, schedules, orders, syncs)] for item in items
+        [] if isinstance(item.source, StoredRun) else [*_variants(item.source, schedules, orders, syncs)]
+        for item in items
     ]
     mode = _common_mode(items, variants)
     for item, source, variants_of_item in zip(items, _sources(items), variants, strict=True):
-        if isinstance(item.what, StoredRun):
-            rows.append(_stored_row(source, item.what))
+        if isinstance(item.source, StoredRun):
+            rows.append(_stored_row(source, item.source))
             continue
         for variant in variants_of_item:
-            row, error = _run(source, item.what, _in_mode(item.what, variant, mode), losses, progress)
+            row, error = _run(source, item.source, _in_mode(item.source, variant, mode), losses, progress)
             rows.append(row)
             errors += [error] if error else []
     if len(errors) == len(rows):
         for item in items:
-            if isinstance(item.what, Request):
-                assemble(item.what)  # reports the request's mistake with its place
+            if isinstance(item.source, Request):
+                assemble(item.source)  # reports the request's mistake with its place
         raise errors[0]
     return tuple(rows)
 
 
-def _check(items: Sequence[Compared], has_variants: bool) -> None:
+def _check(items: Sequence[ComparedItem], has_variants: bool) -> None:
     """Check the entries of a comparison.
 
     Raises FileError for a single folder, OptionError for options on folders alone, and ProgramError for repeated
     entries.
     """
-    folders = [item for item in items if isinstance(item.what, StoredRun)]
+    folders = [item for item in items if isinstance(item.source, StoredRun)]
     if len(items) == len(folders) == 1:
         text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
-        raise FileError(f"{items[0].said}: {text}")
+        raise FileError(f"{items[0].text}: {text}")
     if has_variants and len(items) == len(folders):
         text = "expected a scenario to vary, got runs that lie in folders: they stay as they are; leave {} and {} out"
         raise OptionError("schedules", text, "orders", "sync")
-    names = [item.said for item in items]
+    names = [item.text for item in items]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ProgramError(f"{twice}: expected each to compare once, got it a second time")
 
 
-def _sources(items: Sequence[Compared]) -> list[str]:
+def _sources(items: Sequence[ComparedItem]) -> list[str]:
     """Return distinct names: run name, file or folder name, or the user's text."""
-    names = [[run.name, Path(run.said).name, run.said] for run in items]
+    names = [[run.name, Path(run.text).name, run.text] for run in items]
     counts = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
     return [next((name for name in alternatives if counts[name] == 1), alternatives[-1]) for alternatives in names]
 
@@ -223,24 +224,28 @@ def _variants(
 ) -> Iterator[_Variant]:
     names: list[str | None] = [None]
     if schedules is not None:
-        names = [*_once("schedule", [_called(schedule, request) for schedule in core_schedules.called(schedules)])]
+        names = [
+            *_refuse_twice(
+                "schedule", [_schedule_name(schedule, request) for schedule in core_schedules.called(schedules)]
+            )
+        ]
         if not names:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
-    laid_out = _known("selection order", orders, _ORDERS) or [None]
-    modes = _known("sync mode", syncs, [member.value for member in Sync]) or [None]
+    laid_out = _names_of("selection order", orders, _ORDERS) or [None]
+    modes = _names_of("sync mode", syncs, [member.value for member in Sync]) or [None]
     for schedule, order, mode in product(names, laid_out, modes):
         yield _Variant(schedule, order, Sync(mode) if mode else None)
 
 
-def _common_mode(items: Sequence[Compared], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
+def _common_mode(items: Sequence[ComparedItem], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
     """Return the sync mode shared by the runs with a stated mode; None if modes differ."""
-    folder_modes = [item.what.timeline.info.sync for item in items if isinstance(item.what, StoredRun)]
+    folder_modes = [item.source.timeline.info.sync for item in items if isinstance(item.source, StoredRun)]
     stated_modes = [
-        _effective(item.what, variant)[1]
+        _effective(item.source, variant)[1]
         for item, variants_of_item in zip(items, variants, strict=True)
-        if isinstance(item.what, Request)
+        if isinstance(item.source, Request)
         for variant in variants_of_item
-        if _states_sync(item.what, variant)
+        if _states_sync(item.source, variant)
     ]
     modes = {*folder_modes, *stated_modes}
     return modes.pop() if len(modes) == 1 else None
@@ -265,13 +270,13 @@ def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant
     return replace(variant, sync=mode, note=note)
 
 
-def _called(text: str, request: Request) -> str:
+def _schedule_name(text: str, request: Request) -> str:
     """Return the schedule's name in a request: registered name or file."""
     entry = core_schedules.schedule_of(text, request.folder)
     return entry.name if entry.name == text.lower() else text
 
 
-def _known(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
+def _names_of(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
     """Return ``names`` in the spelling of ``choices``, ignoring case.
 
     Raises ProgramError for an unknown name.
@@ -281,10 +286,10 @@ def _known(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str 
         if name.lower() not in name_of:
             hint = did_you_mean(name, choices, quoted=True)
             raise ProgramError(f"expected a {noun} out of {', '.join(choices)}, got {name!r}{hint}")
-    return [*_once(noun, [name_of[name.lower()] for name in names])]
+    return [*_refuse_twice(noun, [name_of[name.lower()] for name in names])]
 
 
-def _once(noun: str, names: Sequence[str]) -> list[str]:
+def _refuse_twice(noun: str, names: Sequence[str]) -> list[str]:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ProgramError(f"expected each {noun} once, got {twice!r} a second time")
     return list(names)
@@ -297,7 +302,7 @@ def _run(
     schedule, sync, order = _effective(request, variant)
     row = Row(source, schedule, sync, order, note=variant.note)
     try:
-        job = assemble(variant.of(request, losses))
+        job = assemble(variant.apply(request, losses))
     except RequestMemoryError as error:
         return replace(row, refusal=error.problems[0].text, memory=analysis.fullest(error.job.memory)), error
     except RequestError as error:

@@ -30,7 +30,7 @@ class Comparison:
     @cached_property
     def groups(self) -> tuple[Comparison, ...]:
         """Comparisons by sync mode; a single mode forms a group by itself."""
-        modes = dict.fromkeys(row.sync for row in self.ran)
+        modes = dict.fromkeys(row.sync for row in self.completed)
         if len(modes) == 1:
             return (self,)
         return tuple(Comparison(tuple(row for row in self.rows if row.sync is mode), self) for mode in modes)
@@ -42,18 +42,18 @@ class Comparison:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """Labels by the options that differ: ``1f1b in point-to-point``, or a scenario's name."""
-        return tuple(self._named(row, sync=self._differ("sync"), names_schedule=False) for row in self.rows)
+        return tuple(self._words_of(row, sync=self._differ("sync"), names_schedule=False) for row in self.rows)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Labels without sync modes, if still distinct."""
-        short = tuple(self._named(row, sync=False, names_schedule=False) for row in self.rows)
+        short = tuple(self._words_of(row, sync=False, names_schedule=False) for row in self.rows)
         return short if len(set(short)) == len(short) else self.labels
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """Labels with the schedule always, and the sync mode unless grouped by mode."""
-        return tuple(self._named(row, sync=self.whole is None, names_schedule=True) for row in self.rows)
+        return tuple(self._words_of(row, sync=self.whole is None, names_schedule=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
@@ -67,14 +67,14 @@ class Comparison:
         return "" if self._differ("sync") else f"in {self.rows[0].sync.words}"
 
     @cached_property
-    def ran(self) -> tuple[Row, ...]:
+    def completed(self) -> tuple[Row, ...]:
         """Rows that ran."""
         return tuple(row for row in self.rows if row.times is not None)
 
     @property
     def first(self) -> Row:
         """Reference row of the sync mode: the first that ran."""
-        return self.ran[0]
+        return self.completed[0]
 
     @cached_property
     def of_time(self) -> bool:
@@ -86,20 +86,20 @@ class Comparison:
     @cached_property
     def work(self) -> tuple[tuple[int, bool], ...]:
         """Distinct pairs of samples per weight update and training flag, rising."""
-        times_of_rows = [_times(row) for row in self.ran]
+        times_of_rows = [_times(row) for row in self.completed]
         return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in times_of_rows}))
 
     @cached_property
     def models_differ(self) -> bool:
         """Whether requests ask for different models, as far as known."""
-        models = (row.result.job.request.options.model for row in self.ran if row.result is not None)
+        models = (row.result.job.request.options.model for row in self.completed if row.result is not None)
         stated_models = [model for model in models if model is not None]
         return any(model != stated_models[0] for model in stated_models)
 
     @cached_property
     def best(self) -> Row | None:
         """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
-        rows = self.ran if len(self.groups) == 1 else ()
+        rows = self.completed if len(self.groups) == 1 else ()
         in_order = best_first(rows, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
         return next(iter(in_order), None)
 
@@ -107,14 +107,14 @@ class Comparison:
     def as_fast(self) -> tuple[Row, ...]:
         """Other fitting rows as fast as the best."""
         best = self.best
-        fitting = [row for row in self.ran if row.can_be_best and row is not best]
+        fitting = [row for row in self.completed if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
-    def tied(self) -> tuple[Row, ...]:
+    def equals(self) -> tuple[Row, ...]:
         """Best row of every sync mode, with ties in time and memory."""
         if len(self.groups) > 1:
-            return tuple(row for group in self.groups for row in group.tied)
+            return tuple(row for group in self.groups for row in group.equals)
         return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
 
     def larger(self, row: Row) -> bool:
@@ -127,7 +127,7 @@ class Comparison:
         """Fitting rows on the trade-off front of time and peak memory, by sync mode."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
-        rows = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
+        rows = [(row, row.memory.peak_bytes) for row in self.completed if row.can_be_best and row.memory is not None]
         return tuple(rows[position][0] for position in front([(self.cost(row), peak) for row, peak in rows]))
 
     def cost(self, row: Row) -> float:
@@ -148,7 +148,7 @@ class Comparison:
         """Return a row's difference to the first row of its sync mode."""
         return self.difference(row, self.group(row).first)
 
-    def ranked(self, rows: Sequence[Row]) -> list[Row]:
+    def in_order(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows sorted by cost, fastest first."""
         return sorted(rows, key=self.cost)
 
@@ -167,7 +167,7 @@ class Comparison:
             if row.source == successor.source
         )
 
-    def _named(self, row: Row, *, sync: bool, names_schedule: bool) -> str:
+    def _words_of(self, row: Row, *, sync: bool, names_schedule: bool) -> str:
         """Return a row's name from the varied options, optionally with schedule and sync mode."""
         words = [row.source] if self._differ("source") else []
         if self._varies("order"):

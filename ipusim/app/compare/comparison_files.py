@@ -46,17 +46,19 @@ def comparison_chart(
         raise ProgramError(f"expected a title of letters and signs, got {title!r:.60}")
     rows = shown_rows(result, picture)
     completed = [row for row in rows if row.timeline is not None]
-    title = title or common_title([row.timeline for row in result.ran if row.timeline is not None]) or result.title
+    title = (
+        title or common_title([row.timeline for row in result.completed if row.timeline is not None]) or result.title
+    )
     if len(rows) < len(result.rows):
         title += f" (the first and the {len(rows) - 1} best others of {len(result.rows)})"
-    requested_rows = list(dict.fromkeys(_named(result, completed, name) for name in traces))
+    requested_rows = list(dict.fromkeys(_row_called(result, completed, name) for name in traces))
     best = [group.best or group.first for group in result.groups]
     first = [group.first for group in result.groups]
     wish = requested_rows or [
-        row for row in dict.fromkeys([*best, *first, *result.ranked(completed)]) if row in completed
+        row for row in dict.fromkeys([*best, *first, *result.in_order(completed)]) if row in completed
     ]
     has_memory = any(row.memory is not None for row in wish)
-    runs = [_compared(result, row, has_memory) for row in completed]
+    runs = [_traced_run(result, row, has_memory) for row in completed]
     return slide(
         _bars(result, rows),
         runs,
@@ -75,14 +77,14 @@ def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row,
     most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
-    in_order = sorted(comparison.ran, key=lambda row: (not row.can_be_best, comparison.cost(row)))
+    in_order = sorted(comparison.completed, key=lambda row: (not row.can_be_best, comparison.cost(row)))
     best = [group.best for group in comparison.groups if group.best is not None]
     first = [group.first for group in comparison.groups]
     selection = [*dict.fromkeys([*first, *best, *in_order, *comparison.rows])][:most]
     return tuple(row for row in comparison.rows if row in selection)
 
 
-def _named(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
+def _row_called(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
     """Return the row of a name; raises ProgramError for an unknown name."""
     for names in (comparison.labels, comparison.keys, comparison.titles):
         if name in names and (row := comparison.rows[names.index(name)]) in rows:
@@ -124,7 +126,7 @@ class ComparisonResult(Result):
 
     names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield verdict, table, and reasons for refusals and missing fit."""
         yield from verdict(self.comparison)
         yield comparison_table(self.comparison)
@@ -148,7 +150,7 @@ class ComparisonResult(Result):
                 "selection_order": row.order,
                 "refusal": row.refusal or None,
                 "fits": row.fits,
-                "best": row in result.tied,
+                "best": row in result.equals,
                 "on_front": row in result.front,
                 "decides": "time" if result.of_time else "throughput",
                 "difference": None if row.times is None else result.to_first(row),
@@ -177,7 +179,7 @@ class ComparisonResult(Result):
                 "peak_bytes": row.memory and row.memory.peak_bytes,
                 "difference": None if row.times is None else result.to_first(row),
                 "fits": None if row.fits is None else row.fits.value,
-                "best": row in result.tied,
+                "best": row in result.equals,
                 "on_front": row in result.front,
                 "mean_loss": row.last_loss,
                 "refusal": row.refusal or None,
@@ -195,7 +197,7 @@ def row_figures(row: Row) -> dict[str, Any]:
     return analysis.known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
-def _compared(comparison: Comparison, row: Row, has_memory: bool) -> Compared:
+def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> Compared:
     assert row.timeline is not None, "of a row that ran"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []

@@ -22,7 +22,7 @@ _TIMES: Final = 10.0
 #: Slowdowns closer than this value tie.
 _TIE: Final = 5e-4
 #: Most runs of the front named in a sentence.
-_NAMED: Final = 4
+_MOST_RUNS: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
@@ -36,7 +36,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     """
     for group in comparison.groups:
         yield from _verdict_of_mode(group)
-    if note := pipelines.idealised(row.sync for row in comparison.ran):
+    if note := pipelines.idealised(row.sync for row in comparison.completed):
         yield f"{note} So runs are compared with others of their sync mode alone."
     yield from _what_decides(comparison)
     for group in comparison.groups:
@@ -46,8 +46,8 @@ def verdict(comparison: Comparison) -> Iterator[str]:
 
 def _verdict_of_mode(group: Comparison) -> Iterator[str]:
     if group.best is None:
-        fastest = group.ranked(group.ran)[0]
-        name, figures = _titled(group, fastest), _measured(group, fastest)
+        fastest = group.in_order(group.completed)[0]
+        name, figures = _titled(group, fastest), _figures(group, fastest)
         yield f"None of them{_mode(group)} fits its IPUs. The fastest is {name}: {figures}."
         return
     yield _best(group, group.best)
@@ -78,10 +78,12 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             yield f"{_titled(comparison, row)}: {row.note}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
             yield f"{_titled(comparison, row)}: {remark}"
-    for error in sorted({row.throughput_error for row in comparison.ran} - {""}):
-        rows = [row for row in comparison.ran if row.throughput_error == error]
+    for error in sorted({row.throughput_error for row in comparison.completed} - {""}):
+        rows = [row for row in comparison.completed if row.throughput_error == error]
         runs_text = (
-            "" if len(rows) == len(comparison.ran) else f" of {', '.join(_titled(comparison, row) for row in rows)}"
+            ""
+            if len(rows) == len(comparison.completed)
+            else f" of {', '.join(_titled(comparison, row) for row in rows)}"
         )
         yield f"Error of throughputs{runs_text}: {error}."
     if all(row.memory is None for row in comparison.rows):
@@ -98,7 +100,7 @@ def ties(comparison: Comparison) -> Iterator[str]:
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
             more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {enumerated(labels, _NAMED)}{more}"
+            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{more}"
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:
@@ -114,7 +116,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
     if causes:
         text = "; ".join(causes)
         yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."
-    ipus = sorted({_ipu_count(row.times) for row in comparison.ran if row.times is not None})
+    ipus = sorted({_ipu_count(row.times) for row in comparison.completed if row.times is not None})
     if len(ipus) > 1:
         yield f"The runs are on {enumerated(ipus)} IPUs."
 
@@ -122,18 +124,20 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 def _best(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: ties, lead over the next, lead over the first."""
     as_fast = comparison.as_fast
-    slower = [row for row in comparison.ranked(comparison.ran) if row.can_be_best and row not in (best, *as_fast)]
+    slower = [
+        row for row in comparison.in_order(comparison.completed) if row.can_be_best and row not in (best, *as_fast)
+    ]
     runners_up = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
     words = list(ties(comparison))
     if runners_up:
         labels = [comparison.label(row) for row in runners_up]
-        words.append(f"{_by(comparison, best, runners_up[0])} the next, {enumerated(labels, _NAMED)}")
+        words.append(f"{_by_how_much(comparison, best, runners_up[0])} the next, {enumerated(labels, _MOST_RUNS)}")
     if (first := comparison.first) not in (best, *as_fast, *runners_up):
-        words.append(f"{_by(comparison, best, first)} the first, {comparison.label(first)}")
+        words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}")
     has_refusals = any(row.times is None for row in comparison.rows)
     group = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
     group = group or (" of those that run" if has_refusals else "")
-    text = f"Best{_mode(comparison)}{group}: {_titled(comparison, best)}, {_measured(comparison, best)}"
+    text = f"Best{_mode(comparison)}{group}: {_titled(comparison, best)}, {_figures(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
@@ -142,7 +146,7 @@ def _faster(comparison: Comparison) -> list[Row]:
     best = comparison.best
     return [
         row
-        for row in comparison.ranked(comparison.ran)
+        for row in comparison.in_order(comparison.completed)
         if best and not row.can_be_best and comparison.cost(row) < comparison.cost(best)
     ]
 
@@ -157,7 +161,7 @@ def _slowdown(row: Row) -> float | None:
 
 def _disturbed(comparison: Comparison) -> Iterator[str]:
     """Yield the run with the cheapest disturbances, if several runs are disturbed."""
-    costs = {row: cost for row in comparison.ran if (cost := _slowdown(row)) is not None}
+    costs = {row: cost for row in comparison.completed if (cost := _slowdown(row)) is not None}
     if len(costs) > 1:
         least = min(costs.values())
         best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE]
@@ -169,23 +173,23 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
 
 def _front(comparison: Comparison) -> Iterator[str]:
     """Yield the trade-off front of time and memory, if larger than the best row."""
-    rows = comparison.ranked(comparison.front)
+    rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
-        texts = [f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(texts, _NAMED)}; no run that fits beats one in both"
+        texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
+        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits beats one in both"
         yield f"Between time and memory{_mode(comparison)} (the front): {front}."
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Return a table with a row for every run; reasons for refusals are in the verdict."""
-    times = [row.times for row in comparison.ran if row.times is not None]
+    times = [row.times for row in comparison.completed if row.times is not None]
     modes = {times.training for times in times}
     time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(
         frozenset(modes), "time per update or execution"
     )
     has_memory = any(row.memory is not None for row in comparison.rows)
     losses = any(row.last_loss is not None for row in comparison.rows)
-    several = len({_ipus(row) for row in comparison.ran}) > 1
+    several = len({_ipus(row) for row in comparison.completed}) > 1
     slowdowns = [_slowdown(row) for row in comparison.rows]
     disturbed = any(cost is not None for cost in slowdowns)
     header = ["run", *(["IPUs"] if several else []), time, "samples per s"]
@@ -236,7 +240,7 @@ def mark(comparison: Comparison, row: Row) -> str:
     if not row.can_be_best:
         return str(row.fits)
     front = comparison.group(row).front
-    words = ["best"] if row in comparison.tied else []
+    words = ["best"] if row in comparison.equals else []
     words += ["front"] if row in front and len(front) > 1 else []
     has_memory = any(row_of_all.memory is not None for row_of_all in comparison.rows)
     return ", ".join(words) or (str(row.fits) if has_memory else "")
@@ -256,7 +260,7 @@ def _percent(part: float) -> str:
     return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
 
 
-def _by(comparison: Comparison, row: Row, reference: Row) -> str:
+def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
     """Return the lead of a row over another, to be followed by its name."""
     mine, theirs = comparison.cost(row), comparison.cost(reference)
     if mine == theirs:
@@ -298,7 +302,7 @@ def row_words(comparison: Comparison, row: Row) -> str:
     return ", ".join(filter(None, [*words, mark(comparison, row)]))
 
 
-def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
+def _figures(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     """Return the deciding measure with its unit."""
     assert row.times is not None, "of a row that ran"
     rates = row.times.throughput

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ipusim.api import Job, Sync, Timeline, analysis, pipelines, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
-from ipusim.app.explain.what_if import Together, requested_changes, what_if
+from ipusim.app.explain.what_if import ChangePair, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart
@@ -63,7 +63,7 @@ class Explanation(Result):
     parts: tuple[analysis.PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
     unknown: str = ""
-    pairs: tuple[Together, ...] = ()
+    pairs: tuple[ChangePair, ...] = ()
     stragglers: Stragglers | None = None
     disturbances: analysis.DisturbanceCost | None = None
     memory: analysis.Fit | None = None
@@ -72,7 +72,7 @@ class Explanation(Result):
 
     names = EXPLANATION_FILES
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the tables."""
         yield from self.words()
         yield ""
@@ -106,12 +106,12 @@ class Explanation(Result):
 
     def words(self) -> Iterator[str]:
         """Yield the verdict: parts of the time, the most helpful changes, memory problems, and unknowns."""
-        yield from self.where()
+        yield from self.where_words()
         yield from self._help()
         if self.memory is not None and self.memory.fits is not analysis.Fits.YES:
             yield self.memory.verdict()
 
-    def where(self) -> Iterator[str]:
+    def where_words(self) -> Iterator[str]:
         """Yield sentences about parts of the time and disturbances, as in the verdict."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
@@ -224,7 +224,7 @@ class Explanation(Result):
             "sensitivities": None if self.sensitivities is None else self.sensitivities.to_dict(),
             "what_if": None if self.what_ifs is None else [what_if_dict(outcome) for outcome in self.what_ifs],
             "pairs": [
-                {**what_if_dict(pair.both), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
+                {**what_if_dict(pair.joint), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
                 for pair in self.pairs
             ],
             "stragglers": None if self.stragglers is None else self.stragglers.to_dict(),
@@ -270,7 +270,7 @@ def explain(
     if isinstance(job, str) and (texts or straggling):
         raise OptionError("what" if texts else "stragglers", f"expected a run whose scenario is known: {job}")
     outcomes: tuple[WhatIf, ...] | None = None
-    pairs: tuple[Together, ...] = ()
+    pairs: tuple[ChangePair, ...] = ()
     if texts and not isinstance(job, str):
         outcomes, pairs = requested_changes(job, timeline, texts)
     elif not isinstance(job, str):

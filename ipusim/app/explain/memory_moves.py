@@ -13,11 +13,11 @@ from itertools import combinations
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, assemble, rules, runs
-from ipusim.app.study.trial import Trial, time_alone, tried
+from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 
 #: Maximum number of time parts named in a row.
-_NAMED: Final = 2
+_MOST_PARTS: Final = 2
 #: Number of passes that are simulated in about a second.
 _MANY: Final = 50_000
 #: Minimum share of the time for a named part.
@@ -71,7 +71,7 @@ class Moves:
         period_s: seconds from one weight update to the next without changes.
         moves: changes that free memory: fitting changes by time, then other changes by freed bytes.
         no_help: other tried changes, with the rule that refuses each, or an empty string if no bytes are freed.
-        already: memory savings in use without changes.
+        in_use: memory savings in use without changes.
     """
 
     ipu: int
@@ -81,7 +81,7 @@ class Moves:
     period_s: float
     moves: tuple[Move, ...]
     no_help: tuple[tuple[str, str], ...]
-    already: tuple[str, ...]
+    in_use: tuple[str, ...]
 
 
 @sharing
@@ -93,17 +93,17 @@ def memory_moves(job: Job) -> Moves:
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     candidates = [*_candidates(job)]
-    trials = {words: (changes, tried(job.request, changes)) for words, _, changes in candidates}
-    freed_bytes = {words: _freed(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
+    trials = {words: (changes, try_request(job.request, changes)) for words, _, changes in candidates}
+    freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
     moves = {words: _move(words, *trials[words], base) for words, byte_count in freed_bytes.items() if byte_count > 0}
     lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in lines.items()]
     if not any(analysis.usable(move.fits) for move in moves.values()):
         legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
-        pair, least = _together(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
+        pair, least = _best_pair(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
         if pair is not None and (analysis.usable(pair.fits) or pair.peak_bytes < least):
             moves[pair.words] = pair
-    in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_already(job))
+    in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     as_it_stands = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
     return Moves(*as_it_stands, in_order, tuple(no_help), in_use)
@@ -125,21 +125,21 @@ def _peak(trial: Trial, ipu: int) -> int:
     return next((peak.bytes for peak in trial.accepted_job.memory.peaks if peak.ipu == ipu), 0)
 
 
-def _freed(base: Trial, trial: Trial) -> int:
+def _freed_bytes(base: Trial, trial: Trial) -> int:
     """Return the bytes freed on the fullest IPU of ``base``."""
     ipu = base.accepted_job.memory.fullest.ipu
     return _peak(base, ipu) - _peak(trial, ipu)
 
 
-def _paid(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:
+def _longer_parts(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:
     """Return the parts of the time that are longer than in ``base``."""
     longer = {part.words: seconds - base.parts_s[part] for part, seconds in trial.parts_s.items()}
     least = _LEAST * base.throughput.weight_update_period_s
     longest = [(words, seconds) for words, seconds in longer.items() if seconds > least]
-    return tuple(sorted(longest, key=lambda item: -item[1])[:_NAMED])
+    return tuple(sorted(longest, key=lambda item: -item[1])[:_MOST_PARTS])
 
 
-def _already(job: Job) -> Iterator[str]:
+def _savings_in_use(job: Job) -> Iterator[str]:
     """Yield memory savings that a program already uses."""
     shape, offload = job.program.shape, job.program.offload
     if shape.recompute or shape.recompute_inline:
@@ -159,7 +159,15 @@ def _already(job: Job) -> Iterator[str]:
 def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> Move:
     """Return the move of an accepted change."""
     memory, period_s = trial.accepted_job.memory, trial.throughput.weight_update_period_s
-    return Move(words, changes, _freed(base, trial), memory.fullest.bytes, memory.fits, period_s, _paid(base, trial))
+    return Move(
+        words,
+        changes,
+        _freed_bytes(base, trial),
+        memory.fullest.bytes,
+        memory.fits,
+        period_s,
+        _longer_parts(base, trial),
+    )
 
 
 def _candidates(job: Job) -> Iterator[_Candidate]:
@@ -223,7 +231,7 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
                     yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
-def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
+def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
     """Return the fastest fitting pair of changes, or else the first larger set that fits.
 
     Args:
@@ -237,7 +245,7 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
     legal: list[tuple[str, dict[str, Any], Trial]] = []
     for first, second in combinations(candidates, 2):
         if first[1] != second[1]:
-            legal += _both(job, [first, second])
+            legal += _try_together(job, [first, second])
     fitting = [row for row in legal if analysis.usable(row[2].fits)]
     if fitting:
         return _move(*min(fitting, key=lambda row: row[2].throughput.weight_update_period_s), base)
@@ -245,7 +253,7 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
     for candidate in candidates:
         if candidate[1] in best_of_kind:
             continue
-        more = _both(job, [*best_of_kind.values(), candidate])
+        more = _try_together(job, [*best_of_kind.values(), candidate])
         if best_of_kind and not more:  # a rule refuses the combination
             continue
         best_of_kind[candidate[1]] = candidate
@@ -258,8 +266,8 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
     return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
 
 
-def _both(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
+def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
     """Return description, options and trial of combined changes; empty if a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
-    trial = tried(job.request, changes)
+    trial = try_request(job.request, changes)
     return [] if trial.job is None else [(" and ".join(words for words, _, _ in candidates), changes, trial)]

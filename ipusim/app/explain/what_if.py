@@ -19,31 +19,31 @@ from ipusim.base.units import format_bytes
 #: Minimum saved fraction of the time for a helpful change.
 HELP: Final = 0.001
 #: Kind of requested changes.
-REQUESTED: Final = "asked for"
+ON_REQUEST: Final = "asked for"
 #: Number of best changes that are explained by a part of the time.
 _EXPLAINED: Final = 3
 
 
 #: Outcome and Trial of a change.
-_Tried = tuple[WhatIf, Trial | None]
+_TrialRow = tuple[WhatIf, Trial | None]
 
 
 @dataclass(frozen=True)
-class Together:
+class ChangePair:
     """Outcome of two changes at once.
 
     Attributes:
-        both: outcome of both changes together.
+        joint: outcome of both changes together.
         sum: sum of separate gains, as fractions of the time.
     """
 
-    both: WhatIf
+    joint: WhatIf
     sum: float
 
     @property
     def adds_up(self) -> bool:
         """Whether the gains add up, to a thousandth of the time."""
-        return abs(self.both.gain - self.sum) < HELP
+        return abs(self.joint.gain - self.sum) < HELP
 
 
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
@@ -53,7 +53,7 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     mode.
     """
     trial = ChangeTrials(job, timeline)
-    rows = _each_plan_once([trial.of(change) for change in changes(job, syncs)])
+    rows = _each_plan_once([trial.outcome_of(change) for change in changes(job, syncs)])
     rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
     waterfall: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
@@ -75,10 +75,10 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     return tuple(explained)
 
 
-def _each_plan_once(rows: Sequence[_Tried]) -> list[_Tried]:
+def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
     """Drop schedules on one IPU with the outcome of ``single``, as their plans are equal."""
 
-    def schedule_alone(row: _Tried) -> str:
+    def schedule_alone(row: _TrialRow) -> str:
         """Return the schedule of a row on one IPU; empty for other rows."""
         on_one = row[1] is not None and len(row[1].accepted_job.plan.ipus) == 1
         return str(row[0].change.values.get("pipeline.schedule", "")) if on_one else ""
@@ -109,7 +109,7 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
         return ""
 
     def gain(text: str) -> float:
-        return trial.of(Change(REQUESTED, text, settings(trial.job, text)), is_requested=True)[0].gain
+        return trial.outcome_of(Change(ON_REQUEST, text, settings(trial.job, text)), is_requested=True)[0].gain
 
     gains = {name: gain(f"{words} {name}=x2") for name in sorted(names - outcome.change.values.keys())}
     best = max(gains, key=lambda name: gains[name], default="")
@@ -123,7 +123,7 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
 
 def requested_changes(
     job: Job, timeline: Timeline, texts: Sequence[str]
-) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
+) -> tuple[tuple[WhatIf, ...], tuple[ChangePair, ...]]:
     """Try a user's changes; returns outcomes in order, and outcomes of every two changes together.
 
     Args:
@@ -137,7 +137,7 @@ def requested_changes(
     trial, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
     for text in texts:
         try:
-            outcome, _ = trial.of(Change(REQUESTED, text, settings(job, text)), is_requested=True)
+            outcome, _ = trial.outcome_of(Change(ON_REQUEST, text, settings(job, text)), is_requested=True)
         except OptionError as error:
             problems.append(error.args[1])
             continue
@@ -151,9 +151,9 @@ def requested_changes(
     for first, second in combinations(outcomes, 2):
         if not first.change.values.keys() & second.change.values.keys():
             change = Change(
-                REQUESTED,
+                ON_REQUEST,
                 f"{first.change.words} {second.change.words}",
                 {**first.change.values, **second.change.values},
             )
-            pairs.append(Together(trial.of(change, is_requested=True)[0], first.gain + second.gain))
+            pairs.append(ChangePair(trial.outcome_of(change, is_requested=True)[0], first.gain + second.gain))
     return tuple(outcomes), tuple(pairs)

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ipusim.api import Sync, analysis, pipelines, timelines
-from ipusim.app.explain.trial import TOGETHER, TOO_LONG, WhatIf
-from ipusim.app.explain.what_if import HELP, REQUESTED, Together
+from ipusim.app.explain.trial import NEEDS_MEMORY, TOO_LONG, WhatIf
+from ipusim.app.explain.what_if import HELP, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
 #: Maximum number of changes in a table, and in a sentence.
 _MOST_ROWS: Final = 16
-_NAMED: Final = 3
+_MOST_KINDS: Final = 3
 #: Maximum number of listed changes without help.
-_LISTED: Final = 6
+_MOST_WORDS: Final = 6
 #: Parts of the time with plural names.
 _SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DISTURBANCES.words)
 
@@ -24,14 +24,14 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     """Yield sentences about the best change of every kind, and shortened parts of time."""
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
-    if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
+    if any(what_if.change.kind == ON_REQUEST for what_if in what_ifs):
         yield from (what_if.instead for what_if in what_ifs if what_if.instead)
         yield from [note] if note else []
         return
     best = _best([what_if for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode])
     if best:
-        first = [group[0] for group in best[:_NAMED]]
-        texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_NAMED]]
+        first = [group[0] for group in best[:_MOST_KINDS]]
+        texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_MOST_KINDS]]
         yield f"What would save most of the time per sample: {', '.join(texts)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
@@ -42,19 +42,19 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     else:
         yield "No single change that was tried makes it faster."
     if rivals := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
-        texts = [f"{_words(group)} {group[0].gain:.1%}" for group in rivals[:_NAMED]]
+        texts = [f"{_words(group)} {group[0].gain:.1%}" for group in rivals[:_MOST_KINDS]]
         yield f"In the other sync mode, with which this run is not compared: {', '.join(texts)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
-        texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_NAMED]]
+        texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
         yield f"Of other hardware: {', '.join(texts)}."
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
-        yield f"Tried, and no help: {enumerated(no_help, _LISTED)}."
-    if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOGETHER]:
+        yield f"Tried, and no help: {enumerated(no_help, _MOST_WORDS)}."
+    if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "as they put stages together on an IPU, and what these hold is not known"
-        yield f"Not tried, {text}: {enumerated(refusals, _LISTED)}. The option what tries them."
+        yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. The option what tries them."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as it takes long: {enumerated(too_long)}. The option what tries it."
 
@@ -73,12 +73,12 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
 def _words(group: Sequence[WhatIf]) -> str:
     """Return the first of equally good changes, followed by the others."""
     first, *equals = [what_if.change.words for what_if in group]
-    return f"{first}; as fast: {enumerated(equals, _NAMED)}" if equals else first
+    return f"{first}; as fast: {enumerated(equals, _MOST_KINDS)}" if equals else first
 
 
-def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
+def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[ChangePair]) -> Iterator[Table]:
     """Yield tables of helpful or misfitting changes, and of pairs of changes."""
-    requests = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
+    requests = [what_if for what_if in what_ifs if what_if.change.kind == ON_REQUEST]
     answers = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
         (
@@ -91,13 +91,13 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Ite
         if rows:
             yield _table(title, rows)
     if pairs:
-        cells = [(pair.both.change.words, _saves(pair.both), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
+        cells = [(pair.joint.change.words, _saves(pair.joint), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
         yield Table("Two changes at once", ("changes", "save", "one by one", ""), tuple(cells))
 
 
-def _adds_up(pair: Together) -> str:
-    if pair.both.after is None:
-        return f"cannot be: {pair.both.refusal}"
+def _adds_up(pair: ChangePair) -> str:
+    if pair.joint.after is None:
+        return f"cannot be: {pair.joint.refusal}"
     return "" if pair.adds_up else "do not add up"
 
 

@@ -58,7 +58,7 @@ class Validation(Result):
         if self.benchmarks:
             yield micro.benchmark_verdict(self.benchmarks)
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdicts, then the tables and notes of each kind of measurement."""
         yield from self.verdicts()
         yield ""

@@ -33,7 +33,7 @@ _WORDS: Final[dict[Any, str]] = {
 _PATH, _NAME = 4095, 255
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def check_types(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that refuses values of other types than annotated.
 
     Raises OptionError, which is a ValueError, naming the parameter.
@@ -50,10 +50,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
         }
 
     @wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             parameter, hint = signature.parameters[name], hints().get(name, Any)
-            # `placed` checks scenarios, with better messages.
+            # `open_request` checks scenarios, with better messages.
             if parameter.annotation == "RequestLike":
                 continue
             several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
@@ -62,7 +62,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                     raise OptionError(key, f"expected {_words(hint)}, got {runs.show(item)}".replace("{", "{{"))
         return function(*args, **kwargs)
 
-    return called
+    return wrapper
 
 
 def _fits(value: Any, hint: Any) -> bool:

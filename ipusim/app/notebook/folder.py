@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ipusim.api import analysis
 from ipusim.app.explain.explanation import explain
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.explanation import Explanation
-from ipusim.app.notebook.shown import Shown
+from ipusim.app.notebook.shown import StoredRunView
 from ipusim.app.run_folder.opened import job_behind
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import FileError
@@ -28,7 +28,7 @@ _LONGEST_LINE: Final = 1 << 8
 _MOST_ARRAY_BYTES: Final = 1 << 30
 
 
-class RunFolder(Shown):
+class RunFolder(StoredRunView):
     """Files of a run.
 
     Attributes:
@@ -60,7 +60,7 @@ class RunFolder(Shown):
         super().__init__(stored_run.timeline, stored_run.times, stored_run.summary, losses_text)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
 
-    @checked
+    @check_types
     def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
         """Explain the run's time like :meth:`ipusim.Run.explain`.
 
@@ -92,7 +92,7 @@ class RunFolder(Shown):
         return self.stored.curves
 
 
-@checked
+@check_types
 def load(folder: Path | str) -> RunFolder:
     """Return the run in ``folder``, written by ``ipusim run`` or :meth:`ipusim.Run.save`.
 

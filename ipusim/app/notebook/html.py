@@ -48,7 +48,7 @@ def picture(png: bytes, text: str) -> str:
     return f'<img alt="{escape(text)}" style="max-width: 100%" src="data:image/png;base64,{b64encode(png).decode()}">'
 
 
-def shown(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
+def show_parts(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
     """Return sentences and tables above a picture with alternative text ``text``."""
     parts_html = [paragraph(part) if isinstance(part, str) else table(part) for part in parts]
     return f"<div>{''.join(parts_html)}{'' if png is None else picture(png, text)}</div>"

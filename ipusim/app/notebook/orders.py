@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ipusim.api import Schedule, Sync, pipelines, runs, schedules
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.base.errors import OptionError
 
 
-@checked
+@check_types
 def show(order: pipelines.Order, sync: str = "lock_step") -> None:
     """Print an Order as a grid: time-steps down, IPUs across.
 

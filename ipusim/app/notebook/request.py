@@ -9,7 +9,7 @@ from typing import Any
 
 from ipusim.api import Job, Problem, Request, RequestError, runs
 from ipusim.app.scenario.load import placed_request
-from ipusim.app.study.trial import changed
+from ipusim.app.study.trial import change_request
 from ipusim.base.errors import OptionError
 
 #: Sources of a Request: a Request, a Job, options, or the path of a scenario.
@@ -56,7 +56,7 @@ def request(
 
 
 @contextmanager
-def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
+def open_request(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
     """Yield the Request of a notebook function's argument, with file positions in errors.
 
     Raises ScenarioError and ScenarioMemoryError for a file, in place of the block's RequestError and
@@ -67,9 +67,9 @@ def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
         with placed_request(source, changes=values) as result:
             yield result
     elif isinstance(source, Request | Job):
-        yield changed(source if isinstance(source, Request) else source.request, values)
+        yield change_request(source if isinstance(source, Request) else source.request, values)
     elif hasattr(source, "keys"):
-        yield changed(request(source), values)
+        yield change_request(request(source), values)
     else:
         hint = "a scenario as a path, a mapping of options, a Request or a Job"
         raise RequestError([Problem((), f"expected {hint}, got {runs.show(source)}")])

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.notebook import html
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table, summary_table
@@ -45,7 +45,7 @@ class RunShown(Result):
 
     names = ("summary.json", "trace.png")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield verdict, main figures, a missing or unknown fit, and notes."""
         memory = self.said["memory"]
         yield self.said["description"]
@@ -68,7 +68,7 @@ class RunShown(Result):
         return {"trace": lambda: trace_chart(self.timeline, part_window(self.timeline))}
 
 
-class Shown(Found):
+class StoredRunView(ResultView):
     """Run with trace, tables and figures; a notebook shows a summary above the trace.
 
     Attributes:
@@ -86,11 +86,11 @@ class Shown(Found):
         self.times = times
         self.weights: dict[str, npt.NDArray[Any]] = {}
         self.outputs: dict[str, npt.NDArray[Any]] = {}
-        self._said = said
+        self._summary = said
         super().__init__(RunShown(timeline, times, said))
         self._losses = _NO_LOSSES if losses is None else losses
 
-    @checked
+    @check_types
     def figure(
         self,
         phase: str | None = None,
@@ -129,7 +129,7 @@ class Shown(Found):
         """
         return super().frame()
 
-    @checked
+    @check_types
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
         """Return a row for every span, with names of kinds, tracks, stages and links; needs pandas.
 
@@ -187,7 +187,7 @@ class Shown(Found):
             - sram_bytes: memory of an IPU, missing on a machine without a limit;
             - HOLDER_bytes: bytes of each holder at the peak, such as parameters_bytes and live_tensors_bytes.
         """
-        return memory_frame(self._said["memory"])
+        return memory_frame(self._summary["memory"])
 
     def memory_over_time(self) -> pd.DataFrame:
         """Return the memory of IPUs over the run, a row for every change; needs pandas.

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Progress
-from ipusim.app.notebook.checked import checked
-from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.checked import check_types
+from ipusim.app.notebook.request import Changes, RequestLike, open_request
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.sweep import report
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Sweep(Found):
+class Sweep(ResultView):
     """Results of a sweep.
 
     A notebook shows the best point, the rows and a chart of the measure.
@@ -90,7 +90,7 @@ class Sweep(Found):
         """
         return super().frame()
 
-    @checked
+    @check_types
     def figure(self, measure: str | None = None, picture: Picture = DEFAULT) -> Chart:
         """Return the chart of a measure as a matplotlib Figure.
 
@@ -113,7 +113,7 @@ class Sweep(Found):
         return f"<{type(self).__name__} of {len(self.points)} points of {paths}>"
 
 
-@checked
+@check_types
 def sweep(
     source: RequestLike,
     vary: Mapping[str, str | Iterable[Any]],
@@ -159,7 +159,7 @@ def sweep(
         <Sweep of 2 points of pipeline.gradient_accumulation_count>
     """
     measure_of(measure, losses=losses)
-    with placed(source, changes) as request:
+    with open_request(source, changes) as request:
         result = study.sweep(
             request,
             axes_of(vary),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.api import Timeline, analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
-from ipusim.app.page.playing import MOST_PLAYED, play_page, played
+from ipusim.app.page.playing import MOST_PLAYED, play_page, player_page
 from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.app.render.shortened import in_periods, left_out
@@ -40,7 +40,7 @@ _NO_MEMORY: Final = (
 #: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
 #: Most runs named in a page's title.
-_NAMED: Final = 3
+_MOST_RUNS: Final = 3
 
 
 def report_page(folders: Sequence[Path]) -> bytes:
@@ -97,13 +97,13 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         return out
     folder_runs, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
     with ResultsFolder(folders[0], (name,)) as results:
-        results.write({name: played(folder_runs) if play else _page(folder_runs)})
+        results.write({name: player_page(folder_runs) if play else _page(folder_runs)})
     return folders[0] / name
 
 
 def _names(runs: Sequence[StoredRun]) -> str:
     names = [*dict.fromkeys(run.times.name for run in runs)]
-    return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
+    return ", ".join(names[:_MOST_RUNS]) + (" and others" if len(names) > _MOST_RUNS else "")
 
 
 def _overview(runs: Sequence[PageRun], folders: Sequence[StoredRun]) -> Table:
@@ -214,7 +214,7 @@ def _verdict(run: StoredRun, explanation: Explanation) -> Iterator[str]:
     if run.throughput_error:
         yield f"Error of the throughput: {run.throughput_error}."
     if run.waterfall is None:
-        yield from explanation.where()
+        yield from explanation.where_words()
     else:
         yield from run.waterfall.remarks()
     yield from _NOT_EXPLAINED if run.help is None else run.help

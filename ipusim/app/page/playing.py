@@ -23,10 +23,10 @@ def play_page(folders: Sequence[Path]) -> bytes:
     Equal runs give equal bytes. Raises FileError for a path without a run and for malformed files, TimelineError for a
     damaged Timeline, OutputError for an execution that cannot be played, and OSError for unreadable files.
     """
-    return played([read_run(folder) for folder in folders])
+    return player_page([read_run(folder) for folder in folders])
 
 
-def played(folders: Sequence[StoredRun]) -> bytes:
+def player_page(folders: Sequence[StoredRun]) -> bytes:
     """Return the page that plays first executions below each other on a common clock.
 
     Raises as :func:`play_page` does.

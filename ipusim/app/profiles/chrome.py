@@ -33,7 +33,7 @@ _LATEST_US: Final = float(1 << 62)
 #: Greatest depth of nested events on a thread.
 _DEEPEST: Final = 10_000
 #: Start, name and category of an open span.
-_Begun = tuple[Any, str, Any]
+_OpenEvent = tuple[Any, str, Any]
 
 
 def read(source: Source, options: Options) -> Recording:
@@ -61,9 +61,9 @@ class _Reader:
 
     def __init__(self, source: Source, names: Names) -> None:
         self._source, self._names = source, names
-        self.found = Recording(source.path, "torch.profiler")
-        self._lanes = Lanes(self.found, names)
-        self._begun: dict[tuple[Any, ...], list[_Begun]] = defaultdict(list)
+        self.recording_so_far = Recording(source.path, "torch.profiler")
+        self._lanes = Lanes(self.recording_so_far, names)
+        self._open_events: dict[tuple[Any, ...], list[_OpenEvent]] = defaultdict(list)
         self._kernels = self._device = False
 
     def note_all(self, events: Iterable[Any]) -> None:
@@ -75,12 +75,12 @@ class _Reader:
             if kind == "X":
                 self._span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
             elif kind in ("B", "b"):
-                stack = self._begun[self._key(event, kind)]
+                stack = self._open_events[self._key(event, kind)]
                 if len(stack) == _DEEPEST:
                     raise FileError(f"{self._source.path}: expected events of ordinary depth, got {_DEEPEST:,} begun")
                 stack.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
             elif kind in ("E", "e"):
-                self._end(event, self._begun[self._key(event, "b" if kind == "e" else "B")])
+                self._end(event, self._open_events[self._key(event, "b" if kind == "e" else "B")])
             elif kind == "M":
                 self._metadata(event)
 
@@ -91,7 +91,7 @@ class _Reader:
             return str(event.get("pid")), str(event.get("tid"))
         return tuple(str(event.get(key)) for key in ("pid", "cat", "id", "id2", "name"))
 
-    def _end(self, event: dict[str, Any], stack: list[_Begun]) -> None:
+    def _end(self, event: dict[str, Any], stack: list[_OpenEvent]) -> None:
         if not stack:
             self._lanes.leave_out("that end without a beginning")
             return
@@ -119,7 +119,7 @@ class _Reader:
                 and isinstance(length, int | float)
                 and length > LONGEST_US
             ):
-                self.found.refuse_length(length, name)
+                self.recording_so_far.refuse_length(length, name)
             self._lanes.leave_out("without a time or length", meaning is not None)
             return
         self._device |= category == _DEVICE
@@ -129,7 +129,7 @@ class _Reader:
         """Collect the facts of ``distributedInfo``."""
         if not isinstance(info, dict):
             return
-        place, facts = f"{self._source.path}: distributedInfo", self.found.facts
+        place, facts = f"{self._source.path}: distributedInfo", self.recording_so_far.facts
         for key in ("rank", "world_size"):
             if _is_whole(info.get(key)):
                 facts.state(key, info[key], place)
@@ -154,17 +154,17 @@ class _Reader:
             and _is_whole(arguments.get("sort_index"))
             and str(arguments["sort_index"]) != process
         ):
-            self.found.order[process] = arguments["sort_index"]
+            self.recording_so_far.order[process] = arguments["sort_index"]
         text = arguments.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
         if isinstance(text, str) and (match := _RANK.search(text)):
             rank, place = int(match[1]), f"{self._source.path}: {name} of process {process}"
-            earlier = self.found.ranks.setdefault(process, Fact(rank, place))
+            earlier = self.recording_so_far.ranks.setdefault(process, Fact(rank, place))
             if earlier.value != rank:
                 raise FileError(f"{place}: expected rank {earlier.value}, as {earlier.place} says, got rank {rank}")
 
     def recording(self) -> Recording:
         """Return the collected recording."""
-        self._lanes.leave_out("that begin without an end", sum(map(len, self._begun.values())))
+        self._lanes.leave_out("that begin without an end", sum(map(len, self._open_events.values())))
         recording = self._lanes.finish()
         if self._kernels and recording.spans and not self._device:
             recording.notes.append(

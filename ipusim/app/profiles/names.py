@@ -56,11 +56,11 @@ _EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_ba
 _NUMBER: Final = re.compile(r"[0-9]+")
 #: Most compared characters of a name, and most cached names.
 _LONGEST: Final = 1000
-_REMEMBERED: Final = 1 << 16
+_CACHE_SIZE: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Called:
+class NameMeaning:
     """Meaning of a name.
 
     Attributes:
@@ -102,14 +102,14 @@ class Rule:
             for pattern in self.patterns
         )
 
-    def called(self, name: str) -> Called | None:
+    def meaning_of(self, name: str) -> NameMeaning | None:
         """Return the meaning of ``name``; None if the rule does not match."""
         for expression in self._expressions:
             if fits := expression.fullmatch(name):
                 groups = fits.groupdict()
                 stage = self.stage or (str(int(groups["stage"])) if groups.get("stage") else "")
                 micro_batch = int(groups["micro_batch"]) if groups.get("micro_batch") else None
-                return Called(self.what, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
+                return NameMeaning(self.what, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
         return None
 
 
@@ -124,23 +124,23 @@ class Names:
         rules = [_rule(text, is_chosen=True) for text in texts]
         passes = {rule.what for rule in rules}
         self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in passes))
-        self._used: set[Rule] = set()
-        self._known: dict[str, Called | None] = {}
+        self._used_rules: set[Rule] = set()
+        self._meanings: dict[str, NameMeaning | None] = {}
 
-    def __getitem__(self, name: str) -> Called | None:
+    def __getitem__(self, name: str) -> NameMeaning | None:
         """Return the meaning of ``name``; None without a matching rule."""
-        if name not in self._known:
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
+        if name not in self._meanings:
+            if len(self._meanings) > _CACHE_SIZE:
+                self._meanings.clear()
             short = name if len(name) <= _LONGEST else ""
             for rule in self.rules:
-                if meaning := rule.called(short):
-                    self._used.add(rule)
+                if meaning := rule.meaning_of(short):
+                    self._used_rules.add(rule)
                     break
             else:
                 meaning = None
-            self._known[name] = meaning
-        return self._known[name]
+            self._meanings[name] = meaning
+        return self._meanings[name]
 
     def __str__(self) -> str:
         """Return the patterns of passes, for messages."""
@@ -150,7 +150,7 @@ class Names:
         """Raise FileError for a chosen rule without a match, naming the nearest of ``span_names``."""
         names = [*span_names]
         for rule in self.rules:
-            if rule.is_chosen and rule not in self._used:
+            if rule.is_chosen and rule not in self._used_rules:
                 pattern = rule.patterns[0]
                 near = did_you_mean(_PARTS.sub("", pattern), names) or f"; names are {', '.join(names[:6]) or 'none'}"
                 raise FileError(f"{path}: expected spans named {pattern} for {rule.what}, got none{near}")

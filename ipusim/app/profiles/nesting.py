@@ -13,7 +13,7 @@ from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
 #: Greatest rounding of a span's end by profilers, in microseconds.
-_ROUNDED: Final = Fraction(2)
+_TOLERANCE_US: Final = Fraction(2)
 
 
 def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[Span]:
@@ -70,7 +70,7 @@ def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tu
     ends_of_waits: dict[int, Fraction] = {}
     for wait in waits:
         start = wait.start_us or Fraction(0)
-        last = start + wait.us - min(wait.us / 2, _ROUNDED)
+        last = start + wait.us - min(wait.us / 2, _TOLERANCE_US)
         number = bisect_right(starts, last) - 1
         if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].what == OVERLAP:
             number -= 1

@@ -12,7 +12,7 @@ from ipusim.base.errors import FileError
 from ipusim.base.units import enumerated
 
 
-def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterator[Span]:
+def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterator[Span]:
     """Yield the spans of a rank, joining the parts of every pass.
 
     A pass begins at its first part. With ``parts``, it ends after this number of spans, otherwise at the next span of
@@ -37,10 +37,10 @@ def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterat
         counts = [Counter(span.kind for span in parts_of_pass) for parts_of_pass in passes]
         if odd := next((count for count in counts if count != counts[0]), None):
             raise FileError(
-                f"expected the same parts in every {kind} pass{of_stage}, got {_listed(counts[0])} in the first and "
-                f"{_listed(odd)} in another: say with --parts-per-pass N how many spans are a pass"
+                f"expected the same parts in every {kind} pass{of_stage}, got {_list_parts(counts[0])} in the first "
+                f"and {_list_parts(odd)} in another: say with --parts-per-pass N how many spans are a pass"
             )
-        notes.append(f"A {kind} pass{of_stage} is the sum of {_listed(counts[0])}.")
+        notes.append(f"A {kind} pass{of_stage} is the sum of {_list_parts(counts[0])}.")
         for spans_of_pass in passes:
             yield replace(
                 spans_of_pass[0],
@@ -70,5 +70,5 @@ def refuse_unlike(spans: Sequence[Span]) -> None:
             )
 
 
-def _listed(count: Counter[str]) -> str:
+def _list_parts(count: Counter[str]) -> str:
     return enumerated((f"{number} {kind}" for kind, number in sorted(count.items())), 6)

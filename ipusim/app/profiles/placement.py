@@ -10,14 +10,14 @@ from itertools import pairwise
 from typing import Final
 
 from ipusim.app.profiles.names import FORWARD
-from ipusim.app.profiles.ranks import ASSUMED, STATED, Measured
+from ipusim.app.profiles.ranks import ASSUMED, STATED, Measurement
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.units import enumerated
 
 _PIPELINE: Final = "pipeline_model_parallel_size"
 #: Most missing stages or ranks listed in a message.
-_LISTED: Final = 8
+_MOST_NAMES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Placement:
     Attributes:
         names: names of the stages, or their numbers as text, in order.
         stage: function from a pass to its stage's name.
-        how: source of the stages, in words.
+        source: source of the stages, in words.
     """
 
     names: Sequence[str]
     stage: Callable[[Span], str]
-    how: str
+    source: str
 
 
-def placement_of(measurement: Measured, passes: Sequence[Span], stages: int | None) -> Placement:
+def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int | None) -> Placement:
     """Return the stages of ``passes``; ``stages`` is the user's number of stages.
 
     Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
@@ -55,7 +55,7 @@ def placement_of(measurement: Measured, passes: Sequence[Span], stages: int | No
     return Placement(_in_order([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{source}{replica}")
 
 
-def _refuse_missing_ranks(measurement: Measured, ranks: Sequence[int]) -> str:
+def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str:
     """Refuse missing ranks; return words on ranks taken for a replica of several."""
     world_size = measurement.facts.get("world_size")
     world = world_size.value if world_size else ranks[-1] + 1
@@ -75,8 +75,8 @@ def _refuse_missing_ranks(measurement: Measured, ranks: Sequence[int]) -> str:
         return ""
     statement = f" of world_size {world}, which {world_size.place} says" if world_size else ""
     raise FileError(
-        f"expected the passes of all ranks, got none of rank {enumerated(missing_ranks, _LISTED)}{statement}: import "
-        "these too, or say by the option stages how many stages the ranks here are"
+        f"expected the passes of all ranks, got none of rank {enumerated(missing_ranks, _MOST_NAMES)}{statement}: "
+        "import these too, or say by the option stages how many stages the ranks here are"
     )
 
 
@@ -99,13 +99,13 @@ def _in_order(stages: Sequence[str]) -> list[str]:
     missing_stages = [str(number) for number in range(int(names[-1]) + 1) if str(number) not in names]
     if missing_stages:
         raise FileError(
-            f"expected passes of every stage, got none of {', '.join(missing_stages[:_LISTED])}: import the traces of "
-            "all ranks"
+            f"expected passes of every stage, got none of {', '.join(missing_stages[:_MOST_NAMES])}: import the traces "
+            "of all ranks"
         )
     return names
 
 
-def _by_rank(measurement: Measured, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
+def _by_rank(measurement: Measurement, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
     """Return the stage of each rank, and the source of this placement.
 
     By default consecutive ranks share a stage, as in Megatron's usual order of groups with the pipeline outermost. With

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ipusim.app.profiles.parts import joined, refuse_unlike
+from ipusim.app.profiles.parts import join_parts, refuse_unlike
 from ipusim.app.profiles.spans import Fact, Facts, Recording, Span
 from ipusim.app.profiles.steps import number_steps, without_warm_up
 from ipusim.base.errors import FileError
@@ -24,7 +24,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """Measurements in files of the same kind.
 
     Attributes:
@@ -33,7 +33,7 @@ class Measured:
         spans: passes and updates, with ranks.
         facts: facts that files state about the whole run.
         stages: stage of a rank in its pipeline, if stated by files.
-        known: file name, ranks, and source of the ranks, by file.
+        sources: file name, ranks, and source of the ranks, by file.
         order: source of the ranks: stated, inferred or assumed.
         names: microseconds of spans outside passes, by name.
         notes: sentences for the user.
@@ -46,7 +46,7 @@ class Measured:
     spans: tuple[Span, ...]
     facts: Facts
     stages: Mapping[int, int] = field(default_factory=dict)
-    known: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    sources: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     order: str = STATED
     names: Counter[str] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Measured:
     coverage: tuple[Fraction, Fraction] | None = None
 
 
-def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measured:
+def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Measurement:
     """Return the measurements of files, with ranks of processes.
 
     ``parts`` is the option of :class:`.spans.Options`. Raises FileError for files of different runs, contradicting or
@@ -85,7 +85,7 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
         for rank, of_one in of_rank.items():
             try:
                 refuse_unlike(of_one)
-                whole = [*joined(of_one, parts, remarks)]
+                whole = [*join_parts(of_one, parts, remarks)]
             except FileError as error:
                 raise FileError(f"{recording.path}: {error}") from None
             next_step[rank] = number_steps(whole, next_step[rank])
@@ -96,7 +96,7 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
     shares = [
         min(covered_us[rank] / extent, Fraction(1)) for rank, extent in extents.items() if extent and rank in covered_us
     ]
-    return Measured(
+    return Measurement(
         files,
         recordings[0].tool,
         tuple(spans),
@@ -114,7 +114,9 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
 def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
     """Return ranks by process for every file, with the sources of ranks and order."""
     workers = [[*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings]
-    stated_ranks = [_stated(recording, processes) for recording, processes in zip(recordings, workers, strict=True)]
+    stated_ranks = [
+        _stated_ranks(recording, processes) for recording, processes in zip(recordings, workers, strict=True)
+    ]
     facts = [fact for ranks in stated_ranks for fact in ranks.values()]
     silent = [
         recording
@@ -161,7 +163,7 @@ def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int],
     return [(ranks, source)] * len(recordings), INFERRED if is_inferred else ASSUMED if many else STATED
 
 
-def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
+def _stated_ranks(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
     """Return the ranks stated by the file or its name."""
     ranks = {process: recording.ranks[process] for process in processes if process in recording.ranks}
     if len(processes) != 1:

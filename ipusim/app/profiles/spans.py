@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.api import hardware, runs
-from ipusim.app.profiles.names import Called
+from ipusim.app.profiles.names import NameMeaning
 from ipusim.base.errors import FileError
 
 #: Most spans of passes in a file.
@@ -18,7 +18,7 @@ MOST: Final = 1 << 20
 #: Longest pass in microseconds: a scenario's limit of cycles on an import's default machine.
 LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
 #: Most names outside passes kept by a recording.
-_REMEMBERED: Final = 4096
+_CACHE_SIZE: Final = 4096
 #: Facts in words, by key.
 _FACTS: Final = {
     "world_size": "ranks",
@@ -66,9 +66,9 @@ class Span:
     is_part: bool = False
 
     @classmethod
-    def of(
+    def from_meaning(
         cls,
-        meaning: Called,
+        meaning: NameMeaning,
         micro_batch: int | None,
         process: str,
         thread: str,
@@ -185,5 +185,5 @@ class Recording:
 
     def pass_by(self, name: str, us: float = 0) -> None:
         """Add the length of a span outside passes."""
-        if name in self.names or len(self.names) < _REMEMBERED:
+        if name in self.names or len(self.names) < _CACHE_SIZE:
             self.names[name] += int(us) + 1

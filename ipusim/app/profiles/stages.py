@@ -12,14 +12,14 @@ from typing import Final
 from ipusim.api import runs
 from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, PASSES, UPDATE
 from ipusim.app.profiles.placement import Placement, placement_of
-from ipusim.app.profiles.ranks import INFERRED, STATED, Measured
+from ipusim.app.profiles.ranks import INFERRED, STATED, Measurement
 from ipusim.app.profiles.spans import Span
 from ipusim.app.profiles.steps import of_usual_count
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted, enumerated_rows
 
 #: Most span names in a message, and most files in a table.
-_LISTED: Final = 6
+_MOST_NAMES: Final = 6
 _MOST_FILES: Final = 16
 
 
@@ -43,7 +43,7 @@ class Stages:
         mapping: IPU of each stage; stages that share ranks share an IPU.
         count: micro-batches per weight update; None if unknown.
         notes: sentences for the user.
-        known: name of each file, its ranks, stages and micro-batches, and their sources.
+        sources: name of each file, its ranks, stages and micro-batches, and their sources.
         spans: passes with stage names, and updates.
     """
 
@@ -52,11 +52,11 @@ class Stages:
     mapping: tuple[int, ...]
     count: int | None
     notes: tuple[str, ...] = ()
-    known: tuple[tuple[str, str, str, str, str], ...] = ()
+    sources: tuple[tuple[str, str, str, str, str], ...] = ()
     spans: tuple[Span, ...] = ()
 
 
-def stages_of(measurement: Measured, stages: int | None = None, count: int | None = None) -> Stages:
+def stages_of(measurement: Measurement, stages: int | None = None, count: int | None = None) -> Stages:
     """Return the measured stages, from names or else from equal groups of ranks.
 
     A weight update is divided equally among the stages of its rank; several updates after the same passes count as one.
@@ -76,12 +76,14 @@ def stages_of(measurement: Measured, stages: int | None = None, count: int | Non
         raise FileError(f"{measurement.files}: {error}") from None
 
 
-def _stages_of(measurement: Measured, stages: int | None, count: int | None) -> Stages:
+def _stages_of(measurement: Measurement, stages: int | None, count: int | None) -> Stages:
     notes = [*measurement.notes]
     spans, usual = of_usual_count(measurement.spans, notes)
     passes = [span for span in spans if span.what not in (UPDATE, OVERLAP)]
     if not passes:
-        names_text = ", ".join(map(runs.show, (name for name, _ in measurement.names.most_common(_LISTED)))) or "none"
+        names_text = (
+            ", ".join(map(runs.show, (name for name, _ in measurement.names.most_common(_MOST_NAMES)))) or "none"
+        )
         pairs = "overlapped pairs" if any(span.what == OVERLAP for span in spans) else "weight updates"
         reason = f"{pairs} alone" if spans else "none"
         raise FileError(
@@ -118,7 +120,7 @@ def _stages_of(measurement: Measured, stages: int | None, count: int | None) -> 
         notes.append(
             f"Spans of other names are in no pass: {names_text}{' and others' if len(measurement.names) > 3 else ''}."
         )
-    sources = _known(measurement, placement, ranks, str(count or usual or "not known"), source)
+    sources = _sources(measurement, placement, ranks, str(count or usual or "not known"), source)
     return Stages(measurement.tool, figures, mapping, count or usual, tuple(notes), sources, tuple(spans))
 
 
@@ -144,17 +146,17 @@ def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
         notes.append(f"Backward passes are recomputation for {float(statistics.median(shares)):.0%} of their time.")
 
 
-def _known(
-    measurement: Measured, placement: Placement, ranks: Mapping[str, set[int]], count: str, source: str
+def _sources(
+    measurement: Measurement, placement: Placement, ranks: Mapping[str, set[int]], count: str, source: str
 ) -> tuple[tuple[str, str, str, str, str], ...]:
     """Return a row for every file: ranks, stages, micro-batches, and their sources."""
     rows = []
-    for file, of_file, ranks_text in measurement.known[:_MOST_FILES]:
+    for file, of_file, ranks_text in measurement.sources[:_MOST_FILES]:
         stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*of_file}]
-        words = f"ranks {ranks_text}; stages {placement.how}; micro-batches {source}" if of_file else "facts alone"
+        words = f"ranks {ranks_text}; stages {placement.source}; micro-batches {source}" if of_file else "facts alone"
         stages_text = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
         rows.append((file, enumerated_rows(of_file) if of_file else "-", stages_text, count, words))
-    if (left := len(measurement.known) - _MOST_FILES) > 0:
+    if (left := len(measurement.sources) - _MOST_FILES) > 0:
         rows.append((f"and {left} more", "", "", "", ""))
     return tuple(rows)
 

@@ -23,7 +23,7 @@ class Lanes:
 
     def __init__(self, recording: Recording, names: Names) -> None:
         """Start with an empty recording, and the names of passes."""
-        self._found, self._names = recording, names
+        self._recording, self._names = recording, names
         self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
         self._extents: dict[str, tuple[Any, Any]] = {}
         self._count = 0
@@ -37,17 +37,19 @@ class Lanes:
             self._extents[lane[0]] = (min(first, start), max(last, end))
         meaning = self._names[name]
         if meaning is None:
-            self._found.pass_by(name, float(us))
+            self._recording.pass_by(name, float(us))
         elif meaning.what == STEP:
             return
         else:
             self._count += 1
             if self._count > MOST:
-                raise FileError(f"{self._found.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
+                raise FileError(
+                    f"{self._recording.path}: expected at most {MOST:,} passes, got more: profile fewer steps"
+                )
             if us > LONGEST_US and meaning.what in PASSES:
-                self._found.refuse_length(float(us), name)
+                self._recording.refuse_length(float(us), name)
             number = meaning.micro_batch if micro_batch is None else micro_batch
-            self._lanes[lane].append(Span.of(meaning, number, lane[0], lane[1], exact(start), exact(us)))
+            self._lanes[lane].append(Span.from_meaning(meaning, number, lane[0], lane[1], exact(start), exact(us)))
 
     def leave_out(self, text: str, number: int = 1) -> None:
         """Count spans left out, by reason."""
@@ -55,7 +57,7 @@ class Lanes:
 
     def finish(self) -> Recording:
         """Return the recording with the relevant spans; raises FileError for malformed nesting and ranks."""
-        recording, remarks = self._found, Counter[tuple[str, str]]()
+        recording, remarks = self._recording, Counter[tuple[str, str]]()
         self._names.refuse_unused(recording.path, (name for name, _ in recording.names.most_common()))
         try:
             lanes = {lane: outermost(spans, remarks) for lane, spans in self._lanes.items()}

@@ -28,7 +28,7 @@ class StagesResult(Result):
 
     stages: Stages
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the measurements, and a note on a count changed for Grouped."""
         yield figures_table(self.stages)
         yield from filter(None, [legal_count(self.stages)[1]])
@@ -59,7 +59,7 @@ class StagesResult(Result):
             "stages": measured_data(self.stages),
             "known": [
                 {"file": file, "rank": rank, "stage": stage, "micro_batches": number, "how": source}
-                for file, rank, stage, number, source in self.stages.known
+                for file, rank, stage, number, source in self.stages.sources
             ],
             "notes": list(self.stages.notes),
         }
@@ -87,7 +87,7 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
     count, comment = legal_count(stages)
     remarks = [
         f"{file}: rank {rank}, stage {stage}, micro-batches {number}; {source}."
-        for file, rank, stage, number, source in stages.known
+        for file, rank, stage, number, source in stages.sources
     ]
     head = [
         f"{title} as {stages.tool} measured in {printable(files[0])}{several}.",
@@ -122,7 +122,7 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
 def known_table(stages: Stages) -> Table:
     """Return the table of ranks, stages and micro-batches by file, with their sources."""
     header = ("file", "rank", "stage", "micro-batches", "known")
-    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.known))
+    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.sources))
 
 
 def figures_table(stages: Stages) -> Table:

@@ -50,7 +50,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Ran:
+class CaseRun:
     """Result of a case's run.
 
     Attributes:
@@ -84,7 +84,7 @@ class Ran:
 
 
 @lru_cache(maxsize=1024)
-def ran(case: Case) -> Ran:
+def run_case(case: Case) -> CaseRun:
     """Run a case."""
     job = job_of(case)
 
@@ -95,7 +95,7 @@ def ran(case: Case) -> Ran:
     execution = analysis.find_execution(timeline, 0)
     bubble = analysis.bubble_of(timeline, execution)
     copies = {(source, target) for _, _, source, target in job.costs.sends}
-    return Ran(execution.makespan_cycles, bubble.rank_cost_cycles, bubble.ideal_cycles, _peak(job), len(copies))
+    return CaseRun(execution.makespan_cycles, bubble.rank_cost_cycles, bubble.ideal_cycles, _peak(job), len(copies))
 
 
 def job_of(case: Case, **holds: int) -> Job:

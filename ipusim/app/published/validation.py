@@ -15,7 +15,7 @@ from textwrap import shorten
 from typing import Any, Final
 
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.published.figures import EXPLANATIONS, Held, held_values
+from ipusim.app.published.figures import EXPLANATIONS, ComparedValue, held_values
 from ipusim.app.published.forms import Form, read_forms
 from ipusim.app.published.rows import DIGITS, FITTED, RANKING, PublishedValue, read_published
 from ipusim.app.render.tables import Table
@@ -25,7 +25,7 @@ from ipusim.base.csv_table import csv_bytes
 #: Outcome of comparing two values: the printed order, no strict order, or the opposite order.
 SAME, TIE, OTHERWISE = "as printed", "tied", "otherwise"
 #: Figure whose values are checked by error and by ranking.
-_RANKED: Final = "samples/s of a GPU"
+_RANKED_FIGURE: Final = "samples/s of a GPU"
 #: Columns for rows of all tallies.
 _COLUMNS: Final = ("kind", "published_in", "case", "figure", "printed", "found", "verdict")
 _VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
@@ -35,7 +35,7 @@ _VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found"
 class Ranking:
     """Values of one case and figure in descending printed order, ranked in pairs."""
 
-    values: tuple[Held, ...]
+    values: tuple[ComparedValue, ...]
 
     @property
     def row(self) -> PublishedValue:
@@ -49,7 +49,7 @@ class Ranking:
         return tuple((first.row.name, second.row.name, _outcome(first, second)) for first, second in pairs)
 
 
-def _outcome(first: Held, second: Held) -> str:
+def _outcome(first: ComparedValue, second: ComparedValue) -> str:
     printed_gap, computed_gap = first.row.value - second.row.value, first.number - second.number
     if not printed_gap or not computed_gap:
         return TIE
@@ -65,33 +65,33 @@ class ScheduleValidation(Result):
         forms: every closed form, with values of runs at its points.
     """
 
-    values: tuple[Held, ...]
+    values: tuple[ComparedValue, ...]
     forms: tuple[Form, ...]
 
     names = ("digits.csv", "errors.csv", "rankings.csv", "forms.csv")
 
     @property
-    def digits(self) -> list[Held]:
+    def digits(self) -> list[ComparedValue]:
         """Values checked for equality of every printed digit."""
         return [value for value in self.values if value.row.check == DIGITS]
 
     @property
-    def explained(self) -> list[Held]:
+    def explained(self) -> list[ComparedValue]:
         """Values explained by another rule than the schedule."""
         return [value for value in self.values if value.explained is not None]
 
     @property
-    def near(self) -> list[Held]:
+    def near(self) -> list[ComparedValue]:
         """Values checked against an allowed error."""
         return [value for value in self.values if value.row.allowed is not None]
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
         """Values checked by ranking, by table, case and figure."""
-        groups: dict[tuple[str, str, str], list[Held]] = {}
+        groups: dict[tuple[str, str, str], list[ComparedValue]] = {}
         for value in self.values:
             row = value.row
-            if row.check == RANKING or row.figure == _RANKED:
+            if row.check == RANKING or row.figure == _RANKED_FIGURE:
                 groups.setdefault((row.table, row.group, row.figure), []).append(value)
         return tuple(Ranking(tuple(sorted(members, key=lambda value: -value.row.value))) for members in groups.values())
 
@@ -112,9 +112,10 @@ class ScheduleValidation(Result):
             if not value.holds
         ]
         forms = [
-            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got it at {form.met}"
+            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got it "
+            f"at {form.matches}"
             for form in self.forms
-            if form.right != form.found
+            if form.right != form.values
         ]
         return values + forms
 
@@ -141,7 +142,7 @@ class ScheduleValidation(Result):
             f"Rankings: {outcomes[SAME]} of {outcomes.total()} pairs as printed, {outcomes[TIE]} tied, "
             f"{outcomes[OTHERWISE]} the other way round."
         )
-        whole = sum(form.met == len(form.points) for form in self.forms)
+        whole = sum(form.matches == len(form.points) for form in self.forms)
         points = sum(len(form.points) for form in self.forms)
         yield f"Forms: {whole} of {len(self.forms)} hold at all points, which are {points} in total."
         yield f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and not added."
@@ -168,7 +169,7 @@ class ScheduleValidation(Result):
                 *(EXPLANATIONS[check].words for check in explained),
             ),
             ("Fitted values are not counted: they determine the constants of their model.",),
-            tuple(self._ranked()),
+            tuple(self._ranking_words()),
             (
                 "p devices, v stages on each, m micro-batches, k segments of each; f, i, w cycles of a stage's forward "
                 "pass and of both halves of its backward pass, c of a copy, which occupies no device. A bubble is idle "
@@ -177,10 +178,10 @@ class ScheduleValidation(Result):
             ),
         )
         for table, words in zip(self.tables(), notes, strict=True):
-            part, remarks = _noted(table) if "assumed" in table.header else (table, [])
+            part, remarks = _with_notes(table) if "assumed" in table.header else (table, [])
             yield part, (*words, *remarks)
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the four tallies, then a table per tally with notes."""
         yield from self.verdicts()
         yield ""
@@ -205,7 +206,7 @@ class ScheduleValidation(Result):
                 case = row.table, f"{row.group}, {first} and {second}", row.figure
                 rows.append(("pair", *case, None, None, outcome))
         for form in self.forms:
-            verdict = f"{form.met} of {len(form.points)} points"
+            verdict = f"{form.matches} of {len(form.points)} points"
             rows.append(("form", form.source, form.schedule, form.figure, form.form, None, verdict))
         return [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
 
@@ -213,7 +214,7 @@ class ScheduleValidation(Result):
         """Return the tallies, a line for every failure, and the rows."""
         return {"verdicts": [*self.verdicts()], "failures": self.failures(), "rows": self.rows()}
 
-    def _ranked(self) -> Iterator[str]:
+    def _ranking_words(self) -> Iterator[str]:
         """Yield the ranking results of every table and figure in words."""
         yield "Where inputs are missing, or a measurement has parts that no schedule has, order alone can be held."
         rows = (ranking.row for ranking in self.rankings)
@@ -236,7 +237,7 @@ def _numbers(numbers: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in numbers.items())
 
 
-def _noted(table: Table) -> tuple[Table, list[str]]:
+def _with_notes(table: Table) -> tuple[Table, list[str]]:
     """Move a table's last two columns to numbered notes."""
     notes = list(dict.fromkeys(row[-2:] for row in table.rows))
     rows = tuple((*row[:-2], str(1 + notes.index(row[-2:]))) for row in table.rows)
@@ -248,11 +249,11 @@ def _short(cells: str) -> str:
     return shorten(cells, 30, placeholder=" ...")
 
 
-def _once(texts: Iterable[str]) -> str:
+def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys("; ".join(texts).split("; ")))
 
 
-def _value_row(value: Held) -> tuple[str, ...]:
+def _value_row(value: ComparedValue) -> tuple[str, ...]:
     row = value.row
     inputs = ": ".join(filter(None, (row.schedule, _numbers(row.inputs))))
     case = (row.table, f"{row.group}, {row.name}", inputs, row.figure)
@@ -270,10 +271,10 @@ def _ranking_row(ranking: Ranking) -> tuple[str, ...]:
         if outcome != SAME
     ]
     agreement = f"{len(ranking.pairs) - len(exceptions)} of {len(ranking.pairs)}"
-    words = "; ".join(exceptions), _once(row.assumed for row in rows), _once(row.source for row in rows)
+    words = "; ".join(exceptions), _distinct(row.assumed for row in rows), _distinct(row.source for row in rows)
     return (first.table, first.group, first.figure, printed_text, _numbers(inputs), agreement, *words)
 
 
 def _form_row(form: Form) -> tuple[str, ...]:
-    counts = str(len(form.points)), str(form.met)
+    counts = str(len(form.points)), str(form.matches)
     return (form.schedule, form.figure, form.form, *counts, form.sizes, form.times, form.more, form.source)

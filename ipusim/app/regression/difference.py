@@ -18,9 +18,9 @@ from ipusim.base.units import format_bytes
 #: Tolerances of losses and weights between machines with different rounding, by precision.
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
 #: Most listed changes of the request.
-_LISTED: Final = 5
+_MOST_ITEMS: Final = 5
 #: Losses closer to zero differ by rounding alone.
-_NOTHING: Final = 1e-12
+_TOLERANCE: Final = 1e-12
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,9 @@ def _losses(was: Mapping[str, Any], current: Mapping[str, Any], tolerance: float
         yield Difference("losses", f"there were {was['count']:,}, there are {current['count']:,}")
     for step, (old_mean, new_mean) in enumerate(zip(was["mean_by_step"], current["mean_by_step"], strict=False)):
         if not _near(old_mean, new_mean, tolerance):
-            yield Difference("losses", f"step {step}: the mean was {old_mean}, is {new_mean}{_by(old_mean, new_mean)}")
+            yield Difference(
+                "losses", f"step {step}: the mean was {old_mean}, is {new_mean}{_by_how_much(old_mean, new_mean)}"
+            )
     if not _near(was["last"], current["last"], tolerance):
         yield Difference("losses", f"last step: the mean was {was['last']}, is {current['last']}")
 
@@ -225,10 +227,10 @@ def _near(a: Any, b: Any, tolerance: float, scale: Any = 0.0) -> bool:
     if not isinstance(a, int | float) or not isinstance(b, int | float):
         return bool(a == b)
     size = max(abs(a), abs(b), scale if isinstance(scale, int | float) else 0.0)
-    return abs(a - b) <= tolerance * size + _NOTHING
+    return abs(a - b) <= tolerance * size + _TOLERANCE
 
 
-def _by(old: Any, new: Any) -> str:
+def _by_how_much(old: Any, new: Any) -> str:
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (old, new)) or not old:
         return ""
     return f", {abs(new / old - 1):.3g} of it {'more' if new > old else 'less'}"
@@ -243,9 +245,9 @@ def _changed_options(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iter
         + (" any more" if value is None else ", did not")
         for name, old, value in _changes(was, current)
     ]
-    yield from changes[:_LISTED]
-    if len(changes) > _LISTED:
-        yield f"and {len(changes) - _LISTED} more of what the scenario asks for"
+    yield from changes[:_MOST_ITEMS]
+    if len(changes) > _MOST_ITEMS:
+        yield f"and {len(changes) - _MOST_ITEMS} more of what the scenario asks for"
 
 
 def _versions(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:

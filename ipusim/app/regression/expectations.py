@@ -15,7 +15,7 @@ _TIMES: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """Expectation with the run's figure.
 
     Attributes:
@@ -111,7 +111,7 @@ def _lacking(job: Job, expectation: runs.Expectation) -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
+def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judgement, ...]:
     """Return every expectation with its value from the data of ``summary.json``.
 
     Raises RequestError for missing figures.
@@ -119,7 +119,7 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
     judgements, problems = [], []
     for path, single in expectations(options):
         try:
-            judgements.append(Judged(single, single.figure.of(summary, single.item)))
+            judgements.append(Judgement(single, single.figure.of(summary, single.item)))
         except LookupError:
             problems.append(Problem(path, f"expected a figure that this run has, got {single.name}, which it has not"))
     if problems:
@@ -127,13 +127,13 @@ def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ..
     return tuple(judgements)
 
 
-def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation, ...]]:
+def judged_before(job: Job) -> tuple[tuple[Judgement, ...], tuple[runs.Expectation, ...]]:
     """Return judged expectations that need no run, and the remaining expectations."""
     figures = _known_before(job)
     judgements, open_expectations = [], []
     for _, expectation in expectations(job.request.options):
         try:
-            judgements.append(Judged(expectation, expectation.figure.of(figures, expectation.item)))
+            judgements.append(Judgement(expectation, expectation.figure.of(figures, expectation.item)))
         except LookupError:
             open_expectations.append(expectation)
     return tuple(judgements), tuple(open_expectations)

@@ -28,7 +28,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool
     """
     began = time.perf_counter()
     try:
-        return replace(_judged(path, renew, needs_pin, times), seconds=time.perf_counter() - began)
+        return replace(_judge(path, renew, needs_pin, times), seconds=time.perf_counter() - began)
     except IpusimError as error:
         return Outcome(path, "mistake", mistake=str(error))
     except MemoryError as error:
@@ -39,7 +39,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool
         return Outcome(path, "mistake", mistake=f"{path}: {type(error).__name__}: {error}")
 
 
-def _judged(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
+def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     with placed_request(path) as request:
         job = assemble(request)
         check_expectations(job)

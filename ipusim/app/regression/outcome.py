@@ -78,7 +78,7 @@ class SuiteResult(Result):
     outcomes: Sequence[Outcome]
     count: int
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the lines of every scenario, and the number that held."""
         for outcome in self.outcomes:
             yield from outcome.words()

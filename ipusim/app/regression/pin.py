@@ -270,11 +270,11 @@ def _learning(run: Run) -> dict[str, Any] | None:
         "losses": {
             "count": len(losses),
             "sha256": hashed(losses.tobytes()),
-            "mean_by_step": [_rounded(mean) for mean in means[:_STEPS]],
-            "last": _rounded(means[-1]) if means else None,
+            "mean_by_step": [_round(mean) for mean in means[:_STEPS]],
+            "last": _round(means[-1]) if means else None,
         },
         "evaluations": [
-            [steps, _rounded(evaluation.loss), None if evaluation.accuracy is None else _rounded(evaluation.accuracy)]
+            [steps, _round(evaluation.loss), None if evaluation.accuracy is None else _round(evaluation.accuracy)]
             for steps, evaluation in run.learning.evaluations[-_STEPS:]
         ],
         "weights": {name: _array(array) for name, array in run.learning.weights.items()},
@@ -287,11 +287,11 @@ def _array(array: npt.NDArray[Any]) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
         "sha256": hashed(np.ascontiguousarray(array).tobytes()),
-        "norm": _rounded(norm),
-        "mean": _rounded(float(values.mean()) if values.size else 0.0),
+        "norm": _round(norm),
+        "mean": _round(float(values.mean()) if values.size else 0.0),
     }
 
 
-def _rounded(value: float) -> float | str:
+def _round(value: float) -> float | str:
     """Return a number rounded to nine digits; non-finite numbers become text for JSON."""
     return float(f"{value:.9g}") if math.isfinite(value) else str(value)

@@ -97,7 +97,7 @@ def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ip
     for foot in np.unique(spans.bottom):
         members = np.flatnonzero(spans.bottom == foot)
         height = float(spans.top[members[0]]) - foot
-        stack = _stacked(some(spans, members), rows, edges, least / height, ipus_to_a_row)
+        stack = _stack_shares(select_boxes(spans, members), rows, edges, least / height, ipus_to_a_row)
         parts.append(replace(stack, bottom=foot + height * stack.bottom, top=foot + height * stack.top))
     if not parts:
         return spans
@@ -109,7 +109,7 @@ def concatenated(parts: Sequence[Boxes]) -> Boxes:
     return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
 
 
-def some(boxes: Boxes, members: Integers) -> Boxes:
+def select_boxes(boxes: Boxes, members: Integers) -> Boxes:
     """Return the boxes at positions ``members``."""
     return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
 
@@ -118,7 +118,7 @@ def _columns() -> tuple[str, ...]:
     return tuple(field.name for field in fields(Boxes))
 
 
-def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
+def _stack_shares(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
     """Return the boxes of a part of the rows, stacked over its whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(timelines.LOOKS) + spans.look
@@ -129,7 +129,7 @@ def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_r
     for number in range(groups):
         members = order[bounds[number] : bounds[number + 1]]
         if len(members):
-            area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
+            area[number] = np.diff(_cycles_since(start[members], edges) - _cycles_since(end[members], edges))
     share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(timelines.LOOKS), -1)
     if least:
         share = _visible(share, least)
@@ -150,7 +150,7 @@ def _visible(share: Floats, least: float) -> Floats:
     return height
 
 
-def _since(times: Integers, edges: Integers) -> Integers:
+def _cycles_since(times: Integers, edges: Integers) -> Integers:
     """Return for every edge the sum of cycles since earlier ``times``."""
     times = np.sort(times)
     count = np.searchsorted(times, edges)

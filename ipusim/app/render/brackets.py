@@ -12,7 +12,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from ipusim.api import analysis
-from ipusim.app.render.lettering import spread, text_width
+from ipusim.app.render.lettering import space_out, text_width
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
@@ -59,7 +59,7 @@ def draw_brackets(axes: Axes, drawn_phases: Sequence[analysis.Phase], window: Wi
     for choice in (phases, short, *_execution_brackets(drawn_phases, phases)):
         labelled = [bracket for bracket in choice if bracket.name]
         widths = [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in labelled]
-        centres = spread([bracket.middle for bracket in labelled], widths, 0.0, width)
+        centres = space_out([bracket.middle for bracket in labelled], widths, 0.0, width)
         if centres is not None:
             _draw(axes, choice)
             for bracket, centre in zip(labelled, centres, strict=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip
@@ -27,7 +27,7 @@ _NARROWEST: Final = 1 / 8
 #: Least share of the common memory scale; smaller memories get separate scales.
 _LOWEST: Final = 1 / 8
 #: Least average share of panels filled by runs; otherwise the longest runs are cut.
-_FILLED: Final = 0.65
+_FULL_AXIS: Final = 0.65
 #: Most runs in a figure: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
 
@@ -117,10 +117,10 @@ def slide(
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
                 panels = _panels(candidates, max(int(room / _LEAST_SEEN), count))
-                return finished(stack(panels, _window(panels), title, bars, picture), picture)
+                return finish(stack(panels, _window(panels), title, bars, picture), picture)
     if all_traces and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
-    return finished(bars_alone(bars, title, picture), picture)
+    return finish(bars_alone(bars, title, picture), picture)
 
 
 def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
@@ -147,7 +147,9 @@ def _axis(lengths_s: Sequence[float]) -> float:
         [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
         for last in lengths_s
     ]
-    filling = [last for last, parts in zip(lengths_s, visible_parts, strict=True) if sum(parts) >= _FILLED * len(parts)]
+    filling = [
+        last for last, parts in zip(lengths_s, visible_parts, strict=True) if sum(parts) >= _FULL_AXIS * len(parts)
+    ]
     return max(last for last in filling if last <= longest)
 
 

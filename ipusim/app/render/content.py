@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.api import SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.boxes import Boxes, bin_edges, share_boxes, some, span_boxes
+from ipusim.app.render.boxes import Boxes, bin_edges, select_boxes, share_boxes, span_boxes
 from ipusim.app.render.fold import rows_of
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import DPI
@@ -129,7 +129,7 @@ def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
     in_last = stacks.start >= edges[-2]
     start, end = np.minimum(stacks.start, last), np.minimum(stacks.end, last)
     boxes = replace(stacks, start=start, end=np.where(in_last, stacks.end, end))
-    return some(boxes, np.flatnonzero(boxes.start < boxes.end))
+    return select_boxes(boxes, np.flatnonzero(boxes.start < boxes.end))
 
 
 def _turns(timeline: Timeline) -> Integers:

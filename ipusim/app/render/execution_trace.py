@@ -10,10 +10,10 @@ from matplotlib.patches import PathPatch
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
-from ipusim.app.render.panel import FILLED, rectangles
+from ipusim.app.render.panel import BOX_HEIGHT, rectangles
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.shortened import drawn_of, shortened, with_omissions, without_gaps
 from ipusim.app.render.titles import default_title
@@ -43,7 +43,7 @@ def execution_trace(
     window = window_of(timeline, start, end)
     title = default_title(timeline, window, headline=picture.title) if title is None else title
     short, window = shortened(timeline, window)
-    return finished(_chart_of(short, window, title, picture), picture)
+    return finish(_chart_of(short, window, title, picture), picture)
 
 
 def _chart_of(timeline: Timeline, window: Window, title: str, picture: Picture) -> Chart:
@@ -71,7 +71,7 @@ def trace_with_path(timeline: Timeline, path: Integers, part: Window, picture: P
     with own_settings():
         rows = timeline.info.shards if replicas_alike(timeline, window) else len(timeline.info.ipus)
         _draw(chart.axes[-1], timeline, path, window, rows)
-    return finished(chart, picture)
+    return finish(chart, picture)
 
 
 def _draw(axes: Axes, timeline: Timeline, path: Integers, window: Window, rows: int) -> None:
@@ -82,7 +82,7 @@ def _draw(axes: Axes, timeline: Timeline, path: Integers, window: Window, rows: 
     row = np.maximum(ipu[last], 0)
     start, end = (cycles[path].clip(window.start, window.end) for cycles in (timeline.start, timeline.end))
     inside = np.flatnonzero(start < end)
-    middle, half = row[inside] + 0.5, FILLED / 2
+    middle, half = row[inside] + 0.5, BOX_HEIGHT / 2
     frames = rectangles(start[inside], end[inside], middle + half, middle - half)
     passes = np.flatnonzero(np.diff(middle))  # steps between different rows
     upper, lower = np.sort(np.stack([middle[passes], middle[passes + 1]]), axis=0)

@@ -19,7 +19,7 @@ from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
 from ipusim.app.render.theme import apply_theme
 
 #: Pixels of a text allowed outside of the picture: they hold no ink.
-_CUT: Final = 1.0
+_CLIP: Final = 1.0
 #: Share of a text's height, above and below, reached only by ascenders and descenders.
 _TAIL: Final = 0.2
 
@@ -44,7 +44,7 @@ class Chart(Figure):
         return to_png(self)
 
 
-def finished(chart: Chart, picture: Picture) -> Chart:
+def finish(chart: Chart, picture: Picture) -> Chart:
     """Check a chart's legibility and apply its theme.
 
     Raises OptionError if texts are cut off or overlap in a picture of a chosen size; default sizes are laid out without
@@ -63,7 +63,7 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
     wide, tall = chart.bbox.size
     boxes = sorted(_letters(chart), key=lambda box: box.left)
     for number, box in enumerate(boxes):
-        if box.left < -_CUT or box.low < -_CUT or box.right > wide + _CUT or box.high > tall + _CUT:
+        if box.left < -_CLIP or box.low < -_CLIP or box.right > wide + _CLIP or box.high > tall + _CLIP:
             raise picture.refusal(f"{box.words!r:.60} would be cut off")
         for neighbour in boxes[number + 1 :]:
             if neighbour.left >= box.right:
@@ -122,7 +122,7 @@ def own_settings() -> Iterator[None]:
 
 def to_png(figure: Figure) -> bytes:
     """Return ``figure`` as PNG of DPI pixels per inch; equal figures give equal bytes."""
-    return _saved(figure, "png", {"Software": "ipusim"})
+    return _save(figure, "png", {"Software": "ipusim"})
 
 
 def to_svg(figure: Figure) -> bytes:
@@ -130,7 +130,7 @@ def to_svg(figure: Figure) -> bytes:
 
     Images inside have DPI pixels per inch.
     """
-    return _saved(figure, "svg", {"Date": None, "Creator": "ipusim"})
+    return _save(figure, "svg", {"Date": None, "Creator": "ipusim"})
 
 
 def to_pdf(figure: Figure) -> bytes:
@@ -138,10 +138,10 @@ def to_pdf(figure: Figure) -> bytes:
 
     Text can be searched and copied. Images inside have DPI pixels per inch.
     """
-    return _saved(figure, "pdf", {"CreationDate": None, "Creator": "ipusim"})
+    return _save(figure, "pdf", {"CreationDate": None, "Creator": "ipusim"})
 
 
-def _saved(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
+def _save(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
     buffer = io.BytesIO()
     with own_settings():
         figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata)

@@ -80,7 +80,9 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
     Numbers stay with their units. Words wider than a line are cut.
     """
     words = [
-        cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text) if word
+        truncate(word, size, width, bold)
+        for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text)
+        if word
     ]
 
     # Begin and end of every word in a single line. Measuring words and neighbouring pairs is enough to know any line's
@@ -126,7 +128,7 @@ def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], wid
     return lines
 
 
-def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: bool = False) -> str:
+def truncate(word: str, size: float, width: float, bold: bool = False, *, keeps_end: bool = False) -> str:
     """Cut ``word`` to ``width`` points with an ellipsis.
 
     With ``keeps_end`` the ellipsis is in the middle, for names with different endings.
@@ -146,7 +148,7 @@ def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: 
     return shortened(bisect_right(ends, width, key=lambda letters: text_width(shortened(letters), size, bold)))
 
 
-def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:
+def space_out(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:
     """Move labels as little as possible to remove overlaps within [low, high].
 
     Returns the centres nearest to ``centres`` in least squares, in unchanged order; None if labels are too wide.

@@ -28,7 +28,7 @@ _WIDTH, _THINNEST, _GAP, _HEAD, _BROAD = 0.11, 0.012, 0.018, 0.09, 0.14
 #: Position of numbers along a rung, as share of its length; opposite directions are staggered.
 _STAGGERED: Final = 0.34
 #: Inches: margin, distance of panels, line of a panel's title, space above it, legend.
-_EDGE, _BETWEEN, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
+_EDGE, _MAP_GAP, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
 #: Colours of a link by kind of copies.
 FORWARD, BACKWARD, CROSSING = (SERIES[number][0] for number in (0, 1, 2))
 _IDLE: Final = "#c9c9c9"
@@ -45,12 +45,12 @@ class Flow(NamedTuple):
 
     Attributes:
         forward, backward: copies of outputs to following stages, and of gradients back.
-        beside: other copies.
+        other_share: other copies.
     """
 
     forward: float
     backward: float
-    beside: float = 0.0
+    other_share: float = 0.0
 
     @property
     def load(self) -> float:
@@ -106,8 +106,8 @@ def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
     step = min(_WIDEST, free / columns)
     lines = -(-rungs // columns)
     wide = columns * step + 2 * stubs
-    panels = min(max(int((free + _BETWEEN) // (wide + _BETWEEN)), 1), len(maps))
-    room = (WIDTH_IN - 2 * _EDGE + _BETWEEN) / panels - _BETWEEN
+    panels = min(max(int((free + _MAP_GAP) // (wide + _MAP_GAP)), 1), len(maps))
+    room = (WIDTH_IN - 2 * _EDGE + _MAP_GAP) / panels - _MAP_GAP
     titles_of_maps = [title_lines(link_map.title, room) for link_map in maps]
     above, tall = _ABOVE + _WORDS * max(map(len, titles_of_maps)), lines * (_ROWS + _LINES)
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
@@ -118,7 +118,7 @@ def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
     most = max(link_map.most for link_map in maps)
     for number, link_map in enumerate(maps):
         row, column = divmod(number, panels)
-        left, top = _EDGE + column * (room + _BETWEEN), head + row * (above + tall)
+        left, top = _EDGE + column * (room + _MAP_GAP), head + row * (above + tall)
         for index, line in enumerate(titles_of_maps[number]):
             style: dict[str, Any] = {"fontweight": "bold"} if line.headline else {"color": FAINT_TEXT}
             figure.write(left, top + _ABOVE + index * _WORDS, line.text, **style)
@@ -158,7 +158,7 @@ class _Panel:
         self._most = most or 1.0
         self._radius, self._widest = min(_CIRCLE * step, _RADIUS), min(_BROAD * step, _WIDTH)
         first = link_map.physical[0]
-        self._at = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
+        self._places = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
 
     def draw(self) -> None:
         """Draw cables, arrows with loads, and IPUs."""
@@ -169,7 +169,7 @@ class _Panel:
                     flow = self._map.flows.get((source, target))
                     if flow is not None:
                         self._arrow(begin, end, flow)
-        for ipu, place in self._at.items():
+        for ipu, place in self._places.items():
             logical = self._map.ipus[ipu]
             edge = LINE if logical is not None else _IDLE
             self._axes.add_patch(Circle(place, self._radius, facecolor="white", edgecolor=edge, linewidth=1, zorder=4))
@@ -179,7 +179,7 @@ class _Panel:
 
     def _pieces(self, source: int, target: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
         """Yield the lines between two IPUs: direct, or stubs at either end."""
-        source_place, target_place = self._at[source], self._at[target]
+        source_place, target_place = self._places[source], self._places[target]
         if not _is_far(source_place, target_place, self._step):
             yield source_place, target_place
             return
@@ -196,8 +196,8 @@ class _Panel:
         length = abs(to_place[0] - from_place[0]) + abs(to_place[1] - from_place[1])
         way = (to_place[0] - from_place[0]) / length, (to_place[1] - from_place[1]) / length
         aside = -way[1], way[0]  # to the right of the way, since y points down
-        begin = self._radius if from_place in self._at.values() else 0.0
-        end = length - (self._radius if to_place in self._at.values() else 0.0)
+        begin = self._radius if from_place in self._places.values() else 0.0
+        end = length - (self._radius if to_place in self._places.values() else 0.0)
 
         def point(far: float, off: float) -> tuple[float, float]:
             return from_place[0] + way[0] * far + aside[0] * off, from_place[1] + way[1] * far + aside[1] * off

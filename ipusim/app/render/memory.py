@@ -17,7 +17,7 @@ from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
 from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.content import phases_in
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica_info
 from ipusim.app.render.legend import LEGEND_LINE, Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
@@ -34,7 +34,7 @@ from ipusim.base.units import format_bytes
 #: Inches: margins, distance of names and ticks, distance of the two columns, width of bars, width of their sums.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
 #: Inches from the top down: line of the verdict, seconds, brackets, between rows, cycles.
-_LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
+_LINE, _SECONDS, _BAND, _ROW_GAP, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
 #: Target height of the rows together, bounds of a row's height, and least height of a row with a scale.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 #: Share of a default picture's width used by memory over time.
@@ -67,7 +67,7 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture:
         if tall < _LOWEST_ROW:
             raise picture.too_low("rows, axes and legend", base_in + _LOWEST_ROW * ipus)
         chart = _chart(short, fit, view, title, peaks, picture, tall)
-    return finished(chart, picture)
+    return finish(chart, picture)
 
 
 def _chart(
@@ -90,12 +90,12 @@ def _chart(
     limit = limit_in_sight(fit.sram_bytes, fullest)
     highest = ABOVE * max(fullest, limit or 0)
     titles = title_lines(title, figure_in - 2 * _EDGE)
-    note = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
+    note = _note_on_scales(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(note, TEXT_SIZE, (figure_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
     tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
     legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), figure_in - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
-    pitch = tall + _BETWEEN
+    pitch = tall + _ROW_GAP
     height += len(rows) * pitch + _CYCLES + LEGEND_LINE * len(legend)
     figure = Chart(figsize=(figure_in, height), facecolor="white")
     top = _EDGE + write_titles(figure, titles, _EDGE)
@@ -158,7 +158,7 @@ def _rows(
     ]
 
 
-def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
+def _note_on_scales(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
     """Return the lines above the rows: verdict and explanation of the chart."""
     replicas = " Every replica holds the same." if timeline.info.replicas > 1 else ""
     return f"{fit.verdict()}{replicas}{' Each row over time has a scale of its own.' if own_scales else ''}"
@@ -172,7 +172,7 @@ class _Scale:
     tall: float
     top_bytes: float
 
-    def at(self, level: Any) -> Any:
+    def place_of(self, level: Any) -> Any:
         """Return the position of bytes; arrays are accepted."""
         return self.foot - self.tall * level / self.top_bytes
 
@@ -182,7 +182,7 @@ class _Scale:
             return {}
         unit, name = byte_unit(self.top_bytes)
         marks = byte_ticks(self.top_bytes, self.tall / TICK_IN)
-        return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in marks}
+        return {self.place_of(tick): f"{tick / unit:.6g} {name}" for tick in marks}
 
 
 def _entries(
@@ -220,25 +220,27 @@ def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
 
 def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:
     left, right = row.edges[0], row.edges[-1]
-    _line(axes, [left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    _line(
+        axes, [left, left, right], [scale.place_of(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8
+    )
     foot = np.zeros(len(row.edges) - 1)
     cycles = np.repeat(row.edges, 2)[1:]
     for look, heights in row.heights.items():
         if heights.any():
             head = foot + heights
-            low, high = (np.repeat(scale.at(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
+            low, high = (np.repeat(scale.place_of(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
             x = np.concatenate([cycles[:1], cycles, cycles[-1:], cycles[::-1]])
             outline = np.stack([x, np.concatenate([high[:1], low, high[-1:], high[::-1]])], axis=1)
             fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
             axes.add_collection(PolyCollection([outline], hatch=look.hatch or None, zorder=2, **fill), autolim=False)
             foot = head
-    top = scale.at(np.append(foot, foot[-1]))
+    top = scale.place_of(np.append(foot, foot[-1]))
     _line(axes, row.edges, top, drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
     if row.shows_peak:
         mark: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 3.5, "clip_on": False}
-        _line(axes, [row.peak_cycle], [scale.at(row.peak_bytes)], color="#000000", zorder=5, **mark)
+        _line(axes, [row.peak_cycle], [scale.place_of(row.peak_bytes)], color="#000000", zorder=5, **mark)
     if limit is not None:
-        _draw_limit(axes, [left, right], [scale.at(limit)] * 2)
+        _draw_limit(axes, [left, right], [scale.place_of(limit)] * 2)
 
 
 def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale: _Scale) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ipusim.app.render.arrays import Floats
-from ipusim.app.render.boxes import FAINT, Boxes, concatenated, share_boxes, some
+from ipusim.app.render.boxes import FAINT, Boxes, concatenated, select_boxes, share_boxes
 from ipusim.app.render.style import ALWAYS_SHOWN
 from ipusim.app.render.window import Window
 
@@ -33,10 +33,10 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
     faint = [look for look in looks if widths[spans.look == look].max() < FAINT * narrowest]
     strip = spans.ipu * 2 + (spans.bottom > 0)  # two strips per row with I/O tiles
     order = np.lexsort((spans.start, strip))
-    parts = [some(spans, order[:0])]
+    parts = [select_boxes(spans, order[:0])]
     stacks: list[Boxes] = []
     for members in np.split(order, np.flatnonzero(np.diff(strip[order])) + 1):
-        visible = _without(some(spans, members), faint)
+        visible = _remove_looks(select_boxes(spans, members), faint)
         if len(visible):  # empty for an IPU without a stage and with short copies only
             separate, merged_stacks = _legible_strip(visible, window, narrowest, least)
             parts.append(separate)
@@ -44,7 +44,7 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
     return concatenated([*parts, *stacks]), bool(stacks)
 
 
-def _without(strip: Boxes, looks: list[int]) -> Boxes:
+def _remove_looks(strip: Boxes, looks: list[int]) -> Boxes:
     """Remove the boxes of ``looks``; the adjacent box before takes their time."""
     end = strip.end.copy()
     is_kept = ~np.isin(strip.look, looks)
@@ -54,7 +54,7 @@ def _without(strip: Boxes, looks: list[int]) -> Boxes:
             holder = position
         elif holder >= 0 and end[holder] == strip.start[position]:
             end[holder] = strip.end[position]
-    return some(replace(strip, end=end), np.flatnonzero(is_kept))
+    return select_boxes(replace(strip, end=end), np.flatnonzero(is_kept))
 
 
 def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
@@ -87,7 +87,7 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
         if first:
             end[first - 1] = max(end[first - 1], min(strip.end[first - 1], low))
     is_separate &= start < end
-    return some(replace(strip, start=start, end=end), np.flatnonzero(is_separate)), stacks
+    return select_boxes(replace(strip, start=start, end=end), np.flatnonzero(is_separate)), stacks
 
 
 def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> None:
@@ -104,7 +104,7 @@ def _stack(strip: Boxes, low: int, high: int, narrowest: int, least: float) -> B
     low = max(low, int(strip.start[0]))
     inside = np.flatnonzero((strip.end > low) & (strip.start < high))
     part = replace(strip, start=np.maximum(strip.start, low), end=np.minimum(strip.end, high))
-    part = replace(some(part, inside), ipu=np.zeros(len(inside), dtype=np.int64))
+    part = replace(select_boxes(part, inside), ipu=np.zeros(len(inside), dtype=np.int64))
     bins = max((high - low) // (_BIN * narrowest), 1)
     stack = share_boxes(part, 1, np.linspace(low, high, bins + 1).astype(np.int64), least)
     return replace(stack, ipu=np.full(len(stack), strip.ipu[0]))

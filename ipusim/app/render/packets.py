@@ -28,7 +28,7 @@ _SHORTEST: Final = 4
 _HIGH: Final = 1 << 62
 
 
-def filled(
+def fill(
     message: Callable[[Mapping[str, int]], bytes],
     varints: Mapping[str, Integers],
     fixed64: Mapping[str, Integers] | None = None,

@@ -13,12 +13,12 @@ from matplotlib.path import Path
 from ipusim.api import Timeline, timelines
 from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.content import Content
-from ipusim.app.render.lettering import cut, text_width
+from ipusim.app.render.lettering import text_width, truncate
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, STAGE_SIZE, TEXT_SIZE
 
 #: Share of a row's pitch filled by boxes.
-FILLED: Final = 0.84
+BOX_HEIGHT: Final = 0.84
 #: Least width of a pass with white edges, in points; edges separate neighbours.
 _NARROWEST_EDGE: Final = 4.0
 #: Least width of a hatched box, in points; narrower hatches would hide the colour.
@@ -84,7 +84,7 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
 
 
 def _cut_lines(name: str, *, keeps_end: bool = False) -> str:
-    return "\n".join(cut(line, STAGE_SIZE, _WIDEST_STAGES, keeps_end=keeps_end) for line in name.split("\n"))
+    return "\n".join(truncate(line, STAGE_SIZE, _WIDEST_STAGES, keeps_end=keeps_end) for line in name.split("\n"))
 
 
 def _with_layers(stage: int, name: str, layers: str, separator: str) -> str:
@@ -126,7 +126,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
     )
-    labels = [*numbers(content, row_points * FILLED), *words(content, row_points * FILLED)]
+    labels = [*numbers(content, row_points * BOX_HEIGHT), *words(content, row_points * BOX_HEIGHT)]
     _draw_labels(axes, content, row_points, labels, snap)
     _draw_lines(axes, content, cuts, labels, linewidth=0.8)
     _draw_lines(axes, content, content.syncs.astype(np.float64), labels, linewidth=0.5, linestyle=DASHES)
@@ -159,8 +159,8 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
 def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
     """Draw the boxes of every look as few paths; wide passes have edges."""
     boxes = content.boxes
-    foot = boxes.ipu + 0.5 + FILLED / 2
-    bottom, top = foot - FILLED * boxes.bottom, foot - FILLED * boxes.top
+    foot = boxes.ipu + 0.5 + BOX_HEIGHT / 2
+    bottom, top = foot - BOX_HEIGHT * boxes.bottom, foot - BOX_HEIGHT * boxes.top
     widths = (boxes.end - boxes.start) * content.points
 
     def draw(members: Integers, **style: Any) -> None:
@@ -182,7 +182,7 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
 
 def _draw_redone(axes: Axes, content: Content) -> None:
     """Draw lines above work repeated after the loss of an IPU."""
-    height = (1 - FILLED) / 2 * 0.8
+    height = (1 - BOX_HEIGHT) / 2 * 0.8
     rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
     for begin, end in content.redone:
         for row in sorted(rows):
@@ -216,7 +216,7 @@ def _draw_lines(
     edge = np.diff(is_hidden, axis=1, prepend=False, append=False)
     line, row = np.nonzero(edge)
     begins = is_hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
-    gap = (1 - FILLED) / 2
+    gap = (1 - BOX_HEIGHT) / 2
     ends = np.where(begins, row + gap, row - gap)
     lines = np.arange(len(x_values))
     x = np.concatenate([lines, lines, line])
@@ -238,14 +238,14 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
     """Write micro-batch numbers and words into boxes, with plain background on hatches."""
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
-    height = boxes.ipu + 0.5 + FILLED / 2 * (1 - (boxes.bottom + boxes.top))
+    height = boxes.ipu + 0.5 + BOX_HEIGHT / 2 * (1 - (boxes.bottom + boxes.top))
     grounds: dict[int, list[tuple[float, float, float, float]]] = {}
     for label in labels:
         x, y, look = middle[label.box], height[label.box], int(boxes.look[label.box])
         if timelines.LOOKS[look].hatch:
             wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
             half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
-            above = min(tall / row_points, FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
+            above = min(tall / row_points, BOX_HEIGHT * (boxes.top - boxes.bottom)[label.box] / 2)
             grounds.setdefault(look, []).append((x - half, x + half, y + above, y - above))
         axes.text(
             x,

@@ -56,10 +56,10 @@ def without_gaps(timeline: Timeline, window: Window, part: float = 1.0) -> tuple
     room = math.ceil(_ROOM / part * max(length, 1)) if inside else 0
     breaks = tuple(replace(gap, at=gap.at + skipped + number * room, room=room) for number, gap in enumerate(inside))
     view = replace(window, end=window.start + max(length, 1) + len(breaks) * room, breaks=breaks)
-    return _drawn(timeline, skipped, inside, room), view
+    return _shift_cycles(timeline, skipped, inside, room), view
 
 
-def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
+def _shift_cycles(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
     """Return a Timeline without repeats, shifted by ``later`` cycles and ``room`` for every break."""
     run, starts = timeline.contiguous(), [gap.at for gap in inside]
     start = run.start + later + room * np.searchsorted(starts, run.start, side="right")

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, TEXT_SIZE
@@ -96,7 +96,7 @@ def sweep_chart(
             panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
-    return finished(figure, picture)
+    return finish(figure, picture)
 
 
 def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:

@@ -13,7 +13,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ipusim.app.render.lettering import cut
+from ipusim.app.render.lettering import truncate
 from ipusim.app.render.signs import SIGNS, draw_signs, sign_style
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.tables import text_of
@@ -66,12 +66,12 @@ class Limit:
     """Limit that a line approaches.
 
     Attributes:
-        others: values of the options other than the x axis.
+        group: values of the options other than the x axis.
         level: limit in the unit of the first panel.
         near: first place with 95 % of the limit, and the line's value there; None if outside of the points.
     """
 
-    others: tuple[Any, ...]
+    group: tuple[Any, ...]
     level: float
     near: tuple[float, float] | None
 
@@ -80,17 +80,17 @@ class Limit:
 class Points:
     """Points of a chart with the values of one panel; None for a missing value."""
 
-    where: Sequence[tuple[Any, ...]]
+    points: Sequence[tuple[Any, ...]]
     values: Sequence[float | None]
     fits: Sequence[bool]
-    ran: Sequence[bool]
+    has_run: Sequence[bool]
     unfit: str
 
     @cached_property
     def signs(self) -> list[str]:
         """Sign of every point, a key of SIGNS; empty for a point with a value."""
         refusal, not_finite = SIGNS
-        pairs = zip(self.values, self.ran, strict=True)
+        pairs = zip(self.values, self.has_run, strict=True)
         return ["" if value is not None else not_finite if has_run else refusal for value, has_run in pairs]
 
     @property
@@ -102,7 +102,7 @@ class Points:
 def _series(x_axis: int, points: Points) -> dict[tuple[str, ...], list[int]]:
     """Group point numbers by their values on every axis except ``x_axis``."""
     series: dict[tuple[str, ...], list[int]] = {}
-    for number, point in enumerate(points.where):
+    for number, point in enumerate(points.points):
         rest_of_point = tuple(text_of(value) for axis, value in enumerate(point) if axis != x_axis)
         series.setdefault(rest_of_point, []).append(number)
     return series
@@ -110,7 +110,7 @@ def _series(x_axis: int, points: Points) -> dict[tuple[str, ...], list[int]]:
 
 def _name(axes: Sequence[ChartAxis], x_axis: int, values: Sequence[str]) -> str:
     names = [axis.name for number, axis in enumerate(axes) if number != x_axis]
-    return cut(", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)), TEXT_SIZE, _NAME)
+    return truncate(", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)), TEXT_SIZE, _NAME)
 
 
 def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Points, limits: Sequence[Limit]) -> None:
@@ -121,14 +121,14 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Poin
     A line breaks at points without a value. Signs mark these points above the axis, with a row for each line.
     """
     series = _series(x_axis, points)
-    levels = {tuple(map(text_of, limit.others)): limit for limit in limits}
+    levels = {tuple(map(text_of, limit.group)): limit for limit in limits}
     drawn_limits: list[Limit] = []
     signs: set[str] = set()
     rows = 0
     for number, ((key, members), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
-        order = sorted(members, key=lambda point: points.where[point][x_axis])
+        order = sorted(members, key=lambda point: points.points[point][x_axis])
         numbers = [point for point in order if points.values[point] is not None]
-        x = [points.where[point][x_axis] for point in order]
+        x = [points.points[point][x_axis] for point in order]
         y = np.array([points.values[point] for point in order], dtype=float)
         width = _WIDTHS[number] if len(series) > 1 else 1.5
         # A point between two breaks is only a marker, and later markers may cover it: hence larger markers.
@@ -139,19 +139,19 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Poin
         )
         hollow = [point for point in numbers if not points.fits[point]]
         panel.plot(
-            [points.where[point][x_axis] for point in hollow],
+            [points.points[point][x_axis] for point in hollow],
             np.array([points.values[point] for point in hollow], dtype=float),
             marker,
             color=colour,
             markerfacecolor="white",
             markersize=4.5,
         )
-        if marks := [(points.where[point][x_axis], points.signs[point]) for point in order if points.signs[point]]:
+        if marks := [(points.points[point][x_axis], points.signs[point]) for point in order if points.signs[point]]:
             draw_signs(panel, marks, colour, rows)
             signs |= {sign for _, sign in marks}
             rows += 1
         if key in levels:
-            middle = points.where[numbers[len(numbers) // 2]][x_axis]
+            middle = points.points[numbers[len(numbers) // 2]][x_axis]
             _draw_limit(panel, levels[key], colour, middle, is_single=len(series) == 1)
             drawn_limits.append(levels[key])
     for sign in (sign for sign in SIGNS if sign in signs):
@@ -273,7 +273,7 @@ def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
     handles: list[Patch | Line2D] = []
     for turn, ((key, numbers), (colour, _)) in enumerate(zip(bar_series, SERIES, strict=False)):
         places = [
-            slots[text_of(points.where[number][x_axis])] + (turn - (len(bar_series) - 1) / 2) * width
+            slots[text_of(points.points[number][x_axis])] + (turn - (len(bar_series) - 1) / 2) * width
             for number in numbers
         ]
         heights = [points.values[number] or 0.0 for number in numbers]

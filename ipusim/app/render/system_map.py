@@ -23,7 +23,7 @@ _COLOURS: Final = "Oranges"
 #: as share of the distance to the next IPU.
 _WIDEST, _ROWS, _RADIUS, _CIRCLE = 1.4, 1.05, 0.4, 0.36
 #: Points from the middle of a cable to its number.
-_BESIDE: Final = 5.0
+_LABEL_GAP: Final = 5.0
 #: Inches: margin around maps, title above a map, colour bar.
 _EDGE, _MAP_TITLE, _SCALE = 0.12, 0.26, 0.8
 
@@ -112,9 +112,9 @@ def _draw(
         panel.plot((x, x2), (y, y2), color=colour(number), linewidth=5, zorder=1.2)
         label, upright = f"{number:.2f}", x == x2
         room = 72 * (step if upright else abs(x2 - x) - 2 * radius)
-        if number >= 1.005 and room > text_width(label, TEXT_SIZE) + 2 * _BESIDE * upright:
+        if number >= 1.005 and room > text_width(label, TEXT_SIZE) + 2 * _LABEL_GAP * upright:
             style: dict[str, Any] = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
-            offset = (_BESIDE, 0) if upright else (0, _BESIDE)
+            offset = (_LABEL_GAP, 0) if upright else (0, _LABEL_GAP)
             middle = (x + x2) / 2, (y + y2) / 2
             panel.annotate(label, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **style)
     for ipu, number in system_map.ipus.items():

@@ -25,7 +25,7 @@ _DARK: Final = "#181b21"
 #: Least contrast of text and of lines in WCAG 2.1.
 _OF_TEXT, _OF_LINES = 4.5, 3.0
 #: Share of a text's background that must contrast with its ink; lines may cross the remainder.
-_SEEN: Final = 0.9
+_VISIBLE_SHARE: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
 #: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
@@ -135,7 +135,7 @@ def _ink(figure: Figure, texts: Sequence[Text]) -> None:
         contrasting = {ink: sum(counts[[contrast(ink, pixel) >= _OF_TEXT for pixel in pixels]]) for ink in inks}
         text.set_color(
             next(
-                (ink for ink in inks if contrasting[ink] >= _SEEN * sum(counts)),
+                (ink for ink in inks if contrasting[ink] >= _VISIBLE_SHARE * sum(counts)),
                 max(contrasting, key=contrasting.__getitem__),
             )
         )

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from ipusim.api import Timeline
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import replicas_alike
-from ipusim.app.render.lettering import cut, wrap
+from ipusim.app.render.lettering import truncate, wrap
 from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.units import counted
@@ -71,8 +71,8 @@ def headed(timeline: Timeline, words: str, headline: str = "") -> str:
 def shorter(title: str, width_in: float) -> str:
     """Shorten a title to two lines of headline and one of words, with ellipses."""
     headline, *lines_below = title.split("\n")
-    lines = [cut(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
-    lines += [cut(line, TEXT_SIZE, width_in * 72) for line in lines_below[:1]]
+    lines = [truncate(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
+    lines += [truncate(line, TEXT_SIZE, width_in * 72) for line in lines_below[:1]]
     return "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from ipusim.app.render.arrays import Integers
 from ipusim.app.render.shortened import left_out
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_counters import Counter, counters
-from ipusim.app.render.trace_flows import drawn_flows, sent
+from ipusim.app.render.trace_flows import drawn_flows, find_sends
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
 
@@ -31,7 +31,7 @@ _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices are named with their micro-batch.
 _NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
 #: Name of the tensors that an all-reduce over replicas sends over links.
-_SUMMED: Final = "gradients of all micro-batches"
+_ALL_GRADIENTS: Final = "gradients of all micro-batches"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Slices:
     name: list[str]
     sends: list[str]
     receives: list[str]
-    leaving: Integers
+    departures: Integers
     arriving: Integers
     kind: Integers
     numbers: dict[str, Integers]
@@ -111,9 +111,9 @@ class TraceContent:
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing, self.flows = drawn_flows(timeline)
         self._sends_beside = timeline.rows(*timelines.SEND_KINDS)
-        self._sends, self._makers = sent(run)
+        self._sends, self._makers = find_sends(run)
         self._tensors = Tensors(run, crossing, route, further)
-        self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
+        self._departures, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[tuple[int, Band]]:
         """Yield tracks and slices of executions, phases and work repeated after losses."""
@@ -221,7 +221,7 @@ class TraceContent:
             name=self._names(row),
             sends=sends,
             receives=receives,
-            leaving=_flows_at(*self._leaving, row),
+            departures=_flows_at(*self._departures, row),
             arriving=_flows_at(*self._arriving, row),
             kind=timeline.kind[row],
             numbers=numbers,
@@ -245,7 +245,7 @@ class TraceContent:
         copies = np.flatnonzero(self.timeline.kind[row] == SpanKind.EXCHANGE)
         places = row[copies], position[copies]
         sends, receives = np.full((2, len(row)), "", dtype=object)
-        sends[copies], receives[copies] = self._tensors.sent(*places), self._tensors.received(*places)
+        sends[copies], receives[copies] = self._tensors.sent_names(*places), self._tensors.received_names(*places)
         return sends.tolist(), receives.tolist()
 
     def _names(self, row: Integers) -> list[str]:
@@ -280,7 +280,7 @@ class TraceContent:
         carried = self._tensors.carried(members)
         summing = (timeline.time_step[members] == timeline.info.time_steps).tolist()
         for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
-            names[index] = _SUMMED if sums else text or names[index]
+            names[index] = _ALL_GRADIENTS if sums else text or names[index]
         return names
 
 

@@ -26,7 +26,7 @@ class Flows:
     leaves: Integers
     forward: npt.NDArray[np.bool_]
 
-    def some(self, members: npt.NDArray[np.bool_]) -> Flows:
+    def select(self, members: npt.NDArray[np.bool_]) -> Flows:
         """Return the flows selected by a mask."""
         return Flows(*(getattr(self, field.name)[members] for field in fields(self)))
 
@@ -42,7 +42,7 @@ def flows(timeline: Timeline) -> Flows:
     forward = np.arange(len(source)) < len(activations[0])
     crosses = timeline.ipu[source] != timeline.ipu[target]
     source, target, forward = source[crosses], target[crosses], forward[crosses]
-    sends, makers = sent(timeline)
+    sends, makers = find_sends(timeline)
     taking_time = timeline.end[sends] > timeline.start[sends]
     send_of = np.arange(len(timeline))
     send_of[makers[taking_time]] = sends[taking_time]
@@ -57,10 +57,10 @@ def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
     # With every block once, each tensor has a consuming pass, perhaps outside the drawn rows.
     later, *_ = timeline.blocks.added(timeline.columns)
     crossing = flows(timeline.contiguous())
-    return crossing, crossing.some(later[crossing.source] == later[crossing.target])
+    return crossing, crossing.select(later[crossing.source] == later[crossing.target])
 
 
-def sent(timeline: Timeline) -> tuple[Integers, Integers]:
+def find_sends(timeline: Timeline) -> tuple[Integers, Integers]:
     """Return the rows of sends, and of the passes that produced their tensors.
 
     A store may come between pass and send: the producer is the nearest pass in the chain of causes.

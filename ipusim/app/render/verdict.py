@@ -145,18 +145,18 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
         if not all(cable.dead for cable in used_cables):
             yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
     if unused_cables:
-        ends = enumerated((_between(cable) for cable in unused_cables), _MOST_CABLES)
+        ends = enumerated((_ends_words(cable) for cable in unused_cables), _MOST_CABLES)
         yield f"no copies go over the cable{'s' * (len(unused_cables) > 1)} between {ends}"
 
 
 def _way(cable: analysis.DisturbedCable) -> str:
     if not cable.dead:
-        return f"over the cable between {_between(cable)}"
+        return f"over the cable between {_ends_words(cable)}"
     detour = f"IPU{'s' * (len(cable.detour) > 1)} {enumerated(cable.detour)}"
-    return f"round the dead cable between {_between(cable)} (by way of {detour})"
+    return f"round the dead cable between {_ends_words(cable)} (by way of {detour})"
 
 
-def _between(cable: analysis.DisturbedCable) -> str:
+def _ends_words(cable: analysis.DisturbedCable) -> str:
     return " and ".join(f"IPU {ipu}" for ipu in cable.link)
 
 

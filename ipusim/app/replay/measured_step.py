@@ -27,9 +27,9 @@ KINDS: Final = dict(
     )
 )
 #: Passes that produce the tensor for the previous stage's backward pass.
-_BACK: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
+_BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 #: Microseconds of rounding by profilers.
-_ROUNDED: Final = 2
+_TOLERANCE_CYCLES: Final = 2
 #: Divisor of the shortest pass: largest share of a send within a pass's span.
 _SEND: Final = 20
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
@@ -43,27 +43,27 @@ class Key(NamedTuple):
     micro_batch: int
 
 
-class Ran(NamedTuple):
+class PassRun(NamedTuple):
     """Executed pass.
 
     Attributes:
         key: the pass.
         ipu: IPU of the pass.
         begin, end: begin and end in cycles.
-        until: end of the previous pass on the IPU; 0 for the first.
+        idle_from: end of the previous pass on the IPU; 0 for the first.
         source: pass on another IPU that produces the input tensor; None without one.
         sender: IPU of ``source``.
-        made: end of ``source``.
+        made_at: end of ``source``.
     """
 
     key: Key
     ipu: int
     begin: int
     end: int
-    until: int
+    idle_from: int
     source: Key | None
     sender: int
-    made: int
+    made_at: int
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Step:
         ends = [end for spans in self.passes.values() for _, end in spans.values()]
         return max(*ends, *(end for _, end in self.updates.values()))
 
-    def ran(self) -> list[Ran]:
+    def pass_runs(self) -> list[PassRun]:
         """Return the passes in order of begin, with predecessors and senders."""
         makers = {key: (ipu, end) for ipu, spans in self.passes.items() for key, (_, end) in spans.items()}
         result = []
@@ -92,12 +92,12 @@ class Step:
             last_end = 0
             for key, (begin, end) in spans.items():
                 forward = key.kind == SpanKind.FORWARD
-                kinds = (SpanKind.FORWARD,) if forward else _BACK if key.kind in _BACK else ()
+                kinds = (SpanKind.FORWARD,) if forward else _BACKWARD if key.kind in _BACKWARD else ()
                 sources = (Key(kind, key.stage + (-1 if forward else 1), key.micro_batch) for kind in kinds)
                 source = next(
                     (candidate for candidate in sources if candidate in makers and makers[candidate][0] != ipu), None
                 )
-                result.append(Ran(key, ipu, begin, end, last_end, source, *(makers[source] if source else (0, 0))))
+                result.append(PassRun(key, ipu, begin, end, last_end, source, *(makers[source] if source else (0, 0))))
                 last_end = end
         return sorted(result, key=lambda item: (item.begin, item.end))
 
@@ -159,7 +159,7 @@ def _step(
                     "give each of the two a span in the pair"
                 )
             continue
-        if begin < last[ipu] - _ROUNDED:
+        if begin < last[ipu] - _TOLERANCE_CYCLES:
             raise FileError(
                 f"expected the passes and updates of rank {span.rank} one after the other to replay, got one of "
                 f"{span.what} at {float(begin):.16g} us before the one before it ends"
@@ -197,11 +197,11 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     ranks' spans explain, and a small share of the shortest pass, since sends may be in one rank's spans only.
     """
     early: dict[tuple[int, int], list[int]] = defaultdict(list)
-    passes = [item for step in steps for item in step.ran()]
+    passes = [item for step in steps for item in step.pass_runs()]
     shortest = min(item.end - item.begin for item in passes)
     for item in passes:
-        if item.source is not None and item.made >= item.until:
-            early[item.sender, item.ipu].append(item.made - item.begin)
+        if item.source is not None and item.made_at >= item.idle_from:
+            early[item.sender, item.ipu].append(item.made_at - item.begin)
     least = {ends: statistics.median_low(cycles) for ends, cycles in early.items()}
     shifts: dict[int, int] = {}
     for ipu in steps[0].passes:
@@ -236,8 +236,8 @@ def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
         {ipu: {key: moved(ipu, span) for key, span in spans.items()} for ipu, spans in step.passes.items()},
         {ipu: moved(ipu, span) for ipu, span in step.updates.items()},
     )
-    for item in result.ran():
-        if item.source is not None and item.begin < item.made:
+    for item in result.pass_runs():
+        if item.source is not None and item.begin < item.made_at:
             begin, end = result.passes[item.sender][item.source]
             if item.begin <= begin < end:
                 raise FileError(
@@ -273,7 +273,7 @@ def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelin
         add(SpanKind.HOST_WAIT, idle_from, begin, cause, ipu=ipu)
         return add(SpanKind.HOST, idle_from, begin, cause, link=timelines.HostTrack.OUTSIDE)
 
-    for key, ipu, begin, end, last_end, source, sender, made_at in step.ran():
+    for key, ipu, begin, end, last_end, source, sender, made_at in step.pass_runs():
         cause, idle_from = last.get(ipu, timelines.NONE), last_end
         if source:
             come, send_row = min(made_at + copies[source.stage, key.stage], begin), row_of[source]

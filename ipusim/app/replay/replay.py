@@ -74,7 +74,7 @@ class Replay(Result):
 
     names = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the tables."""
         yield from self.words()
         yield from self.tables()
@@ -89,13 +89,13 @@ class Replay(Result):
         reason = "a measured step is no simulation: explain that of its plan"
         return explain(self.measured.timeline, reason, waterfall=self.measured.summary.waterfall)
 
-    def _both(self, figure: Callable[[Run], float]) -> tuple[float, float]:
+    def _seconds_of(self, figure: Callable[[Run], float]) -> tuple[float, float]:
         """Return a figure of the measured and the simulated run."""
         return figure(self.measured), figure(self.simulated)
 
     @property
     def _seconds(self) -> tuple[float, float]:
-        return self._both(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
+        return self._seconds_of(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
 
     def words(self) -> Iterator[str]:
         """Yield the two times, the largest part of the difference, and the bubble's definition."""
@@ -122,7 +122,7 @@ class Replay(Result):
 
     def tables(self) -> Iterator[Table]:
         """Yield tables of the runs, difference, variation by stage, idle causes and critical path."""
-        times, bubbles = self._seconds, self._both(lambda run: run.summary.bubble.idle_fraction)
+        times, bubbles = self._seconds, self._seconds_of(lambda run: run.summary.bubble.idle_fraction)
         hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
         rows = (
             ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
@@ -166,9 +166,9 @@ class Replay(Result):
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the steps below each other, and the measured step's explanation charts."""
-        return {"replay": self._drawn, **self.explanation.charts()}
+        return {"replay": self._draw, **self.explanation.charts()}
 
-    def _drawn(self) -> Chart:
+    def _draw(self) -> Chart:
         title = (
             f"{self.measured.timeline.info.title}\nbelow it the simulation of its plan with the medians of all steps"
         )
@@ -231,7 +231,7 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
         stages_data[stage][_WORDS[kind]] = cycles
     for ipu, cycles in updates.items():
         stages_data[stages.mapping.index(ipu)]["update"] = cycles  # update of every stage of the IPU
-    micro_batches = 1 + max(item.key.micro_batch for item in steps[0].ran())
+    micro_batches = 1 + max(item.key.micro_batch for item in steps[0].pass_runs())
     pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": stages_data}
     training = any(kind != SpanKind.FORWARD for kind, _ in passes)
     return {"system": {"name": "free"}, "training": training, "pipeline": pipeline}
@@ -241,7 +241,7 @@ def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int
     """Return Jobs that add copies, waits, jitter and stragglers in turn."""
     waits, late = _waits(step, copies)
     (usual, updates), (passes_here, updates_here) = _medians(steps), _medians([step])
-    lengths = {item.key: item.end - item.begin for item in step.ran()}
+    lengths = {item.key: item.end - item.begin for item in step.pass_runs()}
     equal_copies = {key: cycles - passes_here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
 
     def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
@@ -261,7 +261,7 @@ def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], di
     """Return median cycles of passes by kind and stage, and of updates."""
     passes, updates = defaultdict[tuple[SpanKind, int], list[int]](list), defaultdict[int, list[int]](list)
     for step in steps:
-        for item in step.ran():
+        for item in step.pass_runs():
             passes[item.key[:2]].append(item.end - item.begin)
         for ipu, (begin, end) in step.updates.items():
             updates[ipu].append(end - begin)
@@ -277,19 +277,19 @@ def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
     Only awaited tensors count; other tensors arrive before their passes can begin.
     """
     waits: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for item in (item for step in steps for item in step.ran()):
+    for item in (item for step in steps for item in step.pass_runs()):
         if item.source is not None:
             of_way = waits[item.source.stage, item.key.stage]
-            of_way += [item.begin - item.made] if item.made >= item.until else []
+            of_way += [item.begin - item.made_at] if item.made_at >= item.idle_from else []
     return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in waits.items()}
 
 
 def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
     """Return the avoidable delay of every pass in cycles, and of every weight update."""
     waits, last = dict[Key, int](), dict[int, int]()
-    for item in step.ran():
-        come = item.made + copies[item.source.stage, item.key.stage] if item.source else 0
-        waits[item.key], last[item.ipu] = max(item.begin - max(item.until, come), 0), item.end
+    for item in step.pass_runs():
+        come = item.made_at + copies[item.source.stage, item.key.stage] if item.source else 0
+        waits[item.key], last[item.ipu] = max(item.begin - max(item.idle_from, come), 0), item.end
     return waits, {ipu: begin - last[ipu] for ipu, (begin, _) in step.updates.items()}
 
 

@@ -97,7 +97,7 @@ def _cells(column: Column) -> list[object]:
 
 def _array(pyarrow: Any, column: Column) -> pa.Array:
     if column.names is None:
-        return pyarrow.array(column.values, mask=column.missing)
+        return pyarrow.array(column.values, mask=column.is_missing)
     # 32 bit codes, supported by other Parquet readers too.
-    codes = pyarrow.array(column.values.astype("int32"), mask=column.missing)
+    codes = pyarrow.array(column.values.astype("int32"), mask=column.is_missing)
     return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))

@@ -50,9 +50,9 @@ _MOST_SENT: Final = 500_000
 #: Most passes of a training simulated twice for its time files; a pass makes a few rows.
 _MOST_PASSES: Final = 100_000
 #: Inputs of a run's files that do not depend on arithmetic.
-_Timed = tuple[Timeline, Window, analysis.Waterfall | None]
+_RunData = tuple[Timeline, Window, analysis.Waterfall | None]
 #: Background process that makes these files.
-Drawing = Ahead[_Timed]
+Drawing = Ahead[_RunData]
 
 
 def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -155,7 +155,7 @@ def run_files(
 
     of_results = partial(_files_of_results, result, folder, comments)
     of_time = partial(_files_of_time, result, full_trace=full_trace)
-    files = _made(result, view, drawing, of_results, of_time)
+    files = _make_files(result, view, drawing, of_results, of_time)
     return {name: files[name] for name in sorted(files, key=RESULT_FILES.index)}
 
 
@@ -198,18 +198,18 @@ def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace:
         full_trace: as in :func:`run_files`.
     """
 
-    def prepare() -> Callable[[_Timed], dict[str, bytes]]:
+    def prepare() -> Callable[[_RunData], dict[str, bytes]]:
         from ipusim.app.run_folder.pictures import pictures_of  # noqa: PLC0415
 
         draw = partial(pictures_of, fit=job.memory if job.describes_memory else None)
         if not _is_made_ahead(job):
             return lambda run_data: draw(run_data[:2])
         run = execute(replace(job, workload=None, held_out=None), jump=False)
-        forecast = _timed(run, window(run.timeline))
+        forecast = _run_data(run, window(run.timeline))
         files = draw(forecast[:2], busy=1) | _files_of_time(run, full_trace=full_trace)
         title = run.timeline.info.title
 
-        def files_of(run_data: _Timed) -> dict[str, bytes]:
+        def files_of(run_data: _RunData) -> dict[str, bytes]:
             return files if run_data == forecast and run_data[0].info.title == title else draw(run_data[:2])
 
         return files_of
@@ -217,7 +217,7 @@ def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace:
     return Ahead(prepare)
 
 
-def _timed(result: Run, view: Window) -> _Timed:
+def _run_data(result: Run, view: Window) -> _RunData:
     return result.timeline, view, result.summary.waterfall
 
 
@@ -226,15 +226,17 @@ def _is_made_ahead(job: Job) -> bool:
     return job.workload is not None and len(job.plan.kind) * job.executions <= _MOST_PASSES
 
 
-def _made(result: Run, view: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker) -> dict[str, bytes]:
+def _make_files(
+    result: Run, view: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker
+) -> dict[str, bytes]:
     """Return the files of a run, made by ``drawing``, forked processes and this process."""
     timeline, files = result.timeline, {}
     left = [of_results, of_time]
-    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_timed(result, view)):
+    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_run_data(result, view)):
         give_back_memory()
         count = 1 if _is_made_ahead(result.job) else 2
         files = {name: content for make in left[:count] for name, content in make().items()}
-        drawn_files = drawing.brought()
+        drawn_files = drawing.results()
         left = left[count:] if drawn_files is None or "timeline.npz" not in drawn_files else []
         if drawn_files is not None:
             return files | drawn_files | {name: content for make in left for name, content in make().items()}

@@ -20,7 +20,7 @@ from ipusim.base.files import has_run_file, open_run_file, read_run_file
 from ipusim.base.looks import key_of
 
 #: Files of every run folder.
-_ALWAYS: Final = ("summary.json", "timeline.npz")
+_REQUIRED_FILES: Final = ("summary.json", "timeline.npz")
 #: Files of runs with known memory: over time, and as a picture; older folders have only the picture.
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
 #: Perfetto trace of the whole run, compressed.
@@ -35,7 +35,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: Expected content of a summary in messages.
 _OF_IPUS: Final = "the memory of each IPU as a run writes it"
 #: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
-_SAID: Final = {"description": str, "notes": list, "memory": dict}
+_DETAILS: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
 #: Holders of bytes stated by stages.
 _OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
@@ -187,9 +187,10 @@ def read_run(folder: Path) -> StoredRun:
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: expected a run folder, got {'a file' if folder.exists() else 'no such folder'}")
-    if absent_files := [name for name in _ALWAYS if not has_run_file(folder / name)]:
+    if absent_files := [name for name in _REQUIRED_FILES if not has_run_file(folder / name)]:
         raise FileError(
-            f"{folder}: expected a run folder, with {' and '.join(_ALWAYS)}, got none with {' or '.join(absent_files)}"
+            f"{folder}: expected a run folder, with {' and '.join(_REQUIRED_FILES)}, got none with "
+            f"{' or '.join(absent_files)}"
         )
     with open_run_file(folder / "timeline.npz") as file:
         timeline = Timeline.load(file)
@@ -199,7 +200,7 @@ def read_run(folder: Path) -> StoredRun:
 def _summary(path: Path) -> dict[str, Any]:
     summary: Any = _json(path, "the summary of a run")
     memory = summary.get("memory") if isinstance(summary, dict) else None
-    for keys, part in ((_SAID, summary), (_SAID_OF_MEMORY, memory)):
+    for keys, part in ((_DETAILS, summary), (_SAID_OF_MEMORY, memory)):
         if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without {', '.join(keys)} as it has them")
     version = summary.get("schema_version", 1)

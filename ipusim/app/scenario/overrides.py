@@ -37,7 +37,7 @@ def apply_overrides(
         try:
             if not equals or not name:
                 raise _nowhere(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
-            path = _put(data, name.split("."), located := runs.Located(position.source, position), text)
+            path = _set_value(data, name.split("."), located := runs.Located(position.source, position), text)
         except RequestError as error:
             problems += [runs.PlacedProblem(position, "", problem.text) for problem in error.problems]
             continue
@@ -73,7 +73,7 @@ def _nowhere(text: str) -> RequestError:
     return RequestError([Problem((), text)])
 
 
-def _put(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
+def _set_value(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
     """Set the option at ``names`` to the YAML ``text``; return the path with numeric indices."""
     value: Any = data
     path: KeyPath = ()

@@ -33,30 +33,30 @@ class Full:
 
     Attributes:
         count: least number of micro-batches of a full pipeline.
-        apart: period of the full pipeline, in micro-batches.
+        spacing: period of the full pipeline, in micro-batches.
         cycles: cycles at ``count`` micro-batches.
         slope: cycles per further micro-batch.
     """
 
     count: int
-    apart: int
+    spacing: int
     cycles: Fraction | int
     slope: Fraction
 
     @property
-    def fixed(self) -> Fraction:
+    def fixed_cycles(self) -> Fraction:
         """Cycles independent of the count: ramps, weight update, all-reduce."""
         return self.cycles - self.count * self.slope
 
     def share(self, count: int) -> Fraction:
         """Return the throughput at ``count`` as a share of its limit for large counts."""
-        return count * self.slope / (count * self.slope + self.fixed)
+        return count * self.slope / (count * self.slope + self.fixed_cycles)
 
     def least_count(self, share: Fraction, multiple: int) -> int:
         """Return the least multiple of ``multiple`` with ``share`` of the limiting throughput."""
         if not self.slope:
             return multiple
-        least = self.fixed * share / ((1 - share) * self.slope)
+        least = self.fixed_cycles * share / ((1 - share) * self.slope)
         return max(math.ceil(least / multiple) * multiple, multiple)
 
 

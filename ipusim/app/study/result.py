@@ -32,7 +32,7 @@ class Result:
 
     names: ClassVar[tuple[str, ...]] = ()
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield sentences and tables in reading order; an empty text is a blank line."""
         raise NotImplementedError
 
@@ -166,7 +166,7 @@ def table_markdown(table: Table) -> str:
 _TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
     ".json": lambda result: json_bytes(result.data()),
     ".csv": lambda result: rows_csv(result.rows()),
-    ".md": lambda result: markdown([*result.shown()]),
+    ".md": lambda result: markdown([*result.printout()]),
     ".parquet": lambda result: rows_parquet(result.rows()),
 }
 _PICTURES: Final = (".png", ".svg", ".pdf")

@@ -68,8 +68,8 @@ class Baseline:
     @property
     def activations(self) -> str:
         """The place that it moves activations to, or ``stay``."""
-        moved = self.request.options.pipeline.offload_activations
-        return moved.to if isinstance(moved, runs.MovedActivationsSpec) else STAY
+        spec = self.request.options.pipeline.offload_activations
+        return spec.to if isinstance(spec, runs.MovedActivationsSpec) else STAY
 
     @property
     def micro_batch_size(self) -> int:
@@ -95,9 +95,9 @@ def _with_listed_stages(request: Request) -> Request:
     if not isinstance(request.options.pipeline.stages, str):
         return request
     findings = runs.Findings(request.is_set)
-    listed = runs.with_stages(request.options, request.folder, findings)
+    full_options = runs.with_stages(request.options, request.folder, findings)
     findings.raise_if_any()
-    return request.replace({"pipeline.stages": runs.options_set(listed.pipeline.stages)})
+    return request.replace({"pipeline.stages": runs.options_set(full_options.pipeline.stages)})
 
 
 def baseline_of(request: Request) -> Baseline:
@@ -114,12 +114,12 @@ def baseline_of(request: Request) -> Baseline:
         raise OptionError("scenario", text)
     if options.disturbances:
         raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")
-    fixed = _concurrent(options.pipeline)
+    concurrent = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(time_alone(request, misfits=not fixed))
+        job = assemble(time_alone(request, misfits=not concurrent))
     except RequestError as error:
-        if fixed:
+        if concurrent:
             raise
         refusal = str(error)
     if job is not None:

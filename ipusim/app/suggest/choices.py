@@ -334,7 +334,7 @@ def possible(choice: Choice, units: Units) -> bool:
             for one in range(stages)
             for other in range(one, min(stages, one + second - first + 1))
         )
-        for first, second in units.shared
+        for first, second in units.shared_pairs
     )
 
 

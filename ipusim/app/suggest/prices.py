@@ -87,17 +87,17 @@ class Prices:
 
     def of(self, cuts: Table) -> Numbers:
         """Return the least that each of ``cuts`` costs, whole or begun."""
-        done = cuts.shape[1] - 1
-        least = self.fixed + self.rests[done, cuts[:, -1]]
-        for stage in range(done):
+        stages = cuts.shape[1] - 1
+        least = self.fixed + self.rests[stages, cuts[:, -1]]
+        for stage in range(stages):
             least = least + self.takes[stage, cuts[:, stage], cuts[:, stage + 1]]
         return np.asarray(least)
 
 
 def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None]) -> Prices:
     """Return the best prices of so many ``steps``, fewer where the bound is ``enough`` or no cut is possible."""
-    used = np.concatenate([maxima.rows.any(axis=(2, 3)), maxima.least[:, None] > 0], axis=1)
-    weights = used / np.maximum(used.sum(axis=1, keepdims=True), 1)
+    is_used = np.concatenate([maxima.rows.any(axis=(2, 3)), maxima.least[:, None] > 0], axis=1)
+    weights = is_used / np.maximum(is_used.sum(axis=1, keepdims=True), 1)
     best: Prices | None = None
     last: dict[tuple[int, ...], None] = {}
     for step in range(steps):
@@ -124,7 +124,7 @@ def _cheapest(takes: Numbers, rests: Numbers) -> tuple[int, ...]:
     """Return the cut that costs least, of several the one with the earliest cuts."""
     cut = [0]
     for stage in range(len(takes)):
-        behind = takes[stage, cut[-1]] + rests[stage + 1]
-        behind[: cut[-1] + 1] = np.inf
-        cut.append(int(np.argmin(behind)))
+        cycles = takes[stage, cut[-1]] + rests[stage + 1]
+        cycles[: cut[-1] + 1] = np.inf
+        cut.append(int(np.argmin(cycles)))
     return tuple(cut)

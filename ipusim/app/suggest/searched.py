@@ -35,7 +35,7 @@ class Plan:
 
 
 #: Why a choice is not searched that needs more memory on an IPU, of stages that do not say what they hold.
-TOGETHER: Final = "it puts stages together on an IPU, and what they hold is not known"
+NEEDS_MEMORY: Final = "it puts stages together on an IPU, and what they hold is not known"
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Searched:
     """How a search went.
 
     Attributes:
-        known: cycles of the given plan, where it is legal and within the limits: nothing slower is looked at.
+        given_cycles: cycles of the given plan, where it is legal and within the limits: nothing slower is looked at.
         plans: those that were simulated, the fastest first; all of them fit.
         choices: ways to lay the model out but for its cuts.
         refused: how many of them a rule refuses, by its words.
@@ -62,7 +62,7 @@ class Searched:
         stopped: what ended the search before that; empty where it is proven.
     """
 
-    known: int | None = None
+    given_cycles: int | None = None
     plans: list[Plan] = field(default_factory=list)
     choices: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -81,10 +81,10 @@ class Searched:
     stopped: str = ""
 
     @property
-    def without(self) -> dict[str, str]:
+    def refusal_of(self) -> dict[str, str]:
         """The schedules of which every way was refused, with the most frequent reason."""
-        refused = {name: reasons for name, reasons in self.reasons.items() if name not in self.laid_out}
-        return {name: reasons.most_common(1)[0][0] for name, reasons in refused.items()}
+        refusals = {name: reasons for name, reasons in self.reasons.items() if name not in self.laid_out}
+        return {name: reasons.most_common(1)[0][0] for name, reasons in refusals.items()}
 
     @property
     def simulated(self) -> int:
@@ -102,14 +102,14 @@ class Searched:
     @property
     def best(self) -> int | None:
         """The best simulated time, in cycles; None where nothing fits so far."""
-        known = [] if self.known is None else [self.known]
-        return min([*known, *(plan.cycles for plan in self.plans)], default=None)
+        cycles = [] if self.given_cycles is None else [self.given_cycles]
+        return min([*cycles, *(plan.cycles for plan in self.plans)], default=None)
 
     def gap(self, bound: int | None) -> float:
         """Return by which share a plan of ``bound`` cycles is faster than the best; 0 where none is."""
         return 0.0 if bound is None or not self.best else max(1 - bound / self.best, 0.0)
 
-    def leave(self, bound: int, stopped: str) -> None:
-        """Leave cuts of ``bound`` and above unseen, as ``stopped`` ended the search of them."""
+    def leave(self, bound: int, reason: str) -> None:
+        """Leave cuts of ``bound`` and above unseen, as ``reason`` ended the search of them."""
         self.left = bound if self.left is None else min(self.left, bound)
-        self.stopped = stopped
+        self.stopped = reason

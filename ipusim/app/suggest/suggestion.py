@@ -13,7 +13,7 @@ from typing import Any, Final
 from ipusim.api import Job, Request, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.study.full_pipeline import Full, NeverFullError, once_full, update_cycles
-from ipusim.app.study.trial import Trial, changed, tried
+from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Limits
@@ -126,7 +126,7 @@ class Suggestion:
     def plan(self) -> Plan | None:
         """The suggested plan; None where nothing is faster than the given one."""
         plans = self.searched.plans
-        if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
+        if not plans or (self.searched.given_cycles is not None and plans[0].cycles >= self.searched.given_cycles):
             return None
         unchanged = not self.moved and analysis.usable(self.own.fits) and same_plan(plans[0].trial.job, self.own.job)
         return None if unchanged else plans[0]
@@ -155,7 +155,7 @@ class Suggestion:
     def request(self) -> Request:
         """The request of the suggested plan, arithmetic and all; raises as ``job`` does where there is none."""
         self.raise_if_none()
-        return changed(self.baseline.request, self.changes)
+        return change_request(self.baseline.request, self.changes)
 
     @cached_property
     def verdict(self) -> analysis.Verdict:
@@ -177,7 +177,7 @@ class Suggestion:
     def left(self) -> int | None:
         """The lowest bound of what was not looked at; None where that is everything."""
         searches = (self.searched, *([] if self.beside is None else [self.beside]))
-        return min((one.left for one in searches if one.left is not None), default=None)
+        return min((item.left for item in searches if item.left is not None), default=None)
 
     @property
     def stopped(self) -> str:
@@ -190,9 +190,9 @@ class Suggestion:
         return self.searched.gap(self.left)
 
 
-def same_plan(one: Job | None, other: Job | None) -> bool:
+def same_plan(first: Job | None, second: Job | None) -> bool:
     """Tell whether both are laid out, as the same plan at the same costs."""
-    return one is not None and other is not None and one.plan == other.plan and one.costs == other.costs
+    return first is not None and second is not None and first.plan == second.plan and first.costs == second.costs
 
 
 @sharing
@@ -204,7 +204,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     request, shape = job.request, job.program.shape
 
     def cycles_at(count: int) -> Fraction:
-        trial = tried(request, {"pipeline.gradient_accumulation_count": count})
+        trial = try_request(request, {"pipeline.gradient_accumulation_count": count})
         if trial.job is None:
             raise CountError(trial.refusal)
         return update_cycles(trial.job)
@@ -247,70 +247,78 @@ def suggest(
     """
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
-    own = Trial(baseline.job, baseline.refusal)
+    given_trial = Trial(baseline.job, baseline.refusal)
     if baseline.concurrent:
-        if limited := limits.names:
+        if names := limits.names:
             text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
-            raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
-        return Suggestion(baseline, own, Searched(known=own.cycles), limits)
-    searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]
-    if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
+            raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
+        return Suggestion(baseline, given_trial, Searched(given_cycles=given_trial.cycles), limits)
+    searches = [
+        _SearchStart(
+            {}, baseline, given_trial if analysis.usable(given_trial.fits) and limits.leave(baseline) else None, budget
+        )
+    ]
+    if (with_room := _with_products_in_half(baseline, given_trial, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products of thousands of cuts and a few IPUs: threads would wait more than work.
     with machine.one_blas_thread():
-        finished: list[Search] = []
-        for begun in searches:
-            fastest = min((one.searched.best for one in finished if one.searched.best is not None), default=None)
-            finished.append(begun.run(limits, simulations, progress, fastest))
-        best = min(finished, key=lambda one: inf if one.searched.best is None else one.searched.best)
-        beside = next((one.searched for one in finished if one is not best), None)
+        past: list[Search] = []
+        for start in searches:
+            fastest = min((item.searched.best for item in past if item.searched.best is not None), default=None)
+            past.append(start.run(limits, simulations, progress, fastest))
+        best = min(past, key=lambda item: inf if item.searched.best is None else item.searched.best)
+        runner_up = next((item.searched for item in past if item is not best), None)
         if best.searched.best is None:
-            refuse_limits(baseline, limits, finished[-1])
-            first = finished[0].searched if beside else None
-            return Suggestion(baseline, own, finished[-1].searched, limits, beside=first)
+            refuse_limits(baseline, limits, past[-1])
+            first = past[0].searched if runner_up else None
+            return Suggestion(baseline, given_trial, past[-1].searched, limits, beside=first)
         budget.begin_afterwards()
         best.runners_up(runners_up)
-    begun = searches[finished.index(best)]
-    return Suggestion(baseline, own, best.searched, limits, begun.moved, begun.known if begun.moved else None, beside)
+    start = searches[past.index(best)]
+    return Suggestion(
+        baseline, given_trial, best.searched, limits, start.moved, start.trial if start.moved else None, runner_up
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Begun:
+class _SearchStart:
     """A search to be made.
 
     Attributes:
         moved: options that differ from the given ones.
         baseline: the given plan with them.
-        known: what came of it; None where it does not fit, or the limits leave it out.
+        trial: what came of it; None where it does not fit, or the limits leave it out.
         budget: what the search may take.
     """
 
     moved: Mapping[str, Any]
     baseline: Baseline
-    known: Trial | None
+    trial: Trial | None
     budget: Budget
 
     def run(
         self, limits: Limits, most: int, progress: Callable[[Baseline, Searched], None], fastest: int | None
     ) -> Search:
         """Search for what takes less than the given plan, and than the ``fastest`` of an earlier search; return it."""
-        own = None if self.known is None else self.known.cycles
-        known = min((cycles for cycles in (own, fastest) if cycles is not None), default=None)
-        search = Search(self.baseline, limits, most=most, budget=self.budget, known=known)
-        search.run(lambda searched: progress(self.baseline, searched))
+        given_cycles = None if self.trial is None else self.trial.cycles
+        least_cycles = min((cycles for cycles in (given_cycles, fastest) if cycles is not None), default=None)
+        search = Search(self.baseline, limits, most=most, budget=self.budget, known=least_cycles)
+        search.run(lambda outcome: progress(self.baseline, outcome))
         return search
 
 
-def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budget: Budget) -> _Begun | None:
+def _with_products_in_half(
+    baseline: Baseline, given_trial: Trial, limits: Limits, budget: Budget
+) -> _SearchStart | None:
     """Return a search from the given plan, which does not fit, as it fits where products take half as much memory.
 
     None where that is no way out.
     """
-    if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
+    if analysis.usable(given_trial.fits) or baseline.job is None or not baseline.limited:
         return None
     changes = products_in_half(baseline.job)
-    trial = tried(baseline.request, changes) if changes else own
+    trial = try_request(baseline.request, changes) if changes else given_trial
     if not analysis.usable(trial.fits):
         return None
-    known = trial if limits.leave(baseline) else None
-    return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))
+    start_trial = trial if limits.leave(baseline) else None
+    return _SearchStart(changes, baseline_of(change_request(baseline.request, changes)), start_trial, budget.part(0.5))

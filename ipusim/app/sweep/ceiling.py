@@ -17,7 +17,7 @@ from typing import Any, Final
 from ipusim.api import runs
 from ipusim.app.render.tables import text_of
 from ipusim.app.study.full_pipeline import Full
-from ipusim.app.study.trial import tried
+from ipusim.app.study.trial import try_request
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.cache import sharing
@@ -97,7 +97,7 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
 
 def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome]) -> Ceiling | None:
     most = max(outcomes)
-    job = tried(sweep.request, {**values, COUNT: most}).job
+    job = try_request(sweep.request, {**values, COUNT: most}).job
     if job is None:
         return None
     step = job.schedule.count_step(job.program.shape)

@@ -94,7 +94,7 @@ class Crew:
                     outcome = outcome_of(request, changes)
                 yield position, outcome
             return
-        errand = _Errand.of(request)
+        errand = _Errand.from_request(request)
         if self.backend == "dask":
             yield from self._on_cluster(errand, points)
             return
@@ -168,7 +168,7 @@ class _Errand:
     schedules: Sequence[Schedule] = field(default=())
 
     @classmethod
-    def of(cls, request: Request) -> _Errand:
+    def from_request(cls, request: Request) -> _Errand:
         """Return the errand of a request."""
         modules = tuple(
             schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)

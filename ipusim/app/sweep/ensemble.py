@@ -84,7 +84,7 @@ class Ensemble(Result):
 
     names = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the table."""
         yield from self.words()
         yield self.table()

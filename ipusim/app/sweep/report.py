@@ -54,7 +54,7 @@ class SweepResult(Result):
 
     names = ("sweep.csv", "sweep.png", "sweep.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict, the table of points, and the table of several ceilings."""
         yield from verdict(self.swept, self.limits, self.measure)
         yield sweep_table(self.swept, self.measure)
@@ -282,11 +282,11 @@ def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[
         changes = swept.changes(point)
         for limit in limits:
             if all(changes[path] == value for path, value in limit.others.items()):
-                return limit.words(_under(limit, swept))
-    return limits[0].words(_under(limits[0], swept)) if limits else ""
+                return limit.words(_limit_options(limit, swept))
+    return limits[0].words(_limit_options(limits[0], swept)) if limits else ""
 
 
-def _under(limit: Ceiling, swept: Sweep) -> str:
+def _limit_options(limit: Ceiling, swept: Sweep) -> str:
     names = {axis.path: name for axis, name in zip(swept.axes, swept.names, strict=True)}
     return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.others.items())
 
@@ -304,7 +304,7 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
     )
     rows = [
         (
-            _under(limit, swept),
+            _limit_options(limit, swept),
             format_figure(limit.samples_per_s),
             str(limit.enough_count),
             str(limit.near_count),

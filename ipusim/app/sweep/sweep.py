@@ -105,7 +105,7 @@ def sweep(
     progress_count = len(points) - len(todo)
     if progress:
         progress(progress_count, len(points))
-    with closing(_ended(request, todo, crew, losses=losses)) as outcome_stream:
+    with closing(_outcome_stream(request, todo, crew, losses=losses)) as outcome_stream:
         for number, outcome in outcome_stream:
             outcomes[number] = outcome
             progress_count += 1
@@ -121,7 +121,7 @@ def sweep(
     return result
 
 
-def _ended(
+def _outcome_stream(
     request: Request, points: Mapping[int, Mapping[str, Any]], crew: Crew, *, losses: bool
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Yield number and outcome of points: jointly computed points first, then the pool's."""
@@ -144,7 +144,7 @@ def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outco
         except RequestError:
             outcomes[number] = outcome_of(study.request, study.changes(point))
             continue
-        keys[number] = making.of(variant) if journal is not None else ""
+        keys[number] = making.key_of(variant) if journal is not None else ""
         if journal is not None:
             outcomes[number] = journal.outcomes.get(keys[number])
     return outcomes, keys

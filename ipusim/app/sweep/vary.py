@@ -100,7 +100,7 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
     if not isinstance(values, Iterable) or isinstance(values, Mapping):
         raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {runs.show(values)}")
     keys = tuple(path.split("."))
-    entries = _listed(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
+    entries = _split_values(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
     items = tuple(item for value in entries for item in _expanded(path, value))
     if not items:
         raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
@@ -141,7 +141,7 @@ def points_of(axes: Sequence[Axis], vary_together: bool) -> tuple[tuple[Any, ...
     return tuple(product(*distinct))
 
 
-def _listed(path: str, text: str) -> list[Any]:
+def _split_values(path: str, text: str) -> list[Any]:
     """Return the values of a text, the inside of a YAML list."""
     located = runs.Located(path)
     items = located.read(f"[{text}\n]")

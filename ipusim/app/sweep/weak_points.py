@@ -25,7 +25,7 @@ _PATH: Final = "disturbances"
 #: Most rows of a table.
 _MOST_ROWS: Final = 20
 #: Slow-downs below this share of the time count as none.
-_NOTHING: Final = 5e-4
+_TOLERANCE: Final = 5e-4
 
 
 def one_at_a_time(request: Request, slower: float) -> Axis:
@@ -85,7 +85,7 @@ class WeakPoints(Result):
 
     names = ("sweep.csv", "weak_points.json", "weak_points.png", "weak_points.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the table."""
         yield from self.words()
         yield self.table()
@@ -108,7 +108,7 @@ class WeakPoints(Result):
             yield f"{f'{options}: ' if options else ''}{'; '.join(texts)}."
         if len(means) > 1:
             least = min(means.values())
-            best = [options for options, mean in means.items() if mean - least < _NOTHING]
+            best = [options for options, mean in means.items() if mean - least < _TOLERANCE]
             comparison = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
             yield f"A slow IPU costs {comparison}: S = {least:.3f} in the mean of all IPUs."
         refusals = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
@@ -117,9 +117,9 @@ class WeakPoints(Result):
 
     def _worst(self, kind: str, slowdowns: Mapping[Any, float]) -> str:
         most = max(slowdowns.values())
-        if most < 1 + _NOTHING:
+        if most < 1 + _TOLERANCE:
             return f"no {kind} that takes {self.slower:g} times as long costs anything"
-        worst = [_named(place) for place, cost in slowdowns.items() if cost > most - _NOTHING]
+        worst = [_place_name(place) for place, cost in slowdowns.items() if cost > most - _TOLERANCE]
         tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
         return f"{kind} {worst[0]}{tie} costs most where it takes {self.slower:g} times as long, S = {most:.3f}"
 
@@ -132,7 +132,7 @@ class WeakPoints(Result):
         )
         rows = tuple(
             (
-                f"{kind} {_named(place)}",
+                f"{kind} {_place_name(place)}",
                 *(
                     f"{slowdowns[kind, place]:.3f}" if (kind, place) in slowdowns else "-"
                     for slowdowns in self.slowdowns.values()
@@ -177,5 +177,5 @@ class WeakPoints(Result):
         return system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
 
 
-def _named(place: int | tuple[int, int]) -> str:
+def _place_name(place: int | tuple[int, int]) -> str:
     return str(place) if isinstance(place, int) else f"{place[0]} to {place[1]}"

@@ -20,7 +20,7 @@ from ipusim.app.synthesize.tasks import Tasks
 #: Passes that need a later stage's gradient, except in the last stage.
 _BACKWARD: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)
 #: Maximum count for which each micro-batch is a separate piece.
-_APART: Final = 512
+_MOST_PIECES: Final = 512
 #: Head, cycles, and tail.
 _Piece = tuple[int, int, int]
 
@@ -31,14 +31,14 @@ class Bound:
 
     Attributes:
         cycles: bound on the pipeline, plus the IPUs' weight updates if included in the tasks.
-        what: IPU or copies behind the bound; empty for the longest path.
+        name: IPU or copies behind the bound; empty for the longest path.
         busy, head, tail: cycles of work, cycles before the work can begin, and remaining cycles, after the last piece
             of work or in waits.
         states: number of pipeline states visited by an exhaustive search; 0 without one.
     """
 
     cycles: int
-    what: str = ""
+    name: str = ""
     busy: int = 0
     head: int = 0
     tail: int = 0
@@ -49,10 +49,10 @@ class Bound:
         """Binding limit in words."""
         if self.states:
             return "the passes of all IPUs together, as an exhaustive search of their Orders found"
-        if not self.what:
+        if not self.name:
             return "the longest path of passes that need each other"
         return (
-            f"{self.what}: {self.head:,} cycles before the first, {self.busy:,} of work, and at least {self.tail:,} of "
+            f"{self.name}: {self.head:,} cycles before the first, {self.busy:,} of work, and at least {self.tail:,} of "
             "waiting or of what others end with"
         )
 
@@ -63,7 +63,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
     For large counts, passes of a letter form a single piece: faster to compute, and hardly weaker.
     """
     tasks = _relaxed(tasks)
-    turns, times = (count, 1) if count <= _APART else (1, count)
+    turns, times = (count, 1) if count <= _MOST_PIECES else (1, count)
     heads, comes = _heads(tasks, turns)
     tails, way_tails = _tails(tasks, turns)
     # If IPUs meet, every time-step ends with a meeting, and the longest chain of passes gives the number of steps.
@@ -79,7 +79,7 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
             pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(copies)
     best = Bound(max(sum(piece) for pieces_of_one in pieces.values() for piece in pieces_of_one) + meetings)
     for name, jobs in pieces.items():
-        least = meetings + (_preempted(jobs) if times == 1 else _together(jobs, times))
+        least = meetings + (_preempted(jobs) if times == 1 else _bound_in_turns(jobs, times))
         if least > best.cycles:
             busy, first = times * sum(cycles for _, cycles, _ in jobs), min(head for head, _, _ in jobs)
             best = Bound(least, name, busy, first, least - busy - first)
@@ -96,7 +96,7 @@ def _relaxed(tasks: Tasks) -> Tasks:
     return replace(tasks, cycles=tuple(cycles))
 
 
-def _together(pieces: Sequence[_Piece], times: int) -> int:
+def _bound_in_turns(pieces: Sequence[_Piece], times: int) -> int:
     """Return the least end of pieces repeated ``times`` times, given their heads and tails."""
     sums = [
         (head, tail, sum(cycles for begin, cycles, job_tail in pieces if begin >= head and job_tail >= tail))

@@ -23,7 +23,7 @@ from ipusim.app.synthesize.time_steps import improved_grid
 #: Length of the late-acceptance history in steps.
 _LATE: Final = 60
 #: Inverse share of moves of arbitrary passes.
-_ANY: Final = 8
+_FARTHEST_MOVE: Final = 8
 #: Steps without improvement before the search returns to the best words.
 _PATIENCE: Final = 2500
 
@@ -56,7 +56,7 @@ def improved(
     path = _moves(tasks, *current)
     while best[1].makespan > least and go_on():
         step, idle_steps = step + 1, idle_steps + 1
-        move = _moved(tasks, current[0], path, random)
+        move = _random_move(tasks, current[0], path, random)
         if move is None:
             continue
         number, word = move
@@ -82,7 +82,7 @@ def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> t
     """Apply some random moves that run and fit, whatever their cost."""
     tasks = memory.tasks
     for _ in range(random.randint(2, 12)):
-        move = _moved(tasks, words, [], random)
+        move = _random_move(tasks, words, [], random)
         if move is not None and memory.fits(*move):
             candidate = (*words[: move[0]], move[1], *words[move[0] + 1 :])
             words, outcome = (words, outcome) if (result := evaluate(tasks, candidate)) is None else (candidate, result)
@@ -115,11 +115,11 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
         letter = tasks.needs[letter][came.index(begin)][0]
 
 
-def _moved(
+def _random_move(
     tasks: Tasks, words: Words, path: list[tuple[int, int]], random: Random
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the number and the changed word of a random move; None for an impossible move."""
-    if path and random.randrange(_ANY):
+    if path and random.randrange(_FARTHEST_MOVE):
         number, index = path[random.randrange(len(path))]
         kind = random.randrange(3)
         far = min(int(random.expovariate(0.4)) + 1, len(words[number]))

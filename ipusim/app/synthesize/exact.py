@@ -66,7 +66,7 @@ def is_small(tasks: Tasks, count: int) -> bool:
     return tasks.meeting is not None and comb(count + 3, 3) ** tasks.stages <= _MOST_STATES
 
 
-def proven(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], bool]) -> Proof | None:
+def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], bool]) -> Proof | None:
     """Return the minimum cycles of Orders in lock-step; None if stopped, or if no Order reaches ``known_cycles``.
 
     Args:
@@ -125,8 +125,8 @@ class _Search:
             first = [min(self._whole[stage], self._input[stage]) for stage in stages]
         self._first = first
         # Longest path from the begin of a stage's backward pass, and of its forward pass.
-        self._back = [sum(first[: stage + 1]) for stage in stages]
-        self._through = [sum(self._forward[stage:]) + self._back[-1] for stage in stages]
+        self._backward_sums = [sum(first[: stage + 1]) for stage in stages]
+        self._through = [sum(self._forward[stage:]) + self._backward_sums[-1] for stage in stages]
         self._leasts: dict[tuple[_Stage, ...], int] = {}
         self._works: dict[tuple[int, tuple[tuple[int, int, int], ...]], list[_Work]] = {}
 
@@ -155,7 +155,7 @@ class _Search:
             if backwards:
                 # An input-gradient half and a whole backward pass are different programs and may share a time-step.
                 steps = max(steps, -(-backwards // (2 if self._tasks.whole else 1)) + stage)
-                longest = max(longest, (backwards - 1) * self._first[stage] + self._back[stage])
+                longest = max(longest, (backwards - 1) * self._first[stage] + self._backward_sums[stage])
         busiest = max(sum(work[stage] for stage in stages) for stages in self._of_word)
         return max(busiest, longest) + steps * (self._tasks.meeting or 0)
 
@@ -176,7 +176,7 @@ class _Search:
             ]
             for step_works in product(*fitting):
                 if max(map(add, sends, (work.cycles for work in step_works))) == length:
-                    successor = self._behind(state.stages, step_works)
+                    successor = self._successor(state.stages, step_works)
                     if successor.stages != state.stages:
                         yield length + (self._tasks.meeting or 0), successor, step_works
 
@@ -222,7 +222,7 @@ class _Search:
             further = min((cost for cost, can in zip(costs, could, strict=True) if can), default=None)
             yield _Work(sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), further, (passes,))
 
-    def _behind(self, stages: tuple[_Stage, ...], works: Sequence[_Work]) -> _State:
+    def _successor(self, stages: tuple[_Stage, ...], works: Sequence[_Work]) -> _State:
         """Return the state after a time-step."""
         progress = list(stages)
         sends = False

@@ -59,14 +59,14 @@ class _State:
     """Progress of every IPU."""
 
     def __init__(self, tasks: Tasks, count: int, stashed: Sequence[int], rests: Sequence[int]) -> None:
-        self.tasks, self.count, self._stashed, self._rest = tasks, count, stashed, rests
+        self.tasks, self.count, self._stashed, self._rests = tasks, count, stashed, rests
         self.left = [count * len(letters) for letters in tasks.of_word]
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
-        self._now = [0] * tasks.words
+        self._times = [0] * tasks.words
         self._stashed_now = [0] * tasks.words
         #: Latest end of forward passes before an IPU's first backward pass.
-        self._until = [inf] * tasks.words
+        self._limits = [inf] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
         self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
         #: Cached results of :meth:`next` by IPU, until invalidated.
@@ -81,18 +81,18 @@ class _State:
         heads = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]
-            self._until[word] = min(
+            self._limits[word] = min(
                 (heads[turn][0] for kind, turn in kinds if kind != pipelines.Pass.FORWARD), default=inf
             )
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         """Return begin and letter of an IPU's next pass; None for a blocked IPU."""
         if word not in self._next:
-            self._next[word] = self._chosen(word, room, patience)
+            self._next[word] = self._choose(word, room, patience)
         return self._next[word]
 
-    def _chosen(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
-        time = self._now[word]
+    def _choose(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
+        time = self._times[word]
         urgent: list[_Candidate] = []
         filling: list[_Candidate] = []
         for letter in self.tasks.of_word[word]:
@@ -105,7 +105,7 @@ class _State:
                 filling.append((begin, (0, len(self._ends[letter])), letter))
             elif kind != pipelines.Pass.FORWARD:
                 urgent.append((begin, (0, stage), letter))
-            elif self._stashed_now[word] + self._stashed[stage] <= room and end <= self._until[word]:
+            elif self._stashed_now[word] + self._stashed[stage] <= room and end <= self._limits[word]:
                 urgent.append((begin, (1, -stage), letter))
         first = min((begin for begin, _, _ in urgent), default=None)
         if filling:
@@ -131,16 +131,16 @@ class _State:
     def run(self, letter: int, begin: int, word: int) -> None:
         """Run a pass, and update the IPU."""
         kind, stage = self.tasks.letters[letter]
-        self._now[word] = begin + self.tasks.cycles[letter]
-        self._ends[letter].append(self._now[word])
+        self._times[word] = begin + self.tasks.cycles[letter]
+        self._ends[letter].append(self._times[word])
         self.words[word].append(letter)
         self.left[word] -= 1
         if kind == pipelines.Pass.FORWARD:
             self._stashed_now[word] += self._stashed[stage]
         elif kind == pipelines.Pass.WEIGHT_GRADIENT:
-            self._stashed_now[word] -= self._rest[stage]
+            self._stashed_now[word] -= self._rests[stage]
         else:
-            self._until[word] = inf
-            self._stashed_now[word] -= self._stashed[stage] - (self._rest[stage] if stage in self._halved else 0)
+            self._limits[word] = inf
+            self._stashed_now[word] -= self._stashed[stage] - (self._rests[stage] if stage in self._halved else 0)
         for word_number in (word, *self._word_after[letter]):
             self._next.pop(word_number, None)

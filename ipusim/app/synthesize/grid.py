@@ -41,8 +41,8 @@ class Layout:
             for need, _ in tasks.needs[letter]:
                 source = self.number_of.get((need, turn))
                 if source is not None:
-                    self.needs[number].append((source, tasks.apart(need, letter)))
-                    self.users[source].append((number, tasks.apart(need, letter)))
+                    self.needs[number].append((source, tasks.gap_between(need, letter)))
+                    self.users[source].append((number, tasks.gap_between(need, letter)))
                     if tasks.letters[letter][0] == _WEIGHTS:
                         self.partner[number], self.partner[source] = source, number
 

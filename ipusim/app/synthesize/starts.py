@@ -14,10 +14,10 @@ from math import inf
 from typing import Final
 
 from ipusim.api import Job, Request, Schedule, pipelines, schedules
-from ipusim.app.study.trial import tried
+from ipusim.app.study.trial import try_request
 from ipusim.app.synthesize.bound import Bound, lower_bound
 from ipusim.app.synthesize.evaluate import evaluate
-from ipusim.app.synthesize.exact import is_small, proven
+from ipusim.app.synthesize.exact import find_proof, is_small
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.grid import words_in_time_steps
 from ipusim.app.synthesize.in_turns import in_turns
@@ -90,7 +90,7 @@ class Start:
     def prove(self, go_on: Callable[[], bool]) -> None:
         """Search all Orders of few passes in lock-step: take the best if it fits, and its cycles as bound."""
         if self.least and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
-            proof = proven(self.tasks, self.count, self.makespan, go_on)
+            proof = find_proof(self.tasks, self.count, self.makespan, go_on)
             if proof is not None:
                 self.take(proof.grid.words)
                 self.bound, self.least = Bound(proof.cycles, states=proof.states), proof.cycles
@@ -162,7 +162,7 @@ def assembled(request: Request, schedule: Schedule) -> Job | None:
     """Return a request's Job under an unregistered schedule, even beyond the memory; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)
-        return tried(request, {"pipeline.schedule": schedule.name}).job
+        return try_request(request, {"pipeline.schedule": schedule.name}).job
 
 
 def _start(job: Job, tasks: Tasks, limits: Limits) -> Start:

@@ -25,7 +25,7 @@ from ipusim.api import (
 )
 from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.study.trial import time_alone, tried
+from ipusim.app.study.trial import time_alone, try_request
 from ipusim.app.synthesize.bound import Bound
 from ipusim.app.synthesize.descent import improved
 from ipusim.app.synthesize.memory import Limits, held_by
@@ -49,9 +49,9 @@ class Synthesis:
 
     Attributes:
         fitting: named schedules that fit, as in `compare`.
-        named: best named schedule.
-        made: best Order found, if faster than ``named``; else None.
-        words: letters of every IPU before, in and after its period, if ``made`` exists.
+        best_named: best named schedule.
+        new_order: best Order found, if faster than ``best_named``; else None.
+        words: letters of every IPU before, in and after its period, if ``new_order`` exists.
         least: minimum number of micro-batches for these words; without periods, the only number.
         bounds: lower bound for every placement and kind of backward pass.
         seconds: duration of the search.
@@ -61,8 +61,8 @@ class Synthesis:
     """
 
     fitting: Comparison
-    named: Row
-    made: Row | None
+    best_named: Row
+    new_order: Row | None
     words: Mapping[int, tuple[str, str, str]]
     least: int
     bounds: tuple[Bound, ...]
@@ -73,7 +73,7 @@ class Synthesis:
     @property
     def best(self) -> Row:
         """Best Order found, or the best named schedule without a better Order."""
-        return self.made or self.named
+        return self.new_order or self.best_named
 
     @property
     def bound(self) -> Bound:
@@ -150,8 +150,8 @@ def synthesize(
         start.prove(lambda: time.monotonic() < began + seconds * _PROOF and not is_stopped())
     # With a limit of micro-batches, an Order may have less cost than an equally fast schedule at the bound.
     searching = [start for start in starts if start.bound.cycles < known_cycles or (micro_batches and start.cost < inf)]
-    results = _searched(searching, seconds, is_stopped, tell)
-    order, periodic = _judged(request, results, limits, comparison, best)
+    results = _search(searching, seconds, is_stopped, tell)
+    order, periodic = _judge(request, results, limits, comparison, best)
     letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
     bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
     alternative = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
@@ -229,10 +229,10 @@ def _job(request: Request, row: Row) -> Job | None:
         return row.result.job
     if row.memory is None:
         return None
-    return tried(request, {"pipeline.schedule": row.schedule}).job
+    return try_request(request, {"pipeline.schedule": row.schedule}).job
 
 
-def _searched(
+def _search(
     starts: Sequence[Start], seconds: float, is_stopped: Callable[[], bool], tell: Callable[[str], None]
 ) -> list[tuple[int, Periodic]]:
     """Return the best words of every completed start with periods, fastest first."""
@@ -269,7 +269,7 @@ def _promise(start: Start) -> float:
     return max(start.makespan / start.count, start.bound.cycles / whole)
 
 
-def _judged(
+def _judge(
     request: Request,
     results: Sequence[tuple[int, Periodic]],
     limits: Limits,
@@ -288,13 +288,13 @@ def _judged(
     best: tuple[Row | None, Periodic | None] = None, None
     for _, periodic in results:
         schedule = schedules.in_words(NAME, letters_of(periodic))
-        row = _simulated(request, schedule)
+        row = _simulate(request, schedule)
         if row is not None and _fits(row, limits) and order(row) < order(best[0] or best_named):
             best = row, periodic
     return best
 
 
-def _simulated(request: Request, schedule: Schedule) -> Row | None:
+def _simulate(request: Request, schedule: Schedule) -> Row | None:
     """Simulate a request under a schedule of words; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)

@@ -89,7 +89,7 @@ class Tasks:
             return tuple(self.letters.index((half, stage)) for half in halves)
         return (self.letters.index((kind, stage)),)
 
-    def apart(self, need: int, letter: int) -> int:
+    def gap_between(self, need: int, letter: int) -> int:
         """Return the minimum distance in time-steps between a pass and its user.
 
         Tensors do not move between the last stage's forward and backward pass, or between halves.

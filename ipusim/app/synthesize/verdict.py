@@ -18,19 +18,19 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     period = format_seconds(times.throughput.weight_update_period_s)
     as_fast = "; ".join(ties(synthesis.fitting))
     tie_text = f" ({as_fast})" if as_fast else ""
-    if synthesis.made is None:
-        yield f"Best: {synthesis.named.name}{tie_text}, {period} per weight update: no better Order was found."
+    if synthesis.new_order is None:
+        yield f"Best: {synthesis.best_named.name}{tie_text}, {period} per weight update: no better Order was found."
     else:
-        comparison = Comparison((synthesis.named, synthesis.made))
-        difference = comparison.difference(synthesis.made, synthesis.named)
+        comparison = Comparison((synthesis.best_named, synthesis.new_order))
+        difference = comparison.difference(synthesis.new_order, synthesis.best_named)
         less = format_figure(-100 * difference)
-        comparison_text = f"the best named schedule that fits, {synthesis.named.name}{tie_text}"
+        comparison_text = f"the best named schedule that fits, {synthesis.best_named.name}{tie_text}"
         gain = (
             f"{less}% less time than {comparison_text}"
             if difference < 0
             else f"no more time than {comparison_text}, and a lower cost"
         )
-        yield f"Best: {synthesis.made.name}, {period} per weight update; {gain}."
+        yield f"Best: {synthesis.new_order.name}, {period} per weight update; {gain}."
     bound_s = times.seconds(synthesis.bound.cycles)
     name = synthesis.best.schedule
     makespan = times.makespan_cycles
@@ -61,7 +61,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             less = format_figure(-100 * comparison.difference(alternative, synthesis.best))
             reason = unsearched_for(alternative.result.job)
             yield f"{alternative.name}, with {reason}, takes {less}% less; such Orders are not searched."
-    if synthesis.made is not None:
+    if synthesis.new_order is not None:
         least = synthesis.least
         counts = f"every count from {least} on" if synthesis.is_periodic else f"a count of {least} alone"
         csv_remark = (

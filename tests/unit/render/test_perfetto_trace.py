@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import phases_of
 from ipusim.analysis.run_times import run_times_of
-from ipusim.app.render.packets import filled
+from ipusim.app.render.packets import fill
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_content import TraceContent
@@ -146,7 +146,7 @@ def test_slices_add_up_to_the_summary(timeline, trace):
 
 
 def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace):
-    makers = {number: each for each in trace.slices for number in each.leaving}
+    makers = {number: each for each in trace.slices for number in each.departures}
     takers = {number: each for each in trace.slices for number in each.arriving}
     assert makers.keys() == takers.keys()
     found = Counter()
@@ -165,9 +165,9 @@ def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace)
 
 def test_stages_of_one_ipu_hand_over_without_a_flow(lock_step, read_perfetto):
     one = read_perfetto(written(lock_step("single", mapping=(0, 0), count=4)))
-    assert not [each for each in one.slices if each.leaving or each.arriving]
+    assert not [each for each in one.slices if each.departures or each.arriving]
     two = read_perfetto(written(lock_step("grouped", mapping=(0, 0, 1), count=6)))
-    crossing = Counter((each.name[:3], len(each.leaving)) for each in two.slices if each.leaving)
+    crossing = Counter((each.name[:3], len(each.departures)) for each in two.slices if each.departures)
     assert crossing == {("F1.", 1): 6, ("B2.", 1): 6}
 
 
@@ -313,7 +313,7 @@ def test_packets_hold_their_numbers_whatever_their_size(largest):
     flows = np.array([1, 2**33, 3, 4])
     packets = [
         Trace.FromString(each).packet[0]
-        for each in filled(message, {"time": values, "value": values[::-1]}, {"flow": flows})
+        for each in fill(message, {"time": values, "value": values[::-1]}, {"flow": flows})
     ]
     assert [packet.timestamp for packet in packets] == values.tolist()
     assert [packet.track_event.counter_value for packet in packets] == values[::-1].tolist()

@@ -347,7 +347,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
 
     def key(**pipeline):
         request = Request.from_dict({**base, "pipeline": {**base["pipeline"], **pipeline}}, folder=tmp_path)
-        return Keys().of(request)
+        return Keys().key_of(request)
 
     plain, own, cycles = key(), key(schedule="mine.py:order"), key(cycles="stages.csv")
     assert len({plain, own, cycles}) == 3
@@ -361,7 +361,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
 
 
 def test_the_name_of_a_request_is_no_part_of_its_key():
-    assert Keys().of(FOUR.replace({"name": "another"})) == Keys().of(FOUR)
+    assert Keys().key_of(FOUR.replace({"name": "another"})) == Keys().key_of(FOUR)
 
 
 @pytest.mark.parametrize(

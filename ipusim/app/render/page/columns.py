@@ -28,7 +28,7 @@ _ALIGNED: Final = 8
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedColumns:
     """Columns in a page's encoding.
 
     Attributes:
@@ -40,7 +40,7 @@ class Packed:
     content: str
 
 
-def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
+def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> PackedColumns:
     """Pack columns; ``differences`` names columns stored as deltas, which compress better when numbers rise."""
     offset, entries = 0, []
     with Gzip() as file:
@@ -54,7 +54,7 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
             )
             file.write(content)
             offset += len(content)
-        return Packed(tuple(entries), b64encode(file.close()).decode())
+        return PackedColumns(tuple(entries), b64encode(file.close()).decode())
 
 
 def _type_of(values: Integers) -> str:

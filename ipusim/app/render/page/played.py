@@ -29,7 +29,7 @@ _NEAR: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class _PlayedRows:
     """Rows of an execution that a page plays.
 
     Attributes:
@@ -90,7 +90,7 @@ def played_data(
 
     Raises OutputError for an execution of too many spans or of zero cycles, and TimelineError for an unknown execution.
     """
-    part = _drawn(timeline, number)
+    part = _played_rows(timeline, number)
     info, execution = timeline.info, part.execution
     stash = analysis.stash_of(part.timeline, part.passes)
     pack_of_columns = pack({**_boxes(part), **_slots(part, stash), **_transfers(part)})
@@ -118,7 +118,7 @@ def played_data(
     return data, pack_of_columns.content
 
 
-def _drawn(timeline: Timeline, number: int) -> _Drawn:
+def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
     execution, info = analysis.find_execution(timeline, number), timeline.info
     if not execution.execution_cycles:
         raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
@@ -133,7 +133,7 @@ def _drawn(timeline: Timeline, number: int) -> _Drawn:
     if replicas_alike(timeline, None):
         lanes = lanes[lanes < info.shards]
     gaps = tuple(_with_its_last(near, gap) for gap in left_out(near) if execution.start <= gap.start < execution.end)
-    return _Drawn(near, execution, lanes, rows, gaps)
+    return _PlayedRows(near, execution, lanes, rows, gaps)
 
 
 def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
@@ -151,7 +151,7 @@ def _lane(stages: Sequence[int], ipu: int) -> dict[str, Any]:
     return {"label": f"IPU {ipu}", "detail": f"stage{'s' * several} {', '.join(map(str, stages))}", "several": several}
 
 
-def _notes(part: _Drawn) -> Iterator[str]:
+def _notes(part: _PlayedRows) -> Iterator[str]:
     """Yield a note on replicas and on each gap that are not played."""
     info = part.timeline.info
     if len(part.lanes) < len(info.stages_of_ipu):
@@ -160,7 +160,7 @@ def _notes(part: _Drawn) -> Iterator[str]:
         yield f"Left out: {gap.words}, each as those before and behind."
 
 
-def _boxes(part: _Drawn) -> dict[str, Integers]:
+def _boxes(part: _PlayedRows) -> dict[str, Integers]:
     timeline = part.timeline
     boxes = timelines.of_kinds(timeline.kind[part.rows], _BOXES) & (timeline.end[part.rows] > timeline.start[part.rows])
     row, ipu = timeline.per_ipu(part.rows[boxes])
@@ -171,7 +171,7 @@ def _boxes(part: _Drawn) -> dict[str, Integers]:
     return {"start": start, "end": end, "lane": part.lane_of(ipu), **columns}
 
 
-def _slots(part: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
+def _slots(part: _PlayedRows, stash: analysis.Stash) -> dict[str, Integers]:
     """Return the stash slots: starts, ends of forward passes, starts of backward passes, ends.
 
     Events inside a gap get the time of its middle.
@@ -192,14 +192,14 @@ def _slots(part: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
     }
 
 
-def _gaps_of(part: _Drawn, stash: analysis.Stash) -> tuple[Integers, Integers]:
+def _gaps_of(part: _PlayedRows, stash: analysis.Stash) -> tuple[Integers, Integers]:
     """Return the last gap before closing passes, and the first after opening passes."""
     ends = np.array([gap.block.last for gap in part.gaps], dtype=np.int64)
     before_closing = np.searchsorted(ends, stash.closes, side="right") - 1
     return np.maximum(before_closing, 0), np.searchsorted(ends, stash.opens, side="right")
 
 
-def _gaps(part: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
+def _gaps(part: _PlayedRows, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
     """Yield gaps with time, repeats, busy cycles, and hidden micro-batches by lane.
 
     A stashed micro-batch is hidden if the gap contains both of its passes.
@@ -232,12 +232,12 @@ def _gaps(part: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
         }
 
 
-def _transfers(part: _Drawn) -> dict[str, Integers]:
+def _transfers(part: _PlayedRows) -> dict[str, Integers]:
     """Return transfers between lanes in order of departure: times, lanes, and kind of the sending pass."""
     timeline = part.timeline
     _, flows = drawn_flows(timeline)
     on_lanes = np.isin(flows.source, part.passes) & np.isin(flows.target, part.passes)
-    flows = flows.some(on_lanes)
+    flows = flows.select(on_lanes)
     leaves, arrives = timeline.end[flows.source], timeline.end[flows.leaves]
     if timeline.info.has_time_steps:
         copies = part.rows[timeline.kind[part.rows] == SpanKind.EXCHANGE]
@@ -259,14 +259,14 @@ def _transfers(part: _Drawn) -> dict[str, Integers]:
     return {name: column[order] for name, column in columns.items()}
 
 
-def _time_steps(part: _Drawn) -> dict[str, list[int]]:
+def _time_steps(part: _PlayedRows) -> dict[str, list[int]]:
     """Return numbers and starts of the time-steps."""
     steps = analysis.time_steps(part.timeline)
     members = steps.execution == part.execution.index
     return {"number": steps.time_step[members].tolist(), "start": part.times(steps.start[members]).tolist()}
 
 
-def _steps(part: _Drawn) -> Integers:
+def _steps(part: _PlayedRows) -> Integers:
     """Return the player's steps in cycles: starts of time-steps, or ends of passes in point-to-point.
 
     Gaps contain no steps.

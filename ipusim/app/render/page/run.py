@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.page.columns import Packed, pack
+from ipusim.app.render.page.columns import PackedColumns, pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.app.render.shortened import LeftOut
@@ -21,11 +21,11 @@ from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.base.looks import Look
 
 #: Tracks of spans that pictures leave out, from the top down.
-_BESIDE: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
+_OFF_IPU_TRACKS: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
 _MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
 #: Holders of memory from the bottom up, and all their looks.
-_STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
-_HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.look, holder.empty) if look is not None)
+_HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
+_HOLDER_LOOKS: Final = tuple(look for holder in _HOLDERS for look in (holder.look, holder.empty) if look is not None)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
     content = TraceContent(timeline)
     slices, texts = _slices(content)
     used_tracks, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
-    columns = _packed(run, slices)
+    columns = _pack_run(run, slices)
     data = {
         "title": run.title,
         "description": run.description,
@@ -192,7 +192,7 @@ def _micro(text: str) -> str:
 def _span_looks() -> tuple[Look, ...]:
     """Return all looks of spans; links, host and sends share their category's first look."""
     off_ipu = []
-    for track in _BESIDE:
+    for track in _OFF_IPU_TRACKS:
         category = next(kind.row.category for kind in SpanKind if kind.row.look is None and kind.row.track is track)
         like = next(kind.row.look for kind in sorted(SpanKind) if kind.row.look and kind.row.category == category)
         off_ipu.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
@@ -201,7 +201,11 @@ def _span_looks() -> tuple[Look, ...]:
 
 def _kind(kind: SpanKind) -> dict[str, Any]:
     row = kind.row
-    look = timelines.LOOKS.index(row.look) if row.look is not None else len(timelines.LOOKS) + _BESIDE.index(row.track)
+    look = (
+        timelines.LOOKS.index(row.look)
+        if row.look is not None
+        else len(timelines.LOOKS) + _OFF_IPU_TRACKS.index(row.track)
+    )
     return {
         "name": kind.name.lower().replace("_", " "),
         "doc": row.doc,
@@ -232,7 +236,7 @@ def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
     return columns, list(texts)
 
 
-def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
+def _pack_run(run: PageRun, slices: Mapping[str, Integers]) -> PackedColumns:
     timeline = run.timeline
     columns: dict[str, Integers] = {name: getattr(timeline, name) for name in Span._fields if name != "end"}
     columns["cycles"] = timeline.end - timeline.start
@@ -266,7 +270,7 @@ def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
     rows = []
     for curve, holders in zip(memory.curves, memory.holders, strict=True):
         layers = []
-        for holder in _STACKED:
+        for holder in _HOLDERS:
             look, size = _HOLDER_LOOKS.index(holder.look), holders.get(holder, 0)
             if holder is pipelines.Holder.LIVE:
                 layers.append({"look": look, "holds": "live", "bytes": 0})
