@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.patches import PathPatch
 
 from ipusim.app.compare.compare import compare
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.panel import BOX_HEIGHT, rectangles
 from ipusim.app.render.tables import Table
@@ -534,7 +534,7 @@ def bubbles_pictures() -> dict[str, bytes]:
     }
 
 
-def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
+def runs_of(case: Case, per_ipu: int, title: str) -> list[TracedRun]:
     """Return the runs of all schedules with so many stages an IPU, named ``title``."""
     forms = [form for form in FORMS if form.per_ipu == per_ipu and find(form.schedule).syncs[0] is Sync.POINT_TO_POINT]
     request = request_of(case, forms[0].schedule, per_ipu).replace(
@@ -542,10 +542,10 @@ def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
     )
     request = Request.from_dict(request.to_dict(), name=title)
     rows = compare(request, [form.schedule for form in forms])
-    return [Compared(row.timeline, row.name) for row in rows if row.timeline is not None]
+    return [TracedRun(row.timeline, row.name) for row in rows if row.timeline is not None]
 
 
-def in_two_shades(runs: Sequence[Compared], title: str) -> Chart:
+def in_two_shades(runs: Sequence[TracedRun], title: str) -> Chart:
     """Return the traces of runs, with passes of the second stage of an IPU in another shade than those of the first.
 
     Colours with black numbers become lighter, those with white numbers darker.

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.analysis.disturbed import DisturbanceCost
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import Chart, to_png
 from ipusim.app.render.panel import BOX_HEIGHT
 from ipusim.app.render.style import REDONE, STAGE_SIZE
@@ -173,14 +173,14 @@ def stragglers_pictures() -> dict[str, bytes]:
     }
 
 
-def delayed() -> tuple[list[Compared], list[int]]:
+def delayed() -> tuple[list[TracedRun], list[int]]:
     """Return the point-to-point runs with a cable that delays tensors, and the IPUs of that cable."""
     ipus = [1, 2]
     late = [{"link": ipus, "delay": _LATE}]
     return [_compared(*mode, 16, late) for mode in MODES if mode[1] is Sync.POINT_TO_POINT], ipus
 
 
-def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
+def with_cable(runs: Sequence[TracedRun], ipus: Sequence[int]) -> Chart:
     """Return the traces of runs with the cable of two neighbours, and each tensor's time on it, between their rows."""
     title = f"The cable of IPUs {ipus[0]} and {ipus[1]} delays by {_LATE:,} cycles"
     chart = comparison(runs, title=f"{title}\neach red line is a tensor on that cable, {_LATE:,} cycles long")
@@ -198,11 +198,11 @@ def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
     return chart
 
 
-def _compared(schedule: str, sync: Sync, count: int, disturbances: Disturbances) -> Compared:
+def _compared(schedule: str, sync: Sync, count: int, disturbances: Disturbances) -> TracedRun:
     run = ran(schedule, sync, 4, count, disturbances)
     cost = run.summary.disturbances
     assert cost is not None
-    return Compared(run.timeline, _mode(schedule, sync), f"S {cost.slowdown:.3f}")
+    return TracedRun(run.timeline, _mode(schedule, sync), f"S {cost.slowdown:.3f}")
 
 
 def _jitter_chart() -> Chart:

@@ -179,20 +179,20 @@ def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
     """
     last_time = time.monotonic()
 
-    def each(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
+    def show_after(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
         nonlocal last_time
         if time.monotonic() - last_time > seconds:
             last_time = time.monotonic()
             show(f"{name}: {text()}")
 
     if not sys.stderr.isatty():
-        yield partial(each, _LINES_S, partial(print, file=sys.stderr, flush=True))
+        yield partial(show_after, _LINES_S, partial(print, file=sys.stderr, flush=True))
         return
     from rich.console import Console
     from rich.text import Text
 
     with Console(stderr=True).status(Text(name)) as line:
-        yield partial(each, _UPDATE_S, lambda text: line.update(Text(text)))
+        yield partial(show_after, _UPDATE_S, lambda text: line.update(Text(text)))
 
 
 @contextmanager

@@ -161,7 +161,7 @@ def test_stages_known_by_their_cost_say_that_of_one_size_of_micro_batch():
     with pytest.raises(OptionError, match="expected other cycles of stages beside it"):
         explained(asked, texts=[f"{size}=2"])
     varied = [axis_of(size, [1, 2]), axis_of("pipeline.stages.a.forward", [100, 180])]
-    assert len(sweep(asked, varied, vary_together=True).finished) == 2
+    assert len(sweep(asked, varied, vary_together=True).finished_points) == 2
 
 
 def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():

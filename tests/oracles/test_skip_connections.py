@@ -159,7 +159,7 @@ def test_a_value_is_copied_on_every_hop(load):
     assert [each.gradient_bytes for each in profiles] == [0, one, 2 * one, one]
     skips = [stage.skips for stage in load().workload(0).stages]
     assert [each.input_is for each in skips] == ["", "a", "first", ""]
-    assert [[value.name for value in each.departures] for each in skips] == [[], ["a"], [], []]
+    assert [[value.name for value in each.leaving] for each in skips] == [[], ["a"], [], []]
 
 
 def test_a_value_that_passes_a_stage_unused_is_not_kept_there(load):

@@ -128,7 +128,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
     assert "Still open: " in found.why_none
     assert "fits m2000" not in found.why_none
     kept = suggest(transformer(), LIMITED, budget=Budget(work=0))
-    assert (kept.outcome, kept.plan, kept.trial) == (Outcome.PLAN, None, kept.own)
+    assert (kept.outcome, kept.plan, kept.trial) == (Outcome.PLAN, None, kept.given_trial)
     assert found.why_none == cache.why_none
     with pytest.raises(NothingFoundError):
         _ = found.request
@@ -275,9 +275,9 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     note = "Point-to-point is an idealised machine, on which IPUs do not meet and each tensor goes by itself."
     assert note in [*verdict(found)]
     alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
-    assert {trial.accepted_job.plan.sync for trial in (alone.own, *(plan.trial for plan in alone.searched.plans))} == {
-        Sync.POINT_TO_POINT
-    }
+    assert {
+        trial.accepted_job.plan.sync for trial in (alone.given_trial, *(plan.trial for plan in alone.searched.plans))
+    } == {Sync.POINT_TO_POINT}
     assert note not in [*verdict(alone)]
 
 
@@ -387,7 +387,7 @@ def test_a_program_that_takes_no_time_has_a_verdict() -> None:
 def test_of_plans_that_take_as_long_the_one_that_holds_least_is_taken() -> None:
     stages = ({"forward": 100_000, "backward": 200_000, "stash_bytes": size * MIB} for size in (299, 10))
     found = suggest(of_stages("grouped", *stages, system="m2000"), Limits(schedules=("gpipe", "1f1b", "single")))
-    tied = {plan.choice.schedule: plan for plan in found.searched.shown if plan.cycles == found.trial.cycles}
+    tied = {plan.choice.schedule: plan for plan in found.searched.best_plans if plan.cycles == found.trial.cycles}
     held = {name: plan.trial.accepted_job.memory.fullest.bytes for name, plan in tied.items()}
     assert held == {"1f1b": 309 * MIB, "single": 309 * MIB, "gpipe": 618 * MIB}
     assert found.changes["pipeline.schedule"] != "gpipe"

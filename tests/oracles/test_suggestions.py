@@ -179,9 +179,9 @@ def test_a_deep_model_is_cut_no_worse_than_its_scenario_has_it() -> None:
         ipus=(4,), replicas=(1,), stages=(4,), placements=("straight",), recompute=("yes",), orders=("SNAKE",)
     )
     found = suggest(request, limits, runners_up=0)
-    assert found.own.cycles is not None
+    assert found.given_trial.cycles is not None
     assert found.trial.cycles is not None
-    assert found.trial.cycles <= found.own.cycles
+    assert found.trial.cycles <= found.given_trial.cycles
     assert found.searched.left is None
 
 
@@ -342,8 +342,8 @@ def test_its_time_is_that_of_a_run_where_the_first_execution_alone_waits_for_the
         assert trial.cycles == run.execution_cycles
         period = float(trial.period) / run.clock_hz
         assert period == pytest.approx(run.throughput.weight_update_period_s, rel=1e-9)
-    assert found.own.cycles is not None
-    assert found.own.period < found.own.cycles
+    assert found.given_trial.cycles is not None
+    assert found.given_trial.period < found.own.cycles
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -372,7 +372,7 @@ def test_a_global_batch_is_that_of_all_hosts(tmp_path: Path) -> None:
     limits = {"ipus": (2,), "replicas": (1,), "stages": (2,), "schedules": ("grouped",), "recompute": ("no",)}
     found = suggest(load_request(name, hosts), Limits(global_batch=768, **limits), runners_up=0)
     run = execute(assemble(change_request(found.request, {"numerics": "off", "steps": 1}))).summary
-    assert (found.own.samples, found.baseline.global_batch) == (1024, 1024)
+    assert (found.given_trial.samples, found.baseline.global_batch) == (1024, 1024)
     assert found.trial.samples == run.throughput.effective_batch_size == 768
     assert found.ceiling is not None
     assert found.ceiling.samples * run.count == 768

@@ -93,7 +93,7 @@ def test_sends_that_overlap_are_many_in_the_crowded_run(read_perfetto):
 
 def test_arrows_go_from_a_send_to_the_pass_that_takes_it(found, read_perfetto):
     trace = read_perfetto(written(found))
-    leaving = {number: each for each in trace.slices for number in each.departures}
+    leaving = {number: each for each in trace.slices for number in each.leaving}
     arriving = {number: each for each in trace.slices for number in each.arriving}
     assert leaving.keys() == arriving.keys()
     shape = found.job.program.shape
@@ -133,7 +133,7 @@ def test_links_say_what_they_carry(found, read_perfetto):
 def test_what_costs_nothing_to_send_leaves_from_its_pass(read_perfetto):
     free = run("1f1b")
     trace = read_perfetto(written(free))
-    leaving = [each.name for each in trace.slices for _ in each.departures]
+    leaving = [each.name for each in trace.slices for _ in each.leaving]
     assert len(leaving) == 2 * 3 * 8
     assert {name[0] for name in leaving} == set("FB")
     assert not [track for track in trace.tracks if "sends" in track[-1]]

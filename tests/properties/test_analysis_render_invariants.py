@@ -133,8 +133,7 @@ def test_trace_files_hold_every_cycle_once(lock_step, read_perfetto, chosen):
         sum(each.args["end_cycles"] - each.args["start_cycles"] for each in on_ipus) == cycles_by_kind(timeline).sum()
     )
     flows = [
-        [number for each in slices for number in ends(each)]
-        for ends in (attrgetter("departures"), attrgetter("arriving"))
+        [number for each in slices for number in ends(each)] for ends in (attrgetter("leaving"), attrgetter("arriving"))
     ]
     assert sorted(flows[0]) == sorted(flows[1]) == sorted(set(flows[0]))
     stages = len(chosen["mapping"])

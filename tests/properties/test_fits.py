@@ -177,7 +177,7 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
         expected = assemble(request.replace({"expect": {"memory": told["check"]}}))
         ((judged,), _) = judged_before(expected)
         told["expect"] = judged.value
-        assert judged.met
+        assert judged.is_met
     if data["memory"] == "report":
         told["check's table"] = moves_table(memory_moves(job)).rows[0][3]
         try:

@@ -145,7 +145,7 @@ def import_(
 
 
 def _write_program(
-    program: Path, arguments: Sequence[str], out: Path | None, which: int | None, options: ProgramOptions
+    program: Path, arguments: Sequence[str], out: Path | None, number: int | None, options: ProgramOptions
 ) -> None:
     """Run a program and write what it asks for as a scenario, or print it; say that it runs."""
     from ipusim.app.run_folder.output_file import IMPORTED, check_output, mark_of
@@ -168,7 +168,7 @@ def _write_program(
     ):
         file.run(arguments, tensorflow=options.tensorflow)
         recorder.check(str(program))
-    result = as_scenario(_choose(program, recorder.programs, which).as_job(file.name), file.description)
+    result = as_scenario(_choose(program, recorder.programs, number).as_job(file.name), file.description)
     folder = Path() if out is None else out.parent
     text = scenario_text(result.request, folder, (mark_of("import"), *versions(), *result.comments))
     if text is None:
@@ -181,14 +181,14 @@ def _write_program(
     typer.echo(f"{out}")
 
 
-def _choose(program: Path, programs: tuple[Recorded, ...], which: int | None) -> Recorded:
-    """Return the pipeline or loop with the number ``which``; raises OptionError for none, or without one of several."""
-    programs_text = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
-    if which is None and len(programs) > 1:
+def _choose(program: Path, programs: tuple[Recorded, ...], number: int | None) -> Recorded:
+    """Return the pipeline or loop of this number; raises OptionError for none, or without one of several."""
+    programs_text = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
+    if number is None and len(programs) > 1:
         raise OptionError("pipeline", f"expected which of those that {program} runs: {programs_text}; got none")
-    if which is not None and which >= len(programs):
-        raise OptionError("pipeline", f"expected one of those that {program} runs: {programs_text}; got {which}")
-    return programs[which or 0]
+    if number is not None and number >= len(programs):
+        raise OptionError("pipeline", f"expected one of those that {program} runs: {programs_text}; got {number}")
+    return programs[number or 0]
 
 
 def _replay(stages: Stages, files: Sequence[Path], folder: Path, form: str) -> None:

@@ -81,7 +81,7 @@ def check(
     print_result(
         CheckResult(str(scenario), job, memory_result, measured_passes, costs, judgements, open_expectations), form
     )
-    if not all(judgement.met for judgement in judgements):
+    if not all(judgement.is_met for judgement in judgements):
         raise typer.Exit(1)
 
 

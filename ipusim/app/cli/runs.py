@@ -88,7 +88,7 @@ def run(
     if results.missing_pictures:
         raise OutputError("\n".join(results.missing_pictures))
     differs = results.times is not None and results.times.ended == "different"
-    if differs or not all(judgement.met for judgement in results.judgements):
+    if differs or not all(judgement.is_met for judgement in results.judgements):
         raise typer.Exit(1)
 
 

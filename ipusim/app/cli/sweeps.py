@@ -139,7 +139,7 @@ def sweep(
             typer.echo(f"{folder}: {journal.damaged} of the points kept there are damaged and simulated anew", err=True)
         try:
             with progress("sweeping", heed) as report:
-                swept = run_points(request, study.axes, study.together, losses, crew, journal, report, landing.show)
+                swept = run_points(request, study.axes, study.is_zipped, losses, crew, journal, report, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
@@ -187,7 +187,7 @@ class _Landing:
 
     def show(self, swept: Sweep) -> None:
         """Write the table of a sweep after another point has ended, at most once in a while."""
-        if any(outcome.ran for _, outcome in swept.finished[-1:]) or self.last is not None:
+        if any(outcome.has_run for _, outcome in swept.finished_points[-1:]) or self.last is not None:
             self.last = swept
             if time.monotonic() - self._last_time > _EVERY_S:
                 self._write(swept)

@@ -61,7 +61,7 @@ class Row:
         sync: sync mode of the run, or of the refused request.
         order: requested selection order.
         result: result of the run; None for refused and stored runs.
-        stored: stored run of a folder.
+        folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         memory: peak of the fullest IPU against its memory, also for a refusal by memory; None if unknown, or if the
             schedule cannot lay the program out.
@@ -73,7 +73,7 @@ class Row:
     sync: Sync
     order: str
     result: Run | None = None
-    stored: StoredRun | None = None
+    folder_run: StoredRun | None = None
     refusal: str = ""
     memory: analysis.FullestMemory | None = None
     note: str = ""
@@ -86,7 +86,7 @@ class Row:
     @property
     def timeline(self) -> Timeline | None:
         """Timeline of the run; None if refused."""
-        run = self.result or self.stored
+        run = self.result or self.folder_run
         return run.timeline if run else None
 
     @property
@@ -94,21 +94,21 @@ class Row:
         """Figures derived from the Timeline; None if refused."""
         if self.result is not None:
             return self.result.summary
-        return self.stored.times if self.stored else None
+        return self.folder_run.times if self.folder_run else None
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
         """Parts of the run's time; None if unknown or refused."""
         if self.result is not None:
             return self.result.summary.waterfall
-        return self.stored.waterfall if self.stored else None
+        return self.folder_run.waterfall if self.folder_run else None
 
     @property
     def throughput_error(self) -> str:
         """Error of the throughput in words; empty if unknown or refused."""
         if self.result is not None:
             return self.result.summary.throughput_error
-        return self.stored.throughput_error if self.stored else ""
+        return self.folder_run.throughput_error if self.folder_run else ""
 
     @property
     def fits(self) -> analysis.Fits | None:
@@ -125,8 +125,8 @@ class Row:
     @property
     def last_loss(self) -> float | None:
         """Mean loss of the last step; None without arithmetic, and for a loss that is not finite."""
-        if self.stored is not None:
-            return self.stored.last_loss
+        if self.folder_run is not None:
+            return self.folder_run.last_loss
         learning = self.result.summary.learning if self.result else None
         return learning.mean_loss_by_step[-1] if learning and learning.mean_loss_by_step else None
 
@@ -332,4 +332,4 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
 def _stored_row(source: str, run: StoredRun) -> Row:
     info = run.timeline.info
     memory = None if run.fits is analysis.Fits.UNKNOWN else run.fullest
-    return Row(source, info.schedule, info.sync, info.selection_order, stored=run, memory=memory)
+    return Row(source, info.schedule, info.sync, info.selection_order, folder_run=run, memory=memory)

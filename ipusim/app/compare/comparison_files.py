@@ -12,7 +12,7 @@ from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.compare.link_loads import link_chart
-from ipusim.app.render.comparison import Compared, common_title, slide
+from ipusim.app.render.comparison import TracedRun, common_title, slide
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
@@ -197,7 +197,7 @@ def row_figures(row: Row) -> dict[str, Any]:
     return analysis.known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
-def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> Compared:
+def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun:
     assert row.timeline is not None, "of a row that ran"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
@@ -206,7 +206,7 @@ def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> Compared:
         is_drawable = row.timeline.spans_in_all <= timelines.MOST_SPANS
         remark = "memory over time is not in its folder" if is_drawable else "memory over time is not drawn"
         remarks.append(remark if row.memory else "memory is not known")
-    return Compared(row.timeline, comparison.titles[comparison.rows.index(row)], "; ".join(remarks), strip)
+    return TracedRun(row.timeline, comparison.titles[comparison.rows.index(row)], "; ".join(remarks), strip)
 
 
 def _strip(row: Row) -> MemoryStrip | None:
@@ -217,8 +217,8 @@ def _strip(row: Row) -> MemoryStrip | None:
         fit, moment = row.result.memory, analysis.moment(row.timeline, row.result.memory.fullest)
         return _strip_of(row.timeline, analysis.memory_curves(row.timeline, fit.footprint), row.memory, moment)
     shards = row.timeline.info.shards
-    curves = [curve for curve in row.stored.curves if curve.ipu < shards] if row.stored else []
-    return _strip_of(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None
+    curves = [curve for curve in row.folder_run.curves if curve.ipu < shards] if row.folder_run else []
+    return _strip_of(row.timeline, curves, row.memory, row.folder_run.peak_cycle) if row.folder_run and curves else None
 
 
 def _strip_of(

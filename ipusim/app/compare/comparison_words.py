@@ -72,8 +72,8 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             yield f"{_titled(comparison, row)}: refused: {row.refusal}"
         elif not row.can_be_best and row not in faster:
             yield f"{_titled(comparison, row)}: {_memory_verdict(row)}"
-        if row.stored is not None and row.stored.older:
-            yield f"{_titled(comparison, row)}: {row.stored.older}"
+        if row.folder_run is not None and row.folder_run.older:
+            yield f"{_titled(comparison, row)}: {row.folder_run.older}"
         if row.note:
             yield f"{_titled(comparison, row)}: {row.note}"
         for remark in row.waterfall.remarks() if row.waterfall else ():

@@ -71,12 +71,12 @@ def _stages(job: Job) -> Iterator[Change]:
         }
         return replace(job.costs, passes=passes), job.system
 
-    def even(job: Job) -> tuple[Costs, System]:
+    def balance(job: Job) -> tuple[Costs, System]:
         return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
 
     part = timelines.TimePart.IMBALANCE
     remark = "an equal part of all passes on every IPU, if they could be cut so"
-    yield Change("balanced stages", remark, priced=even, shortens=part)
+    yield Change("balanced stages", remark, priced=balance, shortens=part)
     words = f"{enumerated_rows(slowest, names.__getitem__)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)
 

@@ -46,7 +46,7 @@ class Explanation(Result):
         parts: critical path by kind and stage.
         what_ifs: outcome of every change, best first, or requested changes in their order; None for an unknown
             scenario.
-        unknown: reason why the scenario is unknown, as the end of a sentence; empty for a known scenario.
+        unknown_reason: reason why the scenario is unknown, as the end of a sentence; empty for a known scenario.
         pairs: outcomes of every two requested changes at once.
         stragglers: cost of stragglers; None unless requested.
         disturbances: cost of the run's disturbances; None without disturbances, and for an unknown scenario.
@@ -62,7 +62,7 @@ class Explanation(Result):
     path: analysis.CriticalPath
     parts: tuple[analysis.PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
-    unknown: str = ""
+    unknown_reason: str = ""
     pairs: tuple[ChangePair, ...] = ()
     stragglers: Stragglers | None = None
     disturbances: analysis.DisturbanceCost | None = None
@@ -121,7 +121,7 @@ class Explanation(Result):
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
-            yield f"What a change would give is not known: {self.unknown}."
+            yield f"What a change would give is not known: {self.unknown_reason}."
             return
         yield from help_words(self.what_ifs)
         if self.sensitivities is not None and self.sensitivities.unknown:
@@ -283,7 +283,7 @@ def explain(
         path=path,
         parts=analysis.path_parts(timeline, path),
         what_ifs=outcomes,
-        unknown=job if isinstance(job, str) else "",
+        unknown_reason=job if isinstance(job, str) else "",
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
         disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),

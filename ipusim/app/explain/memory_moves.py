@@ -71,7 +71,7 @@ class Moves:
         period_s: seconds from one weight update to the next without changes.
         moves: changes that free memory: fitting changes by time, then other changes by freed bytes.
         no_help: other tried changes, with the rule that refuses each, or an empty string if no bytes are freed.
-        in_use: memory savings in use without changes.
+        already: memory savings in use without changes.
     """
 
     ipu: int
@@ -81,7 +81,7 @@ class Moves:
     period_s: float
     moves: tuple[Move, ...]
     no_help: tuple[tuple[str, str], ...]
-    in_use: tuple[str, ...]
+    already: tuple[str, ...]
 
 
 @sharing

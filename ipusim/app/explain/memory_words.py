@@ -34,8 +34,8 @@ def moves_table(moves: Moves) -> Table:
 def move_words(moves: Moves) -> list[str]:
     """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
     sentences = [advice(moves)]
-    if moves.in_use:
-        sentences.append(f"Already so: {', '.join(moves.in_use)}.")
+    if moves.already:
+        sentences.append(f"Already so: {', '.join(moves.already)}.")
     if moves.no_help:
         failures = (
             f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {moves.ipu}'})" for words, rule in moves.no_help

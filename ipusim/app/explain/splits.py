@@ -42,7 +42,7 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
     points = way[:0:-1]
     step = max(1, len(points) // _MOST)
     for cuts_of in points[::step][:_MOST]:
-        yield tuple(names[cut] for cut in cuts_of)
+        yield tuple(names[place] for place in cuts_of)
 
 
 def _loads(job: Job) -> list[float]:

@@ -39,7 +39,9 @@ class CheckedRun(Run):
         options = self.request.options
         if not options.expect:
             raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
-        failures = [str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.met]
+        failures = [
+            str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.is_met
+        ]
         if failures:
             raise AssertionError("\n".join([f"{self.scenario} is not as expected", *failures]))
 

@@ -13,7 +13,7 @@ from ipusim.api import analysis
 from ipusim.app.explain.explanation import explain
 from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.explanation import Explanation
-from ipusim.app.notebook.shown import StoredRunView
+from ipusim.app.notebook.shown import RunView
 from ipusim.app.run_folder.opened import job_behind
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import FileError
@@ -28,7 +28,7 @@ _LONGEST_LINE: Final = 1 << 8
 _MOST_ARRAY_BYTES: Final = 1 << 30
 
 
-class RunFolder(StoredRunView):
+class RunFolder(RunView):
     """Files of a run.
 
     Attributes:

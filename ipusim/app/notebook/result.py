@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class ResultView:
     """Result with a display for notebooks."""
 
-    def __init__(self, found: Result) -> None:
-        """Show ``found``."""
-        self._display = found
+    def __init__(self, result: Result) -> None:
+        """Show ``result``."""
+        self._display = result
 
     def frame(self) -> pd.DataFrame:
         """Return the rows that the command of the same name prints with ``--csv``; needs pandas."""

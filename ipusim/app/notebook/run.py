@@ -11,7 +11,7 @@ from ipusim.app.explain.explanation import explain
 from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.explanation import Explanation
 from ipusim.app.notebook.request import Changes, RequestLike, open_request
-from ipusim.app.notebook.shown import StoredRunView
+from ipusim.app.notebook.shown import RunView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -21,7 +21,7 @@ from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_f
 from ipusim.base.errors import OutputError
 
 
-class Run(StoredRunView):
+class Run(RunView):
     """Run that has just ended.
 
     Attributes:

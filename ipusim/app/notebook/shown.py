@@ -30,45 +30,45 @@ _NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
 
 
 @dataclass(frozen=True, eq=False)
-class RunShown(Result):
+class RunOutput(Result):
     """Run for a notebook.
 
     Attributes:
         timeline: Timeline of the run.
         times: figures derived from the Timeline.
-        said: data of ``summary.json``.
+        summary_data: data of ``summary.json``.
     """
 
     timeline: Timeline
     times: analysis.RunTimes
-    said: dict[str, Any]
+    summary_data: dict[str, Any]
 
     names = ("summary.json", "trace.png")
 
     def printout(self) -> Iterator[str | Table]:
         """Yield verdict, main figures, a missing or unknown fit, and notes."""
-        memory = self.said["memory"]
-        yield self.said["description"]
+        memory = self.summary_data["memory"]
+        yield self.summary_data["description"]
         yield f"{html.verdict(self.times)}."
-        yield f"Error of the throughput: {error}." if (error := self.said.get("throughput_error")) else ""
+        yield f"Error of the throughput: {error}." if (error := self.summary_data.get("throughput_error")) else ""
         yield summary_table(self.times)
         yield "" if memory["fits"] == analysis.Fits.YES else memory["verdict"]
-        yield from self.said["notes"]
+        yield from self.summary_data["notes"]
 
     def data(self) -> dict[str, Any]:
         """Return the data of ``summary.json``."""
-        return self.said
+        return self.summary_data
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for every figure."""
-        return figure_rows(self.said)
+        return figure_rows(self.summary_data)
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the trace of an execution."""
         return {"trace": lambda: trace_chart(self.timeline, part_window(self.timeline))}
 
 
-class StoredRunView(ResultView):
+class RunView(ResultView):
     """Run with trace, tables and figures; a notebook shows a summary above the trace.
 
     Attributes:
@@ -79,15 +79,15 @@ class StoredRunView(ResultView):
     """
 
     def __init__(
-        self, timeline: Timeline, times: analysis.RunTimes, said: dict[str, Any], losses: bytes | None
+        self, timeline: Timeline, times: analysis.RunTimes, summary: dict[str, Any], losses: bytes | None
     ) -> None:
         """Show a Timeline with its times, ``summary.json`` data, and losses as CSV, if any."""
         self.timeline = timeline
         self.times = times
         self.weights: dict[str, npt.NDArray[Any]] = {}
         self.outputs: dict[str, npt.NDArray[Any]] = {}
-        self._summary = said
-        super().__init__(RunShown(timeline, times, said))
+        self._summary = summary
+        super().__init__(RunOutput(timeline, times, summary))
         self._losses = _NO_LOSSES if losses is None else losses
 
     @check_types

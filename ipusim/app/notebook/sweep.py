@@ -52,8 +52,8 @@ class Sweep(ResultView):
         self._result = result
         self._measure = measure_of(measure, losses=True)
         self.measure = measure
-        self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished)
-        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished)
+        self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished_points)
+        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished_points)
         self.ceilings: tuple[Ceiling, ...] = ceilings(result)
         super().__init__(report.SweepResult(result, self.ceilings, self._measure))
 

@@ -115,7 +115,7 @@ class _Reader:
             meaning = self._names[name]
             if (
                 meaning is not None
-                and meaning.what in PASSES
+                and meaning.activity in PASSES
                 and isinstance(length, int | float)
                 and length > LONGEST_US
             ):

@@ -47,10 +47,10 @@ def read(source: Source, options: Options) -> Recording:
                     f"{source.path}:{number}: expected the number of micro-batches of a line of DeepSpeed's timers, "
                     "which it does not say: say it by the option count"
                 )
-            steps[rank] = steps.get(rank, -1) + (meaning.what == FORWARD)
-            span = Span(meaning.what, meaning.stage, None, str(rank), "", None, Fraction(ms) * 1000)
+            steps[rank] = steps.get(rank, -1) + (meaning.activity == FORWARD)
+            span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, Fraction(ms) * 1000)
             span.rank, span.step = rank, max(steps[rank], 0)
-            span.micro_batches = 1 if meaning.what == UPDATE else options.count
+            span.micro_batches = 1 if meaning.activity == UPDATE else options.count
             recording.add(span, name)
     names.refuse_unused(source.path, recording.names)
     if not recording.spans:

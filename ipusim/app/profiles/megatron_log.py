@@ -177,13 +177,13 @@ class _Log:
         """Return the collected recordings; raises FileError without passes or counts of micro-batches."""
         self._refuse()
         for recording, meaning, rank, ms, step, count in self._times:
-            if not count and meaning.what != UPDATE:
+            if not count and meaning.activity != UPDATE:
                 raise FileError(
                     f"{recording.path}: expected a line 'setting number of microbatches to constant N' before the "
                     "times, got none: say by the option count how many micro-batches an iteration has"
                 )
-            span = Span(meaning.what, meaning.stage, None, str(rank), "", None, ms * 1000)
-            span.rank, span.step, span.micro_batches = rank, step, 1 if meaning.what == UPDATE else count or 1
+            span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, ms * 1000)
+            span.rank, span.step, span.micro_batches = rank, step, 1 if meaning.activity == UPDATE else count or 1
             recording.add(span, meaning.kind)
             if self._elapsed:
                 recording.extents[str(rank)] = self._elapsed

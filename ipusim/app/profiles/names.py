@@ -64,14 +64,14 @@ class NameMeaning:
     """Meaning of a name.
 
     Attributes:
-        what: pass, update, overlapped pair, wait or step.
+        activity: pass, update, overlapped pair, wait or step.
         stage: name of the stage, or its number as text; empty if unknown.
         micro_batch: number of the micro-batch, or of a step; None if unknown.
         kind: name with ``#`` for each number, to tell unlike names of a pass apart.
         is_part: whether the name is one of several parts of a pass.
     """
 
-    what: str
+    activity: str
     stage: str = ""
     micro_batch: int | None = None
     kind: str = ""
@@ -83,14 +83,14 @@ class Rule:
     """Rule from names of a pattern to passes or the update.
 
     Attributes:
-        what: pass or update.
+        activity: pass or update.
         stage: name of the stage; empty if given by ``{stage}`` in the pattern, or by the rank.
         patterns: names, with ``*`` for any text and ``{stage}`` and ``{micro_batch}`` for numbers; several patterns are
             the parts of a pass.
         is_chosen: whether the user gave the rule.
     """
 
-    what: str
+    activity: str
     stage: str
     patterns: tuple[str, ...]
     is_chosen: bool = False
@@ -109,7 +109,7 @@ class Rule:
                 groups = fits.groupdict()
                 stage = self.stage or (str(int(groups["stage"])) if groups.get("stage") else "")
                 micro_batch = int(groups["micro_batch"]) if groups.get("micro_batch") else None
-                return NameMeaning(self.what, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
+                return NameMeaning(self.activity, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
         return None
 
 
@@ -122,8 +122,8 @@ class Names:
         Raises OptionError for a malformed rule.
         """
         rules = [_rule(text, is_chosen=True) for text in texts]
-        passes = {rule.what for rule in rules}
-        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in passes))
+        passes = {rule.activity for rule in rules}
+        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.activity not in passes))
         self._used_rules: set[Rule] = set()
         self._meanings: dict[str, NameMeaning | None] = {}
 
@@ -144,7 +144,7 @@ class Names:
 
     def __str__(self) -> str:
         """Return the patterns of passes, for messages."""
-        return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
+        return ", ".join(pattern for rule in self.rules if rule.activity in PASSES for pattern in rule.patterns)
 
     def refuse_unused(self, path: Path, span_names: Iterable[str]) -> None:
         """Raise FileError for a chosen rule without a match, naming the nearest of ``span_names``."""
@@ -153,7 +153,7 @@ class Names:
             if rule.is_chosen and rule not in self._used_rules:
                 pattern = rule.patterns[0]
                 near = did_you_mean(_PARTS.sub("", pattern), names) or f"; names are {', '.join(names[:6]) or 'none'}"
-                raise FileError(f"{path}: expected spans named {pattern} for {rule.what}, got none{near}")
+                raise FileError(f"{path}: expected spans named {pattern} for {rule.activity}, got none{near}")
 
 
 def _rule(text: str, is_chosen: bool = False) -> Rule:

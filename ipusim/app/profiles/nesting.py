@@ -34,14 +34,14 @@ def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[
         while open_spans and start + span.us / 2 >= open_spans[-1][1]:
             open_spans.pop()
         outer = open_spans[-1][0] if open_spans else None
-        if span.what == WAIT:
+        if span.activity == WAIT:
             continue
-        if outer is None or outer.what == OVERLAP or (outer.is_part and span.is_part):
+        if outer is None or outer.activity == OVERLAP or (outer.is_part and span.is_part):
             open_spans.append((span, start + span.us))
             result.append(span)
         elif (
-            span.what == outer.what
-            and span.what != UPDATE
+            span.activity == outer.activity
+            and span.activity != UPDATE
             and (span.stage, span.micro_batch)
             != (
                 outer.stage,
@@ -49,18 +49,18 @@ def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[
             )
         ):
             raise FileError(_within(span, outer))
-        elif span.what == outer.what:
-            remarks[f"{span.what} span", "inside others of the same kind: in their time"] += 1
-        elif span.what == FORWARD and outer.what in BACKWARD:
+        elif span.activity == outer.activity:
+            remarks[f"{span.activity} span", "inside others of the same kind: in their time"] += 1
+        elif span.activity == FORWARD and outer.activity in BACKWARD:
             outer.recomputed_us += span.us
             remarks["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
-        elif span.what == UPDATE:
+        elif span.activity == UPDATE:
             outer.waited_us += span.us
             remarks["update", "inside passes: time that is taken off"] += 1
             result.append(span)
         else:
             raise FileError(_within(span, outer))
-    _take_off([span for span in in_order if span.what == WAIT], result, remarks)
+    _take_off([span for span in in_order if span.activity == WAIT], result, remarks)
     return result
 
 
@@ -72,7 +72,7 @@ def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tu
         start = wait.start_us or Fraction(0)
         last = start + wait.us - min(wait.us / 2, _TOLERANCE_US)
         number = bisect_right(starts, last) - 1
-        if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].what == OVERLAP:
+        if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].activity == OVERLAP:
             number -= 1
         if number < 0 or last >= starts[number] + passes[number].us:
             continue
@@ -86,6 +86,6 @@ def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tu
 
 def _within(span: Span, outer: Span) -> str:
     return (
-        f"expected passes side by side, got one of {span.what} within one of {outer.what}, at "
+        f"expected passes side by side, got one of {span.activity} within one of {outer.activity}, at "
         f"{float(span.start_us or 0):.16g} us: say with --name PASS=NAME which of the two is a pass"
     )

@@ -23,7 +23,7 @@ def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> It
     groups: dict[tuple[str, str], list[list[Span]]] = defaultdict(list)
     last: tuple[str, str, int | None] | None = None
     for span in sorted(spans, key=lambda span: span.start_us or 0):
-        key = (span.what, span.stage, span.micro_batch)
+        key = (span.activity, span.stage, span.micro_batch)
         if not span.is_part:
             yield span
         else:
@@ -58,7 +58,7 @@ def refuse_unlike(spans: Sequence[Span]) -> None:
     kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
     for span in spans:
         if not span.is_part and span.kind:
-            kinds[span.what, span.stage, span.rank][span.kind] = None
+            kinds[span.activity, span.stage, span.rank][span.kind] = None
     for (kind, stage, rank), names in kinds.items():
         if kind != "update" and len(names) > 1:
             texts = enumerated(names, 6)

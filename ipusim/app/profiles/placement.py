@@ -85,8 +85,8 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
     silent = next((span for span in passes if not span.stage), None)
     if silent is not None:
         raise FileError(
-            f"expected names that say the stage of every pass, or of none, got {silent.what} passes on rank "
-            f"{silent.rank} without one: name these with --name STAGE.{silent.what}=NAME"
+            f"expected names that say the stage of every pass, or of none, got {silent.activity} passes on rank "
+            f"{silent.rank} without one: name these with --name STAGE.{silent.activity}=NAME"
         )
 
 
@@ -149,7 +149,7 @@ def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> Non
     """Refuse an assumed order of ranks if a stage begins before its predecessor."""
     first: dict[int, Fraction] = {}
     for span in passes:
-        if span.what == FORWARD and span.start_us is not None:
+        if span.activity == FORWARD and span.start_us is not None:
             stage = owner[span.rank]
             first[stage] = min(first.get(stage, span.start_us), span.start_us)
     for (stage, start), (next_stage, later) in pairwise(sorted(first.items())):

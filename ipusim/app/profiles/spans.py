@@ -34,7 +34,7 @@ class Span:
     """Measured pass or update, from start to end.
 
     Attributes:
-        what: pass, update or overlapped pair, as in ``names.py``.
+        activity: pass, update or overlapped pair, as in ``names.py``.
         stage: name of the stage, or its number as text; empty if given by the rank.
         micro_batch: number of the micro-batch; None if unknown.
         process: process in its file, with the thread if threads are ranks.
@@ -50,7 +50,7 @@ class Span:
         is_part: whether the span is one of several parts of a pass.
     """
 
-    what: str
+    activity: str
     stage: str
     micro_batch: int | None
     process: str
@@ -76,7 +76,7 @@ class Span:
         us: Fraction,
     ) -> Span:
         """Return the span of a name's meaning."""
-        span = cls(meaning.what, meaning.stage, micro_batch, process, thread, start_us, us)
+        span = cls(meaning.activity, meaning.stage, micro_batch, process, thread, start_us, us)
         span.kind, span.is_part = meaning.kind, meaning.is_part
         return span
 

@@ -79,12 +79,12 @@ def stages_of(measurement: Measurement, stages: int | None = None, count: int | 
 def _stages_of(measurement: Measurement, stages: int | None, count: int | None) -> Stages:
     notes = [*measurement.notes]
     spans, usual = of_usual_count(measurement.spans, notes)
-    passes = [span for span in spans if span.what not in (UPDATE, OVERLAP)]
+    passes = [span for span in spans if span.activity not in (UPDATE, OVERLAP)]
     if not passes:
         names_text = (
             ", ".join(map(runs.show, (name for name, _ in measurement.names.most_common(_MOST_NAMES)))) or "none"
         )
-        pairs = "overlapped pairs" if any(span.what == OVERLAP for span in spans) else "weight updates"
+        pairs = "overlapped pairs" if any(span.activity == OVERLAP for span in spans) else "weight updates"
         reason = f"{pairs} alone" if spans else "none"
         raise FileError(
             f"expected passes, got {reason}; the longest spans of other names are {names_text}: "
@@ -99,7 +99,7 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
     for span in passes:
         span.stage = stage_of(span)
         ranks[span.stage].add(span.rank)
-        times[span.stage, span.what].append(span.pass_us)
+        times[span.stage, span.activity].append(span.pass_us)
     for (rank, stage), us in _updates(spans):
         own_stages = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
         for name in own_stages:
@@ -128,14 +128,14 @@ def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
     """Return updates by step, rank and stage, summed over optimizers of chunks."""
     sums: dict[tuple[int, str, int], Fraction] = defaultdict(Fraction)
     for span in spans:
-        if span.what == UPDATE:
+        if span.activity == UPDATE:
             sums[span.rank, span.stage, span.step] += span.us - span.waited_us
     return [((rank, stage), us) for (rank, stage, _), us in sums.items()]
 
 
 def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
     """Add notes on spans outside medians, and on recomputation."""
-    pairs = sum(span.what == OVERLAP for span in spans)
+    pairs = sum(span.activity == OVERLAP for span in spans)
     if pairs:
         notes.append(
             f"{counted(pairs, 'overlapped pair')} of a forward and a backward pass are in no median, as their times "

@@ -23,9 +23,9 @@ def number_steps(spans: Sequence[Span], first: int = 0) -> int:
     step, has_update = first, False
     for span in sorted(spans, key=lambda span: span.start_us or 0):
         if span.start_us is not None:
-            if has_update and span.what != UPDATE:
+            if has_update and span.activity != UPDATE:
                 step, has_update = step + 1, False
-            has_update |= span.what == UPDATE
+            has_update |= span.activity == UPDATE
             span.step = step
         else:
             span.step += first
@@ -36,7 +36,7 @@ def without_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[
     """Drop a first step that took longer than the others, with a note."""
     means: dict[int, list[Fraction]] = defaultdict(list)
     for span in spans:
-        if span.what != UPDATE:
+        if span.activity != UPDATE:
             means[span.step].append(span.pass_us)
     if len(means) < 2:
         return [*spans]
@@ -59,11 +59,11 @@ def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span],
     Other steps are left out with a note: a restarted job, a ramp-up of the batch, or a partly measured step. The number
     is None if unknown.
     """
-    update_steps = {(span.rank, span.step) for span in spans if span.what == UPDATE}
+    update_steps = {(span.rank, span.step) for span in spans if span.activity == UPDATE}
     sums: dict[tuple[int, str, int], int] = defaultdict(int)
     numbers_of: dict[tuple[int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for span in spans:
-        if span.what in (FORWARD, OVERLAP):
+        if span.activity in (FORWARD, OVERLAP):
             sums[span.rank, span.stage, span.step] += span.micro_batches
             if span.micro_batch is not None:
                 numbers_of[span.rank, span.stage][span.step].add(span.micro_batch)

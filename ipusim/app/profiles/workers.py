@@ -38,7 +38,7 @@ class Lanes:
         meaning = self._names[name]
         if meaning is None:
             self._recording.pass_by(name, float(us))
-        elif meaning.what == STEP:
+        elif meaning.activity == STEP:
             return
         else:
             self._count += 1
@@ -46,7 +46,7 @@ class Lanes:
                 raise FileError(
                     f"{self._recording.path}: expected at most {MOST:,} passes, got more: profile fewer steps"
                 )
-            if us > LONGEST_US and meaning.what in PASSES:
+            if us > LONGEST_US and meaning.activity in PASSES:
                 self._recording.refuse_length(float(us), name)
             number = meaning.micro_batch if micro_batch is None else micro_batch
             self._lanes[lane].append(Span.from_meaning(meaning, number, lane[0], lane[1], exact(start), exact(us)))
@@ -95,7 +95,7 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
     """
     devices = sorted({process for process, _, device in lanes if device}, key=_in_order)
     hosts = sorted({process for (process, _, device), spans in lanes.items() if not device and spans}, key=_in_order)
-    on_device = {(span.what, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
+    on_device = {(span.activity, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
     if on_device and len(hosts) > 1 and len(devices) != len(hosts):
         raise FileError(
             f"{recording.path}: expected a device for each of {len(hosts)} processes, got {len(devices)}: import a "
@@ -105,7 +105,7 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
     by_host: dict[str, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for (process, thread, device), spans in lanes.items():
         if not device:
-            rest_of_host = [span for span in spans if (span.what, span.stage) not in on_device]
+            rest_of_host = [span for span in spans if (span.activity, span.stage) not in on_device]
             if rest_of_host:
                 by_host[process][thread] = rest_of_host
     for process, threads in by_host.items():
@@ -113,8 +113,8 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
     for number, process in enumerate(devices):
         streams = {thread: spans for (owner, thread, device), spans in lanes.items() if device and owner == process}
         host = hosts[number] if number < len(hosts) else process
-        for key in dict.fromkeys((span.what, span.stage) for spans in streams.values() for span in spans):
-            of_key = [[span for span in spans if (span.what, span.stage) == key] for spans in streams.values()]
+        for key in dict.fromkeys((span.activity, span.stage) for spans in streams.values() for span in spans):
+            of_key = [[span for span in spans if (span.activity, span.stage) == key] for spans in streams.values()]
             best = max(of_key, key=lambda spans: (len(spans), sum(span.us for span in spans)))
             for span in best:
                 span.process = host
@@ -136,7 +136,7 @@ def _ranks_of_threads(
     Threads are ranks if several run the same forward passes.
     """
     workers = {
-        thread: spans for thread, spans in threads.items() if any(span.what in (FORWARD, OVERLAP) for span in spans)
+        thread: spans for thread, spans in threads.items() if any(span.activity in (FORWARD, OVERLAP) for span in spans)
     }
     if len(workers) < 2 or _is_pool([*workers.values()]):
         return [span for spans in threads.values() for span in spans]
@@ -148,17 +148,17 @@ def _ranks_of_threads(
     for thread, spans in threads.items():
         for span in spans:
             owner = thread if thread in workers else owners.get(span.stage)
-            if owner is None and span.what == UPDATE:
+            if owner is None and span.activity == UPDATE:
                 # A single thread updates the stages of every worker thread: divide its time equally.
                 us = span.us / len(workers)
                 result += [replace(span, process=f"{process} thread {name}", us=us) for name in workers]
                 continue
             if owner is None:
                 raise FileError(
-                    f"{recording.path}: expected the stage in names of {span.what}, as {len(workers)} threads of "
+                    f"{recording.path}: expected the stage in names of {span.activity}, as {len(workers)} threads of "
                     f"process {process} have forward passes, "
-                    f"got {span.what} passes on thread {thread} without one: say with "
-                    f"--name {span.what}=NAME{{stage}} whose they are"
+                    f"got {span.activity} passes on thread {thread} without one: say with "
+                    f"--name {span.activity}=NAME{{stage}} whose they are"
                 )
             span.process = f"{process} thread {owner}"
             result.append(span)
@@ -170,10 +170,10 @@ def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
     thread_of: dict[tuple[str, str, int], int] = {}
     for number, spans in enumerate(threads):
         for span in spans:
-            if span.what in PASSES and span.what != UPDATE:
+            if span.activity in PASSES and span.activity != UPDATE:
                 if span.micro_batch is None:
                     return False
-                if thread_of.setdefault((span.what, span.stage, span.micro_batch), number) != number:
+                if thread_of.setdefault((span.activity, span.stage, span.micro_batch), number) != number:
                     return False
     # Threads of different stages share no micro-batch of a stage either, but are ranks.
     stages = [{span.stage for span in spans} for spans in threads]

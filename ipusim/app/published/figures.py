@@ -142,7 +142,7 @@ FIGURES: Final[Mapping[str, _Figure]] = {
     "stages of forward passes": _forwards(0),
     "micro-batches of forward passes": _forwards(1),
     "samples/s of a GPU": _throughput,
-    "samples/s": lambda row, fitted: _throughput(row, fitted) * row.count("p"),
+    "samples/s": lambda row, fit_rows: _throughput(row, fit_rows) * row.count("p"),
     "tokens/s of a GPU": _throughput,
     "s of an iteration": _iteration,
     "ms of an iteration": _iteration,
@@ -225,7 +225,7 @@ class ComparedValue:
         return off / self.row.value if self.row.check.endswith("%") else off
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """Computed value as text, with one digit more than printed if inexact."""
         if isinstance(self.value, str):
             return self.value
@@ -261,7 +261,7 @@ def _is_rounded(row: PublishedValue, value: Fraction | str) -> bool:
 def held_values(rows: Sequence[PublishedValue]) -> tuple[ComparedValue, ...]:
     """Compute the counterpart of every value from its inputs."""
 
-    def fitted(row: PublishedValue) -> list[PublishedValue]:
+    def fit_rows_of(row: PublishedValue) -> list[PublishedValue]:
         model = row.table, row.inputs.get("model")
         return [
             candidate
@@ -269,4 +269,4 @@ def held_values(rows: Sequence[PublishedValue]) -> tuple[ComparedValue, ...]:
             if candidate.check == FITTED and (candidate.table, candidate.inputs["model"]) == model
         ]
 
-    return tuple(ComparedValue(row, FIGURES[row.figure](row, fitted(row))) for row in rows)
+    return tuple(ComparedValue(row, FIGURES[row.figure](row, fit_rows_of(row))) for row in rows)

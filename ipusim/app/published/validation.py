@@ -107,7 +107,7 @@ class ScheduleValidation(Result):
         """Return a line per failing value or form."""
         values = [
             f"{value.row.table}, {value.row.group}, {value.row.name}: expected {value.row.printed} "
-            f"({value.row.check}), got {value.shown}"
+            f"({value.row.check}), got {value.text}"
             for value in self.values
             if not value.holds
         ]
@@ -199,7 +199,7 @@ class ScheduleValidation(Result):
         for value in self.values:
             row = value.row
             case = row.table, f"{row.group}, {row.name}", row.figure
-            rows.append(("value", *case, row.printed, value.shown, value.verdict))
+            rows.append(("value", *case, row.printed, value.text, value.verdict))
         for ranking in self.rankings:
             row = ranking.row
             for first, second, outcome in ranking.pairs:
@@ -257,7 +257,7 @@ def _value_row(value: ComparedValue) -> tuple[str, ...]:
     row = value.row
     inputs = ": ".join(filter(None, (row.schedule, _numbers(row.inputs))))
     case = (row.table, f"{row.group}, {row.name}", inputs, row.figure)
-    return (*case, _short(row.printed), _short(value.shown), value.verdict, row.assumed, row.source)
+    return (*case, _short(row.printed), _short(value.text), value.verdict, row.assumed, row.source)
 
 
 def _ranking_row(ranking: Ranking) -> tuple[str, ...]:

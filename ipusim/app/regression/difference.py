@@ -28,22 +28,22 @@ class Difference:
     """First difference of a run from its pin.
 
     Attributes:
-        what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
+        subject: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
         text: old and new value.
         causes: causes of the difference: changed prices, rates and options.
     """
 
-    what: str
+    subject: str
     text: str
     causes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the difference in one line, and its causes in lines below."""
-        return "\n".join([f"{self.what}: {self.text}", *(f"  {cause}" for cause in self.causes)])
+        return "\n".join([f"{self.subject}: {self.text}", *(f"  {cause}" for cause in self.causes)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
-        return {"what": self.what, "text": self.text, "causes": list(self.causes)}
+        return {"what": self.subject, "text": self.text, "causes": list(self.causes)}
 
 
 def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
@@ -53,7 +53,7 @@ def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     if change is None:
         return None
     causes = (*change.causes, *_changed_options(pin["asked"], current["asked"]), *_versions(pin, current))
-    return Difference(change.what, change.text, causes)
+    return Difference(change.subject, change.text, causes)
 
 
 def _differences(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run) -> Iterator[Difference]:
@@ -102,7 +102,7 @@ def _of_list(noun: str, pinned: Any, items: Items | None) -> str:
     if change is None:
         return ""
     if change.first == change.last:
-        return f"{noun} {change.first:,} was {change.was or 'none'}, is {change.now or 'none'}"
+        return f"{noun} {change.first:,} was {change.was or 'none'}, is {change.new_text or 'none'}"
     begins = f", which now begin with {items.text(change.first)}" if change.first < items.count else ""
     counts = "" if pinned["count"] == items.count else f"; there were {pinned['count']:,}, there are {items.count:,}"
     return f"the first {noun} that differs is one of {change.first:,} to {change.last:,}{begins}{counts}"

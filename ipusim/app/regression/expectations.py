@@ -27,7 +27,7 @@ class Judgement:
     value: Any
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         """Whether the value meets the expectation."""
         return self.expectation.holds(self.value)
 
@@ -35,14 +35,14 @@ class Judgement:
         """Return the judgement in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
         bounds, figure = self.expectation, self.expectation.figure
         actual = figure.text(self.value)
-        if self.met:
+        if self.is_met:
             return f"met     {bounds.name}: {actual} ({bounds.text})"
         return f"missed  {bounds.name}: {actual}, expected {bounds.text}{self._by_how_much()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the judgement as plain data."""
         value = None if isinstance(self.value, float) and not math.isfinite(self.value) else self.value
-        return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.met}
+        return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.is_met}
 
     def _by_how_much(self) -> str:
         """Return a value's distance to the missed bound in words; empty without a finite ratio."""

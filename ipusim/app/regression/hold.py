@@ -48,7 +48,7 @@ def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
         judgements = judge(request.options, run.summary.to_dict())
     time_check = runs.check_times(job, run.timeline) if times else None
     change = difference(pin, run) if pin is not None else None
-    failures = tuple(str(judgement) for judgement in judgements if not judgement.met)
+    failures = tuple(str(judgement) for judgement in judgements if not judgement.is_met)
     failures += (str(time_check),) if time_check is not None and time_check.ended == "different" else ()
     return Outcome(
         path,

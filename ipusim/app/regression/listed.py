@@ -57,7 +57,7 @@ class ListChange:
     first: int
     last: int
     was: str = ""
-    now: str = ""
+    new_text: str = ""
 
 
 def first_difference(pinned: dict[str, Any], items: Items) -> ListChange | None:

@@ -114,12 +114,12 @@ def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
     tear = depth * (np.arange(_TEETH) % 2)
     transform: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
     for gap in window.breaks:
-        left, right = gap.at + tear, gap.at + gap.room - depth + tear
+        left, right = gap.start + tear, gap.start + gap.room - depth + tear
         axes.fill_betweenx(edges, left, right, facecolor="white", edgecolor="none", zorder=6, **transform)
         for side in (left, right):
             axes.plot(side, edges, color=LINE, linewidth=0.8, zorder=6.1, **transform)
         style: dict[str, Any] = {"fontsize": TEXT_SIZE, "rotation": 90, "ha": "center", "va": "center", "color": LINE}
-        axes.text(gap.at + gap.room / 2, 0.5, gap.sign, zorder=6.2, **style, **transform)
+        axes.text(gap.start + gap.room / 2, 0.5, gap.sign, zorder=6.2, **style, **transform)
 
 
 def _locator(width_in: float, whole: bool) -> MaxNLocator:

@@ -40,7 +40,7 @@ _PREFERRED: Final = 2
 
 
 @dataclass(frozen=True)
-class Compared:
+class TracedRun:
     """Run of a comparison.
 
     Attributes:
@@ -56,7 +56,7 @@ class Compared:
     strip: MemoryStrip | None = None
 
 
-def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
+def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
     """Return the traces of ``runs`` below each other, over their first executions.
 
     The axis follows the largest group of runs of similar length. Runs more than four times as long as the shortest of
@@ -82,7 +82,7 @@ def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
 @own_settings()
 def slide(
     bars: TimeBars,
-    runs: Sequence[Compared],
+    runs: Sequence[TracedRun],
     title: str,
     wish: Sequence[int],
     picture: Picture = DEFAULT,
@@ -123,7 +123,7 @@ def slide(
     return finish(bars_alone(bars, title, picture), picture)
 
 
-def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
+def _panels(runs: Sequence[TracedRun], most: int) -> list[Headed]:
     """Return the panels of runs, with at most ``most`` rows and one per run."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
     top_bytes = max((run.strip.top_bytes for run in runs if run.strip is not None), default=1.0)
@@ -153,7 +153,7 @@ def _axis(lengths_s: Sequence[float]) -> float:
     return max(last for last in filling if last <= longest)
 
 
-def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
+def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
     clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
     own_axis = whole_s < _NARROWEST * last_s
@@ -191,7 +191,7 @@ def _seconds(timeline: Timeline) -> float:
     return max(analysis.find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
 
 
-def _headline(run: Compared) -> str:
+def _headline(run: TracedRun) -> str:
     """Return a run's name and time per weight update, as in a comparison's table."""
     info, seconds = run.timeline.info, analysis.throughput_of(run.timeline).weight_update_period_s
     time = format_seconds(seconds).replace("us", "µs")

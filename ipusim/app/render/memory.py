@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
-from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.content import phases_in
 from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica_info
@@ -88,11 +88,11 @@ def _chart(
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = limit_in_sight(fit.sram_bytes, fullest)
-    highest = ABOVE * max(fullest, limit or 0)
+    highest = HEADROOM * max(fullest, limit or 0)
     titles = title_lines(title, figure_in - 2 * _EDGE)
     note = _note_on_scales(fit, timeline, own_scales=limit is None and len(rows) > 1)
     words = wrap(note, TEXT_SIZE, (figure_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
-    tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
+    tops = [highest if limit else HEADROOM * max(row.peak_bytes, 1) for row in rows]
     legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), figure_in - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
     pitch = tall + _ROW_GAP

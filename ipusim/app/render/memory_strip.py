@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.legend import Entry, Sign
 from ipusim.app.render.memory_layers import most_in_bins
 from ipusim.app.render.style import DASHES, LINE, TEXT_SIZE
@@ -68,7 +68,7 @@ def memory_strip(
         curves=tuple(sorted(curves, key=lambda curve: (curve.ipu != fullest.ipu, curve.ipu))),
         peak_cycle=peak_cycle,
         end_cycle=timeline.makespan_cycles,
-        top_bytes=ABOVE * max(fullest.peak_bytes, limit or 0, 1),
+        top_bytes=HEADROOM * max(fullest.peak_bytes, limit or 0, 1),
     )
 
 

@@ -44,24 +44,26 @@ def without_gaps(timeline: Timeline, window: Window, part: float = 1.0) -> tuple
     """Return a Timeline in cycles of the picture, row for row, and its window."""
     if not timeline.repeats:
         return timeline, window
-    skipped, inside = 0, []
+    offset, inside = 0, []
     total = 0
-    for gap in sorted(gaps(timeline), key=lambda gap: gap.at):
-        left, total = gap.at + total, total + gap.cycles
-        if gap.at + total <= window.start:
-            skipped = total
+    for gap in sorted(gaps(timeline), key=lambda gap: gap.start):
+        left, total = gap.start + total, total + gap.cycles
+        if gap.start + total <= window.start:
+            offset = total
         elif left < window.end:
             inside.append(gap)
     length = window.cycles - sum(gap.cycles for gap in inside)
     room = math.ceil(_ROOM / part * max(length, 1)) if inside else 0
-    breaks = tuple(replace(gap, at=gap.at + skipped + number * room, room=room) for number, gap in enumerate(inside))
+    breaks = tuple(
+        replace(gap, start=gap.start + offset + number * room, room=room) for number, gap in enumerate(inside)
+    )
     view = replace(window, end=window.start + max(length, 1) + len(breaks) * room, breaks=breaks)
-    return _shift_cycles(timeline, skipped, inside, room), view
+    return _shift_cycles(timeline, offset, inside, room), view
 
 
 def _shift_cycles(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
     """Return a Timeline without repeats, shifted by ``later`` cycles and ``room`` for every break."""
-    run, starts = timeline.contiguous(), [gap.at for gap in inside]
+    run, starts = timeline.contiguous(), [gap.start for gap in inside]
     start = run.start + later + room * np.searchsorted(starts, run.start, side="right")
     end = run.end + later + room * np.searchsorted(starts, run.end, side="left")
     columns = timeline.columns | {"start": start, "end": np.maximum(start, end)}
@@ -118,14 +120,14 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
 def left_out(timeline: Timeline) -> Iterator[LeftOut]:
     """Yield the periods without rows in order of time; outer periods include nested ones."""
     total = 0
-    for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].at):
-        start, total = gap.at + total, total + gap.cycles
-        yield LeftOut(start, gap.at + total, gap.words, block)
+    for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].start):
+        start, total = gap.start + total, total + gap.cycles
+        yield LeftOut(start, gap.start + total, gap.words, block)
 
 
 def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:
     """Convert cycles of a Timeline with every block once to cycles of the run."""
     result = cycles.copy()
     for gap in gaps(timeline):
-        result[cycles >= gap.at] += gap.cycles
+        result[cycles >= gap.start] += gap.cycles
     return result

@@ -20,8 +20,8 @@ class ThroughputPoint(NamedTuple):
 
     model: str
     published: float
-    simulated: float
-    fitted: bool
+    simulated_rate: float
+    is_fitted: bool
 
 
 @own_settings()
@@ -31,8 +31,8 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     panels = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
     figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
-    least = min(min(point.published, point.simulated) for point in points) / _MARGIN
-    most = max(max(point.published, point.simulated) for point in points) * _MARGIN
+    least = min(min(point.published, point.simulated_rate) for point in points) / _MARGIN
+    most = max(max(point.published, point.simulated_rate) for point in points) * _MARGIN
     ends = np.array([least, most])
     for share, colour, name in _BANDS:
         panels[0].fill_between(ends, ends * (1 - share), ends * (1 + share), color=colour, linewidth=0, label=name)
@@ -44,7 +44,7 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     panels[0].set_ylim(least, most)
     panels[0].set_ylabel("simulated, items/s", fontsize=TEXT_SIZE)
     panels[1].set_ylabel("error of the simulation, %  (above: too fast)", fontsize=TEXT_SIZE)
-    errors = [100 * (point.simulated / point.published - 1) for point in points]
+    errors = [100 * (point.simulated_rate / point.published - 1) for point in points]
     panels[1].set_ylim(min(-12.0, 1.15 * min(errors)), max(12.0, 1.15 * max(errors)))
     for axes in panels:
         axes.set_xscale("log")
@@ -68,10 +68,12 @@ def _points(panels: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
         for axes in panels:
             axes.plot([], [], marker, color=colour, markersize=5, label=model)
             for point in members:
-                value = point.simulated if axes is panels[0] else 100 * (point.simulated / point.published - 1)
-                face = "white" if point.fitted else colour
+                value = (
+                    point.simulated_rate if axes is panels[0] else 100 * (point.simulated_rate / point.published - 1)
+                )
+                face = "white" if point.is_fitted else colour
                 axes.plot(point.published, value, marker, color=colour, markerfacecolor=face, markersize=5.5)
-    if any(point.fitted for point in points):
+    if any(point.is_fitted for point in points):
         panels[0].plot(
             [], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=5, label="hollow: rates fitted"
         )

@@ -140,12 +140,12 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
     busy: dict[int, list[tuple[int, int]]] = {}
     columns = zip(start.tolist(), end.tolist(), group.tolist(), strict=True)
     for number, (begins, ends, owner) in enumerate(columns):
-        running, ready = busy.setdefault(owner, []), free.setdefault(owner, [])
-        while running and running[0][0] <= begins:
-            heappush(ready, heappop(running)[1])
-        lane = heappop(ready) if ready else len(running)  # every existing lane is busy: open another
+        ends_of_running, ready = busy.setdefault(owner, []), free.setdefault(owner, [])
+        while ends_of_running and ends_of_running[0][0] <= begins:
+            heappush(ready, heappop(ends_of_running)[1])
+        lane = heappop(ready) if ready else len(ends_of_running)  # every existing lane is busy: open another
         lane_of[number] = lane
-        heappush(running, (ends, lane))
+        heappush(ends_of_running, (ends, lane))
     return lane_of
 
 

@@ -17,14 +17,14 @@ class Break:
     """Break of a picture's time axis, where repeated periods are left out.
 
     Attributes:
-        at: cycle of the picture at the break's start.
+        start: cycle of the picture at the break's start.
         room: width in cycles of the picture.
         cycles: cycles of the run left out.
         copies: periods left out.
         micro_batches, executions: length of a period; one of them is 0.
     """
 
-    at: int
+    start: int
     room: int
     cycles: int
     copies: int
@@ -68,8 +68,8 @@ class Window:
         """Intervals between breaks: start, end, and offset from the picture's cycles to the run's."""
         begin, ahead, intervals = self.start, 0, []
         for gap in self.breaks:
-            intervals.append((begin, gap.at, ahead))
-            begin, ahead = gap.at + gap.room, ahead + gap.cycles - gap.room
+            intervals.append((begin, gap.start, ahead))
+            begin, ahead = gap.start + gap.room, ahead + gap.cycles - gap.room
         return (*intervals, (begin, self.end, ahead))
 
     def shows(self, cycle: int) -> int:

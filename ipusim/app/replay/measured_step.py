@@ -113,7 +113,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     for span in stages.spans:
         if span.start_us is None:
             raise FileError(f"expected spans with a begin to replay, got times alone of {stages.tool}")
-        if span.what in KINDS:
+        if span.activity in KINDS:
             ranks[stages.mapping[names[span.stage]]].add(span.rank)
     for ipu, several in ranks.items():
         if len(several) > 1:
@@ -152,7 +152,7 @@ def _step(
     for span in spans:
         ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.waited_us
         end = begin - span.waited_us + span.us
-        if span.what == OVERLAP:
+        if span.activity == OVERLAP:
             if not any(_within(neighbour, span) for neighbour in spans):
                 raise FileError(
                     "expected the times of each pass to replay, got overlapped pairs of a forward and a backward pass: "
@@ -162,22 +162,22 @@ def _step(
         if begin < last[ipu] - _TOLERANCE_CYCLES:
             raise FileError(
                 f"expected the passes and updates of rank {span.rank} one after the other to replay, got one of "
-                f"{span.what} at {float(begin):.16g} us before the one before it ends"
+                f"{span.activity} at {float(begin):.16g} us before the one before it ends"
             )
         last[ipu] = max(end, last[ipu])
         first = max(cycles(begin), last_ends.get(ipu, 0))
         last_ends[ipu] = max(cycles(end), first)
-        if span.what == UPDATE:
+        if span.activity == UPDATE:
             step.updates[ipu] = (step.updates.get(ipu, (first, 0))[0], last_ends[ipu])
             continue
-        count = counts[span.what, span.stage]
-        counts[span.what, span.stage] += 1
+        count = counts[span.activity, span.stage]
+        counts[span.activity, span.stage] += 1
         number = count if span.micro_batch is None else numbers[span.micro_batch]
-        key = Key(KINDS[span.what], names[span.stage], number)
+        key = Key(KINDS[span.activity], names[span.stage], number)
         if key in step.passes[ipu]:
             raise FileError(
-                f"expected each pass once in a step to replay, got {span.what} of stage {span.stage} and micro-batch "
-                f"{number} twice, at {float(begin):.16g} us: a weight update ends a step"
+                f"expected each pass once in a step to replay, got {span.activity} of stage {span.stage} and "
+                f"micro-batch {number} twice, at {float(begin):.16g} us: a weight update ends a step"
             )
         step.passes[ipu][key] = (first, last_ends[ipu])
     return step
@@ -185,7 +185,7 @@ def _step(
 
 def _within(span: Span, pair: Span) -> bool:
     begin = pair.start_us or Fraction(0)
-    return span.rank == pair.rank and span.what != OVERLAP and begin <= (span.start_us or 0) < begin + pair.us
+    return span.rank == pair.rank and span.activity != OVERLAP and begin <= (span.start_us or 0) < begin + pair.us
 
 
 def _shifts(steps: Sequence[Step]) -> dict[int, int]:
@@ -229,12 +229,12 @@ def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
     """
     first = min(shifts[ipu] + begin for ipu, spans in step.passes.items() for begin, _ in spans.values())
 
-    def moved(ipu: int, span: tuple[int, int]) -> tuple[int, int]:
+    def shift_span(ipu: int, span: tuple[int, int]) -> tuple[int, int]:
         return span[0] + shifts[ipu] - first, span[1] + shifts[ipu] - first
 
     result = Step(
-        {ipu: {key: moved(ipu, span) for key, span in spans.items()} for ipu, spans in step.passes.items()},
-        {ipu: moved(ipu, span) for ipu, span in step.updates.items()},
+        {ipu: {key: shift_span(ipu, span) for key, span in spans.items()} for ipu, spans in step.passes.items()},
+        {ipu: shift_span(ipu, span) for ipu, span in step.updates.items()},
     )
     for item in result.pass_runs():
         if item.source is not None and item.begin < item.made_at:
@@ -267,7 +267,7 @@ def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelin
         rows.append(_ROW._replace(kind=kind, start=start, end=end, cause=cause, **columns))
         return len(rows) - 1
 
-    def begun(ipu: int, idle_from: int, begin: int, cause: int) -> int:
+    def add_wait(ipu: int, idle_from: int, begin: int, cause: int) -> int:
         if idle_from == begin:
             return cause
         add(SpanKind.HOST_WAIT, idle_from, begin, cause, ipu=ipu)
@@ -284,12 +284,12 @@ def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelin
             if come > idle_from:
                 add(SpanKind.RECEIVE_WAIT, idle_from, come, cause, ipu=ipu)
                 idle_from, cause = come, send_row
-        cause = begun(ipu, idle_from, begin, cause)
+        cause = add_wait(ipu, idle_from, begin, cause)
         row_of[key] = last[ipu] = add(
             key.kind, begin, end, cause, ipu=ipu, stage=key.stage, micro_batch=key.micro_batch
         )
     for ipu, (begin, end) in step.updates.items():
-        cause = begun(ipu, rows[last[ipu]].end, begin, last[ipu])
+        cause = add_wait(ipu, rows[last[ipu]].end, begin, last[ipu])
         add(SpanKind.WEIGHT_UPDATE, begin, end, cause, ipu=ipu, time_step=info.time_steps)
     order = sorted(range(len(rows)), key=lambda row: (rows[row].start, rows[row].end, row))
     place = {row: number for number, row in enumerate(order)} | {timelines.NONE: timelines.NONE}

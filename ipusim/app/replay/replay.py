@@ -16,7 +16,7 @@ from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute,
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.profiles.stages import Stages
 from ipusim.app.profiles.written import figures_table, measured_data
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.replay.measured_step import KINDS, Key, Step, steps_of, timeline_of
@@ -55,8 +55,8 @@ class Replay(Result):
 
     Attributes:
         stages: the measurements.
-        measured: the step as measured.
-        simulated: simulation of the same Order with medians over the steps and copies without time.
+        measured_run: the step as measured.
+        simulated_run: simulation of the same Order with medians over the steps and copies without time.
         parts: cycles of each part of the difference between the two.
         step, steps: number of the step, and number of complete measured steps.
         order: passes of each rank in order, in torch's format.
@@ -64,8 +64,8 @@ class Replay(Result):
     """
 
     stages: Stages
-    measured: Run
-    simulated: Run
+    measured_run: Run
+    simulated_run: Run
     parts: Mapping[str, int]
     step: int
     steps: int
@@ -87,11 +87,11 @@ class Replay(Result):
     def explanation(self) -> Explanation:
         """Idle time by cause and critical path of the measured step."""
         reason = "a measured step is no simulation: explain that of its plan"
-        return explain(self.measured.timeline, reason, waterfall=self.measured.summary.waterfall)
+        return explain(self.measured_run.timeline, reason, waterfall=self.measured_run.summary.waterfall)
 
     def _seconds_of(self, figure: Callable[[Run], float]) -> tuple[float, float]:
         """Return a figure of the measured and the simulated run."""
-        return figure(self.measured), figure(self.simulated)
+        return figure(self.measured_run), figure(self.simulated_run)
 
     @property
     def _seconds(self) -> tuple[float, float]:
@@ -111,7 +111,7 @@ class Replay(Result):
             yield f"Most of the difference is {largest}: {PARTS[largest]}."
         if self.steps == 1:
             yield "Of one step no straggler is known: the medians of its stages are those of all steps."
-        hz = self.measured.timeline.info.clock_hz
+        hz = self.measured_run.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:
                 yield (
@@ -123,7 +123,7 @@ class Replay(Result):
     def tables(self) -> Iterator[Table]:
         """Yield tables of the runs, difference, variation by stage, idle causes and critical path."""
         times, bubbles = self._seconds, self._seconds_of(lambda run: run.summary.bubble.idle_fraction)
-        hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
+        hz, whole = self.measured_run.timeline.info.clock_hz, self.measured_run.timeline.makespan_cycles
         rows = (
             ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
             ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), f"{bubbles[0] - bubbles[1]:+.1%}"),
@@ -142,10 +142,10 @@ class Replay(Result):
         return {
             "step": self.step,
             "steps": self.steps,
-            "clock_hz": self.measured.timeline.info.clock_hz,
+            "clock_hz": self.measured_run.timeline.info.clock_hz,
             **{
                 name: {"cycles": run.timeline.makespan_cycles, "bubble": run.summary.bubble.idle_fraction}
-                for name, run in (("measured", self.measured), ("simulated", self.simulated))
+                for name, run in (("measured", self.measured_run), ("simulated", self.simulated_run))
             },
             "difference_cycles": {part.replace(" ", "_"): cycles for part, cycles in self.parts.items()},
             "stages": measured_data(self.stages),
@@ -157,10 +157,10 @@ class Replay(Result):
 
         A measured run has no scenario, since no simulation reproduces it.
         """
-        run = self.measured if name == "measured" else self.simulated
+        run = self.measured_run if name == "measured" else self.simulated_run
         request = replace(run.job.request, folder=folder)
         files = run_files(replace(run, job=replace(run.job, request=request)), picture_window(run.timeline), folder)
-        if run is self.measured:
+        if run is self.measured_run:
             return {name: content for name, content in files.items() if name != SCENARIO_FILE}
         return files | {ORDER: self.order.encode()}
 
@@ -169,11 +169,11 @@ class Replay(Result):
         return {"replay": self._draw, **self.explanation.charts()}
 
     def _draw(self) -> Chart:
-        title = (
-            f"{self.measured.timeline.info.title}\nbelow it the simulation of its plan with the medians of all steps"
-        )
+        first = self.measured_run.timeline.info.title
+        title = f"{first}\nbelow it the simulation of its plan with the medians of all steps"
         return comparison(
-            [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")], title=title
+            [TracedRun(self.measured_run.timeline, "measured"), TracedRun(self.simulated_run.timeline, "simulated")],
+            title=title,
         )
 
 
@@ -244,16 +244,16 @@ def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int
     lengths = {item.key: item.end - item.begin for item in step.pass_runs()}
     equal_copies = {key: cycles - passes_here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
 
-    def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
+    def job_with(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
         longer = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
         later = {ipu: updates.get(ipu, 0) + late.get(ipu, 0) for ipu in job.costs.updates}
         return runs.with_stated_times(job, copies, longer, later)
 
     return [
         runs.with_stated_times(job, copies),
-        stated({key: usual[key[:2]] for key in lengths}, updates),
-        stated(equal_copies, updates_here),
-        stated(lengths, updates_here),
+        job_with({key: usual[key[:2]] for key in lengths}, updates),
+        job_with(equal_copies, updates_here),
+        job_with(lengths, updates_here),
     ]
 
 

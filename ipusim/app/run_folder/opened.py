@@ -36,7 +36,7 @@ class RunSource:
     Attributes:
         folder: folder of the run, existing or planned.
         job: Job of the run, or the reason for its absence as the end of a sentence.
-        stored: Timeline of a stored run.
+        stored_timeline: Timeline of a stored run.
         waterfall: parts of a stored run's time.
         source: scenario to simulate.
         shares: recomputed share of every stage's backward pass in a stored run.
@@ -45,7 +45,7 @@ class RunSource:
 
     folder: Path
     job: Job | str
-    stored: Timeline | None = None
+    stored_timeline: Timeline | None = None
     waterfall: analysis.Waterfall | None = None
     source: Source | None = None
     shares: Mapping[tuple[pipelines.Pass, int], Fraction] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class RunSource:
     def timeline(self) -> Timeline:
         """Timeline of the run; the first access simulates a scenario, with places in its errors."""
         if self.source is None or isinstance(self.job, str):
-            assert self.stored is not None
-            return self.stored
+            assert self.stored_timeline is not None
+            return self.stored_timeline
         with place_source(self.source):
             return Session(self.job).run(self.job.executions)
 

@@ -9,8 +9,8 @@ from ipusim.api import analysis
 
 #: Figures with a column in files, except learning; makespan first, beside its cycles.
 _COLUMNS: Final = sorted(
-    (each for each in analysis.FIGURES if each.measure and not each.path.startswith("learning.")),
-    key=lambda each: each.name != "makespan",
+    (figure for figure in analysis.FIGURES if figure.measure and not figure.path.startswith("learning.")),
+    key=lambda figure: figure.name != "makespan",
 )
 
 

@@ -36,7 +36,7 @@ class Baseline:
     training: bool
 
     @property
-    def selected(self) -> bool:
+    def has_selection(self) -> bool:
         """Whether the scenario names its device."""
         return self.request.options.system.select_ipus is not None
 
@@ -46,7 +46,7 @@ class Baseline:
         return hardware.MACHINES[self.request.options.system.name]
 
     @property
-    def limited(self) -> bool:
+    def has_limits(self) -> bool:
         """Whether memory is limited: plans must fit then, also where the scenario has misfits reported only."""
         return is_limited(self.request)
 

@@ -185,7 +185,7 @@ class Choice:
         """Return the options by their dotted names; ``cuts`` are the first unit of each stage, 0 first."""
         serialized = baseline.serialization > 1
         changes: dict[str, Any] = {
-            "system.auto_select_ipus": None if baseline.selected else self.ipus,
+            "system.auto_select_ipus": None if baseline.has_selection else self.ipus,
             "system.selection_order": None if self.order == "AUTO" else self.order,
             "pipeline.schedule": self.schedule,
             "pipeline.sync": self.sync or None,
@@ -308,7 +308,7 @@ def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
 
     Raises OptionError for one that the machine has not.
     """
-    if baseline.selected:
+    if baseline.has_selection:
         return (baseline.ipus,)
     machine = hardware.find_machine(baseline.request.options.system.name)
     if limits.ipus is None:

@@ -68,7 +68,7 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
         if system.replicas > 1
         else f"one replica on {ipus} of {system.count} IPUs",
         "system.selection_order": "the fastest copies between these IPUs",
-        **dict.fromkeys(suggestion.moved, "products in less memory leave room for a faster plan"),
+        **dict.fromkeys(suggestion.added_options, "products in less memory leave room for a faster plan"),
         "system.enable_remote_buffers": "the optimizer's state lies in Streaming Memory",
         "pipeline.schedule": f"the fastest that fits of those searched, with {stages} stages"
         if stages > 1

@@ -243,7 +243,7 @@ class Search:
             return
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
-        limit = layout.system.ipu.sram_bytes if self._baseline.limited else None
+        limit = layout.system.ipu.sram_bytes if self._baseline.has_limits else None
         checkpoints = bool(options.pipeline.recomputation_checkpoints)
         memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
         possible, searched = memory.possible_stages(), self.searched

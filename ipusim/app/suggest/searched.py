@@ -92,7 +92,7 @@ class Searched:
         return len(self.plans)
 
     @property
-    def shown(self) -> tuple[Plan, ...]:
+    def best_plans(self) -> tuple[Plan, ...]:
         """The best plan of each kind, the fastest first."""
         best: dict[tuple[object, ...], Plan] = {}
         for plan in self.plans:

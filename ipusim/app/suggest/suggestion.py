@@ -89,21 +89,21 @@ class Suggestion:
 
     Attributes:
         baseline: the scenario's own plan.
-        own: what came of it; its cycles are there also where it does not fit.
+        given_trial: what came of it; its cycles are there also where it does not fit.
         searched: how the search went.
         limits: what the search was limited to.
-        moved: options that the search began with, by their dotted names, as the given plan fits with them alone.
+        added_options: options that the search began with, by dotted names, as the given plan fits with them alone.
         moved_baseline: the given plan with these; None without them, and where the limits leave it out.
-        beside: another search, for plans without these options, or with them.
+        runner_up: another search, for plans without these options, or with them.
     """
 
     baseline: Baseline
-    own: Trial
+    given_trial: Trial
     searched: Searched
     limits: Limits
-    moved: Mapping[str, Any] = field(default_factory=dict)
+    added_options: Mapping[str, Any] = field(default_factory=dict)
     moved_baseline: Trial | None = None
-    beside: Searched | None = None
+    runner_up: Searched | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -128,19 +128,26 @@ class Suggestion:
         plans = self.searched.plans
         if not plans or (self.searched.given_cycles is not None and plans[0].cycles >= self.searched.given_cycles):
             return None
-        unchanged = not self.moved and analysis.usable(self.own.fits) and same_plan(plans[0].trial.job, self.own.job)
+        unchanged = (
+            not self.added_options
+            and analysis.usable(self.given_trial.fits)
+            and same_plan(plans[0].trial.job, self.given_trial.job)
+        )
         return None if unchanged else plans[0]
 
     @property
     def trial(self) -> Trial:
         """The trial of the suggested plan, or of the given one where that is best."""
-        return self.plan.trial if self.plan is not None else self.moved_baseline or self.own
+        return self.plan.trial if self.plan is not None else self.moved_baseline or self.given_trial
 
     @property
     def changes(self) -> dict[str, Any]:
         """The options of the suggested plan, by their dotted names; none where the given plan is best."""
         plan = self.plan
-        return {**self.moved, **({} if plan is None else plan.choice.changes(self.baseline, plan.units, plan.cuts))}
+        return {
+            **self.added_options,
+            **({} if plan is None else plan.choice.changes(self.baseline, plan.units, plan.cuts)),
+        }
 
     @property
     def job(self) -> Job:
@@ -171,18 +178,18 @@ class Suggestion:
     @cached_property
     def own_ceiling(self) -> Ceiling | str:
         """The ceiling of the given plan."""
-        return "" if self.own.job is None else ceiling_of(self.own.job)
+        return "" if self.given_trial.job is None else ceiling_of(self.given_trial.job)
 
     @property
     def left(self) -> int | None:
         """The lowest bound of what was not looked at; None where that is everything."""
-        searches = (self.searched, *([] if self.beside is None else [self.beside]))
+        searches = (self.searched, *([] if self.runner_up is None else [self.runner_up]))
         return min((item.left for item in searches if item.left is not None), default=None)
 
     @property
     def stopped(self) -> str:
         """The limit that ended the search early; empty where all was searched."""
-        return self.searched.stopped or ("" if self.beside is None else self.beside.stopped)
+        return self.searched.stopped or ("" if self.runner_up is None else self.runner_up.stopped)
 
     @property
     def gap(self) -> float:
@@ -233,7 +240,7 @@ def suggest(
     simulations: int = SIMULATIONS,
     runners_up: int = RUNNERS_UP,
     budget: Budget | None = None,
-    progress: Callable[[Baseline, Searched], None] = lambda _baseline, _searched: None,
+    progress: Callable[[Baseline, Searched], None] = lambda _baseline, _outcome: None,
 ) -> Suggestion:
     """Return the best legal plan for what ``request`` asks for, within ``limits``; or that none fits or was found.
 
@@ -271,12 +278,18 @@ def suggest(
         if best.searched.best is None:
             refuse_limits(baseline, limits, past[-1])
             first = past[0].searched if runner_up else None
-            return Suggestion(baseline, given_trial, past[-1].searched, limits, beside=first)
+            return Suggestion(baseline, given_trial, past[-1].searched, limits, runner_up=first)
         budget.begin_afterwards()
         best.runners_up(runners_up)
     start = searches[past.index(best)]
     return Suggestion(
-        baseline, given_trial, best.searched, limits, start.moved, start.trial if start.moved else None, runner_up
+        baseline,
+        given_trial,
+        best.searched,
+        limits,
+        start.added_options,
+        start.trial if start.added_options else None,
+        runner_up,
     )
 
 
@@ -285,13 +298,13 @@ class _SearchStart:
     """A search to be made.
 
     Attributes:
-        moved: options that differ from the given ones.
+        added_options: options that differ from the given ones.
         baseline: the given plan with them.
         trial: what came of it; None where it does not fit, or the limits leave it out.
         budget: what the search may take.
     """
 
-    moved: Mapping[str, Any]
+    added_options: Mapping[str, Any]
     baseline: Baseline
     trial: Trial | None
     budget: Budget
@@ -314,7 +327,7 @@ def _with_products_in_half(
 
     None where that is no way out.
     """
-    if analysis.usable(given_trial.fits) or baseline.job is None or not baseline.limited:
+    if analysis.usable(given_trial.fits) or baseline.job is None or not baseline.has_limits:
         return None
     changes = products_in_half(baseline.job)
     trial = try_request(baseline.request, changes) if changes else given_trial

@@ -81,9 +81,9 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield suggestion.why_none
         return
     job, trial = suggestion.job, suggestion.trial
-    room = f" with {PRODUCTS_IN_HALF}" if suggestion.moved else ""
+    room = f" with {PRODUCTS_IN_HALF}" if suggestion.added_options else ""
     if suggestion.plan is None:
-        keep = "Take" if suggestion.moved else "Keep"
+        keep = "Take" if suggestion.added_options else "Keep"
         yield f"{keep} the given plan{room}: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
         yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
@@ -98,15 +98,15 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     as_fast.pop(_schedule(job), None)  # with other options, which the table has
     if as_fast:
         yield f"As fast, of the plans below: {enumerated(as_fast)}."
-    if trial is not suggestion.own:
+    if trial is not suggestion.given_trial:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
     if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in _trials(suggestion)):
         yield note
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "")
-    if trial is not suggestion.own and suggestion.own.job is not None:
-        yield from ceiling_words(suggestion.own_ceiling, suggestion.own.job, "given plan's ")
+    if trial is not suggestion.given_trial and suggestion.given_trial.job is not None:
+        yield from ceiling_words(suggestion.own_ceiling, suggestion.given_trial.job, "given plan's ")
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
@@ -114,7 +114,7 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
 
     By options that a search leaves as they are, or that it takes from another plan.
     """
-    given, trial = suggestion.own, suggestion.trial
+    given, trial = suggestion.given_trial, suggestion.trial
     if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
         return
     best = next(iter(memory_moves(given.job).moves), None)
@@ -133,12 +133,12 @@ def so_far(baseline: Baseline, outcome: Searched, seconds: float) -> str:
     """Return how far a search is: the best plan, and what no other can be faster than."""
     clock = baseline.job.system.clock_hz if baseline.job else None
 
-    def shown(cycles: int) -> str:
+    def time_text(cycles: int) -> str:
         return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
 
-    best = "no plan yet" if outcome.best is None else f"best {shown(outcome.best)}"
+    best = "no plan yet" if outcome.best is None else f"best {time_text(outcome.best)}"
     gap = f" ({outcome.gap(outcome.bound):.1%} faster)" if outcome.best else ""
-    return f"{seconds:.0f} s, {best}, any other at least {shown(outcome.bound)}{gap}"
+    return f"{seconds:.0f} s, {best}, any other at least {time_text(outcome.bound)}{gap}"
 
 
 def plan_words(job: Job) -> str:
@@ -174,7 +174,7 @@ def _proof(suggestion: Suggestion) -> str:
 
 
 def _against_own(suggestion: Suggestion) -> str:
-    given, trial = suggestion.own, suggestion.trial
+    given, trial = suggestion.given_trial, suggestion.trial
     if given.job is None:
         return f"The given plan is refused: {given.refusal.splitlines()[0]}"
     usable = analysis.usable(given.fits)
@@ -287,15 +287,15 @@ def plan_table(suggestion: Suggestion) -> Table:
 
 def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
     """Return the plans of the table by their names in it."""
-    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
+    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.given_trial else []
     trials += [("other", trial) for trial in _other_trials(suggestion)]
-    return trials if suggestion.own.job is None else [*trials, ("given", suggestion.own)]
+    return trials if suggestion.given_trial.job is None else [*trials, ("given", suggestion.given_trial)]
 
 
 def _other_trials(suggestion: Suggestion) -> list[Trial]:
     """Return good plans of other kinds than the suggested and the given one."""
-    trials = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
-    return [trial for trial in trials if not same_plan(trial.job, suggestion.own.job)][:RUNNERS_UP]
+    trials = [plan.trial for plan in suggestion.searched.best_plans if plan is not suggestion.plan]
+    return [trial for trial in trials if not same_plan(trial.job, suggestion.given_trial.job)][:RUNNERS_UP]
 
 
 def _schedule(job: Job) -> str:
@@ -337,8 +337,8 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     if suggestion.limits.schedules is not None:
         for schedule, reason in outcome.refusal_of.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
-    if (runner_up := suggestion.beside) is not None:
-        room = "the room that the scenario gives them" if suggestion.moved else "half their room"
+    if (runner_up := suggestion.runner_up) is not None:
+        room = "the room that the scenario gives them" if suggestion.added_options else "half their room"
         ways, plans = counted(runner_up.choices, "way"), counted(runner_up.simulated, "plan")
         yield f"Searched too, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:

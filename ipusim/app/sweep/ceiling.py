@@ -39,27 +39,27 @@ class Ceiling:
     """Limit of throughput in a sweep of counts.
 
     Attributes:
-        others: values of the other options by path.
+        options: values of the other options by path.
         samples_per_s: upper bound of the throughput at any count.
         enough_count, near_count: least counts with shares ENOUGH and NEAR of the limit that the schedule can lay out.
         near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
             extrapolates the line.
         balance: mean arithmetic of the IPUs over that of the busiest IPU: the share allowed by the stages' balance.
-        rest: share of the balanced rate left by copies, syncs, host and order of passes.
+        other_share: share of the balanced rate left by copies, syncs, host and order of passes.
     """
 
-    others: Mapping[str, Any]
+    options: Mapping[str, Any]
     samples_per_s: float
     enough_count: int
     near_count: int
     near_samples_per_s: float | None
     balance: float
-    rest: float
+    other_share: float
 
     @property
     def of_ideal(self) -> float:
         """Ceiling as a share of the ideal, with every IPU computing all the time."""
-        return self.balance * self.rest
+        return self.balance * self.other_share
 
     def words(self, options: str = "") -> str:
         """Return the ceiling as a sentence; ``options`` names the values of the other options."""
@@ -70,7 +70,7 @@ class Ceiling:
             f"{float(NEAR):.0%} from count {self.near_count}{beyond}; "
             f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the "
             f"stages allows {self.balance:.1%}, and copies, syncs, host and the order of the passes leave "
-            f"{self.rest:.1%} of that."
+            f"{self.other_share:.1%} of that."
         )
 
 
@@ -81,15 +81,15 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
     Combinations without linear growth are left out.
     """
     axis_of_count = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
-    if axis_of_count is None or (sweep.together and len(sweep.axes) > 1):
+    if axis_of_count is None or (sweep.is_zipped and len(sweep.axes) > 1):
         return ()
     groups: dict[str, dict[int, Outcome]] = {}
     groups_values: dict[str, dict[str, Any]] = {}
-    for point, outcome in sweep.finished:
+    for point, outcome in sweep.finished_points:
         values = {axis.path: value for axis, value in zip(sweep.axes, point, strict=True) if axis.path != COUNT}
         key = "\n".join(map(text_of, values.values()))
         groups_values[key] = values
-        if outcome.ran and type(point[axis_of_count]) is int:
+        if outcome.has_run and type(point[axis_of_count]) is int:
             groups.setdefault(key, {})[point[axis_of_count]] = outcome
     limits = (_ceiling(sweep, groups_values[key], outcomes) for key, outcomes in groups.items())
     return tuple(limit for limit in limits if limit is not None)
@@ -103,14 +103,14 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
     step = job.schedule.count_step(job.program.shape)
 
     @cache
-    def at(count: int) -> Outcome:
+    def outcome_at(count: int) -> Outcome:
         return outcomes.get(count) or outcome_of(sweep.request, {**values, COUNT: count})
 
-    line = _line(sorted(outcomes), runs.full_counts(job), at)
+    line = _line(sorted(outcomes), runs.full_counts(job), outcome_at)
     if line is None:
         return None
     first, last = line
-    low, high = at(first), at(last)
+    low, high = outcome_at(first), outcome_at(last)
     slope = (_period(high) - _period(low)) / (last - first)
     per_count = Fraction(high.samples, last)
     busiest = Fraction(high.busiest_cycles - low.busiest_cycles, last - first)
@@ -119,8 +119,8 @@ def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome])
         return None
     limit = per_count * high.clock_hz / slope
     full = Full(last, step, _period(high), slope)
-    enough, count = (_least(share, limit, full, step, outcomes, at) for share in (ENOUGH, NEAR))
-    rate = at(count).samples_per_s if count <= most else None
+    enough, count = (_least(share, limit, full, step, outcomes, outcome_at) for share in (ENOUGH, NEAR))
+    rate = outcome_at(count).samples_per_s if count <= most else None
     return Ceiling(values, float(limit), enough, count, rate, float(mean / busiest), float(busiest / slope))
 
 
@@ -136,7 +136,7 @@ def _line(counts: list[int], full: runs.FullCounts, outcome_at: Callable[[int], 
     candidates = [last] if len(last) == 3 and all((most - count) % full.apart == 0 for count in last) else []
     candidates += [[most + turn * period * full.apart for turn in range(3)] for period in _PERIODS]
     for three in candidates:
-        if not all(outcome_at(count).ran for count in three):
+        if not all(outcome_at(count).has_run for count in three):
             continue
         cycles = [_period(outcome_at(count)) for count in three]
         first, second = ((cycles[n + 1] - cycles[n]) / (three[n + 1] - three[n]) for n in (0, 1))
@@ -154,7 +154,7 @@ def _least(
     """
 
     def is_near(count: int) -> bool:
-        return outcome_at(count).ran and Fraction(
+        return outcome_at(count).has_run and Fraction(
             outcome_at(count).samples * outcome_at(count).clock_hz
         ) >= share * limit * _period(outcome_at(count))
 

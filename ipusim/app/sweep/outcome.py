@@ -59,7 +59,7 @@ class Outcome:
     compute_cycles: int = 0
 
     @property
-    def ran(self) -> bool:
+    def has_run(self) -> bool:
         """Whether the point ran, fitting or not."""
         return not self.message
 
@@ -80,8 +80,8 @@ class Outcome:
 
 
 #: Figures of an outcome by name: figures of sweeps, and the fit.
-_KEPT_FIGURES: Final = {each.name: each for each in analysis.FIGURES if each.measure or each.unit == "fits"}
-_BY_COLUMN: Final = {each.column: each.name for each in analysis.FIGURES if each.measure}
+_KEPT_FIGURES: Final = {figure.name: figure for figure in analysis.FIGURES if figure.measure or figure.unit == "fits"}
+_BY_COLUMN: Final = {figure.column: figure.name for figure in analysis.FIGURES if figure.measure}
 _MOST_CYCLES: Final = 2**63
 
 

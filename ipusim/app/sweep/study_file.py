@@ -44,7 +44,7 @@ class Study:
     Attributes:
         scenario: file of the scenario.
         axes: varied options.
-        together: whether axes vary together instead of crossed.
+        is_zipped: whether axes vary together instead of crossed.
         measure: measure that ranks points; None for the default.
         position_of: function from an axis's path to its position in the file or on the command line.
         seeds: number of runs with different seeds; None unless seeds vary.
@@ -53,7 +53,7 @@ class Study:
 
     scenario: Path
     axes: tuple[Axis, ...]
-    together: bool
+    is_zipped: bool
     measure: str | None
     position_of: Callable[[str], runs.Place]
     seeds: int | None = None
@@ -86,7 +86,7 @@ class Study:
     def first_job(self, overrides: Sequence[str]) -> Job:
         """Assemble the first point of a study; raises ScenarioError with places of mistakes."""
         source = apply_overrides(read_source(self.scenario), overrides)
-        first = points_of(self.axes, self.together)[0]
+        first = points_of(self.axes, self.is_zipped)[0]
         changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]
         return job_of(apply_overrides(source, changes, self.position_of))
 

@@ -33,18 +33,18 @@ class Sweep:
     Attributes:
         request: the varied request.
         axes: the varied options.
-        together: whether axes vary together; otherwise crossed.
+        is_zipped: whether axes vary together; otherwise crossed.
         points: values of the axes at every point.
         outcomes: outcomes of the points; None if pending.
-        taken: number of outcomes from an earlier sweep.
+        reused_count: number of outcomes from an earlier sweep.
     """
 
     request: Request
     axes: tuple[Axis, ...]
-    together: bool
+    is_zipped: bool
     points: tuple[tuple[Any, ...], ...]
     outcomes: tuple[Outcome | None, ...]
-    taken: int = 0
+    reused_count: int = 0
 
     def changes(self, point: Sequence[Any]) -> dict[str, Any]:
         """Return a point's values by option path."""
@@ -56,7 +56,7 @@ class Sweep:
         return names_of(self.axes)
 
     @cached_property
-    def finished(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
+    def finished_points(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
         """Finished points with their outcomes, in order."""
         pairs = zip(self.points, self.outcomes, strict=True)
         return tuple((point, outcome) for point, outcome in pairs if outcome is not None)
@@ -109,14 +109,14 @@ def sweep(
         for number, outcome in outcome_stream:
             outcomes[number] = outcome
             progress_count += 1
-            if journal is not None and outcome.ran:  # errors are quickly found again
+            if journal is not None and outcome.has_run:  # errors are quickly found again
                 journal.add(keys[number], outcome)
             if landed:
                 landed(so_far())
             if progress:
                 progress(progress_count, len(points))
     result = so_far()
-    if not any(outcome.ran for _, outcome in result.finished):
+    if not any(outcome.has_run for _, outcome in result.finished_points):
         _raise_why(result)
     return result
 
@@ -154,4 +154,4 @@ def _raise_why(result: Sweep) -> None:
     """Raise the error of a sweep without successful points: the request's, or the first point's."""
     assemble(result.request)
     assemble(result.request.replace(result.changes(result.points[0])))
-    raise AllFailedError(f"no point runs: {result.finished[0][1].message}")
+    raise AllFailedError(f"no point runs: {result.finished_points[0][1].message}")

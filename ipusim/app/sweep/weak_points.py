@@ -63,14 +63,16 @@ class WeakPoints(Result):
     def slowdowns(self) -> dict[str, dict[tuple[str, int | tuple[int, int]], float]]:
         """Slow-down S of every IPU and cable, by the other varied options."""
         cycles: dict[str, dict[Any, int]] = {}
-        for (disturbances, *values), outcome in self.sweep.finished:
-            if outcome.ran:
+        for (disturbances, *values), outcome in self.sweep.finished_points:
+            if outcome.has_run:
                 options = ", ".join(map(str, values))
                 cycles.setdefault(options, {})[self._thing(disturbances)] = outcome.run_cycles
         return {
-            options: {thing: run / max(runs[None], 1) for thing, run in runs.items() if thing is not None}
-            for options, runs in cycles.items()
-            if None in runs
+            options: {
+                thing: run / max(cycles_of_case[None], 1) for thing, run in cycles_of_case.items() if thing is not None
+            }
+            for options, cycles_of_case in cycles.items()
+            if None in cycles_of_case
         }
 
     def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
@@ -111,9 +113,9 @@ class WeakPoints(Result):
             best = [options for options, mean in means.items() if mean - least < _TOLERANCE]
             comparison = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
             yield f"A slow IPU costs {comparison}: S = {least:.3f} in the mean of all IPUs."
-        refusals = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
+        refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
         if refusals:
-            yield f"{len(refusals)} of {len(self.sweep.finished)} did not run, such as: {refusals[0]}"
+            yield f"{len(refusals)} of {len(self.sweep.finished_points)} did not run, such as: {refusals[0]}"
 
     def _worst(self, kind: str, slowdowns: Mapping[Any, float]) -> str:
         most = max(slowdowns.values())

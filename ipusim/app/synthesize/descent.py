@@ -134,12 +134,12 @@ def _random_move(
     letter = word[source]
     # A move past passes of the same letter changes nothing, and a move past needs is impossible.
     needs = tasks.own_needs[letter]
-    if not crossed_letters or all(crossed == letter for crossed in crossed_letters):
+    if not crossed_letters or all(letter_between == letter for letter_between in crossed_letters):
         return None
     kept_letters = word[:source] + word[source + 1 :]
     new_word = (*kept_letters[:target], letter, *kept_letters[target:])
     if any(
-        crossed in needs or letter in tasks.own_needs[crossed] for crossed in crossed_letters
+        letter_between in needs or letter in tasks.own_needs[letter_between] for letter_between in crossed_letters
     ) and not tasks.is_ordered(new_word):
         return None
     return number, new_word

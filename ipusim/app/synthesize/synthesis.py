@@ -239,14 +239,16 @@ def _search(
     left = sorted(starts, key=_promise)
     end = time.monotonic()
 
-    def until(moment: float) -> Callable[[], bool]:
+    def deadline(moment: float) -> Callable[[], bool]:
         return lambda: time.monotonic() < moment and not is_stopped()
 
     for turn, (share, most) in enumerate(_ROUNDS):
         for start in left:
             end += seconds * share / len(left)
             tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
-            start.words, start.makespan = improved(start.memory, start.words, start.least, until(end), turn, start.cost)
+            start.words, start.makespan = improved(
+                start.memory, start.words, start.least, deadline(end), turn, start.cost
+            )
         left = sorted(left, key=_promise)[:most]
     fastest = []
     for start in left:
@@ -255,7 +257,7 @@ def _search(
         candidates = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
         for words in candidates:
             end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(candidates)
-            periodic = with_periods(start.memory, words, start.count, whole, until(end))
+            periodic = with_periods(start.memory, words, start.count, whole, deadline(end))
             if periodic is None and start.count == whole:
                 periodic = without_periods(start.tasks, words, whole)
             if periodic is not None:

@@ -146,7 +146,7 @@ def test_slices_add_up_to_the_summary(timeline, trace):
 
 
 def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace):
-    makers = {number: each for each in trace.slices for number in each.departures}
+    makers = {number: each for each in trace.slices for number in each.leaving}
     takers = {number: each for each in trace.slices for number in each.arriving}
     assert makers.keys() == takers.keys()
     found = Counter()
@@ -165,9 +165,9 @@ def test_every_tensor_that_crosses_has_a_flow_from_its_maker_to_its_taker(trace)
 
 def test_stages_of_one_ipu_hand_over_without_a_flow(lock_step, read_perfetto):
     one = read_perfetto(written(lock_step("single", mapping=(0, 0), count=4)))
-    assert not [each for each in one.slices if each.departures or each.arriving]
+    assert not [each for each in one.slices if each.leaving or each.arriving]
     two = read_perfetto(written(lock_step("grouped", mapping=(0, 0, 1), count=6)))
-    crossing = Counter((each.name[:3], len(each.departures)) for each in two.slices if each.departures)
+    crossing = Counter((each.name[:3], len(each.leaving)) for each in two.slices if each.leaving)
     assert crossing == {("F1.", 1): 6, ("B2.", 1): 6}
 
 

@@ -138,7 +138,7 @@ def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
     stored, again = compare(
         [ComparedItem(read_run(folder), "kept"), ComparedItem(LARGE, "large.yaml")], ["interleaved"]
     )
-    assert stored.stored is not None
+    assert stored.folder_run is not None
     assert stored.times.times_dict() == again.times.times_dict()
     assert stored.memory == again.memory
     assert stored.timeline == again.timeline
@@ -449,7 +449,7 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
             "grouped",
             sync,
             "AUTO",
-            stored=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
+            folder_run=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
             memory=FullestMemory(3, fits, "", 0, peak, "F0.0", 0),
         )
         for number, (cycles, peak, fits, sync) in enumerate(runs)
