@@ -146,7 +146,7 @@ def test_no_scenario_beats_its_suggestion_which_runs_as_said(name: str, tmp_path
     found = suggested_digits() if name == "digits_training" else suggest(load_request(scenario))
     own = execute(load_job(scenario, ["numerics=off", "steps=1"] if name == "digits_training" else ["numerics=off"]))
     assert found.trial.cycles is not None
-    assert found.trial.cycles / found.trial.samples <= own.summary.execution_cycles / found.own.samples
+    assert found.trial.cycles / found.trial.samples <= own.summary.execution_cycles / found.given_trial.samples
     if found.plan is not None:
         out = tmp_path / "suggested.yaml"
         write_suggested(found, scenario, [], out)
@@ -162,9 +162,9 @@ def test_streaming_memory_is_found_faster_than_a_host_that_updates(tmp_path: Pat
     assert found.trial.job is not None
     assert found.trial.job.program.offload.weight_update_variables
     assert not found.trial.job.program.offload.variables_on_host
-    assert found.own.job is not None
-    assert found.own.job.program.offload.variables_on_host
-    assert found.trial.period < 0.4 * found.own.period
+    assert found.given_trial.job is not None
+    assert found.given_trial.job.program.offload.variables_on_host
+    assert found.trial.period < 0.4 * found.given_trial.period
     assert "as fast as the given plan, whose host updates the weights, with " in "\n".join(verdict(found))
     write_suggested(found, scenario, [], tmp_path / "out.yaml")
     said = "  variables_on_host: false # was true: Streaming Memory takes the place of the host, and the IPUs update"
@@ -336,14 +336,14 @@ def test_its_time_is_what_a_run_of_it_says_the_host_between_session_runs_too() -
 def test_its_time_is_that_of_a_run_where_the_first_execution_alone_waits_for_the_host() -> None:
     request = load_request(SCENARIOS / "mnist_cnn.yaml")
     found = suggest(request, Limits(ipus=(2,), replicas=(1,), schedules=("grouped",), recompute=("no",)))
-    for trial in (found.trial, found.own):
+    for trial in (found.trial, found.given_trial):
         assert trial.job is not None
         run = execute(trial.job).summary
         assert trial.cycles == run.execution_cycles
         period = float(trial.period) / run.clock_hz
         assert period == pytest.approx(run.throughput.weight_update_period_s, rel=1e-9)
     assert found.given_trial.cycles is not None
-    assert found.given_trial.period < found.own.cycles
+    assert found.given_trial.period < found.given_trial.cycles
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -363,7 +363,7 @@ def test_its_time_is_that_of_a_run_whose_weight_updates_take_unequally_long(feed
     found = suggest(request, Limits(ipus=(2,), schedules=("grouped",)), runners_up=0)
     run = execute(assemble(found.request)).summary
     assert len({each.execution_cycles for each in executions_of(execute(found.job).timeline)}) > 1
-    for trial in (found.trial, found.own):
+    for trial in (found.trial, found.given_trial):
         assert float(trial.period) / run.clock_hz == pytest.approx(run.throughput.weight_update_period_s, rel=1e-9)
 
 
