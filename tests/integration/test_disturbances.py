@@ -44,10 +44,10 @@ def test_points_of_a_sweep_are_as_disturbed_as_its_request(workers):
     """In this process as in others: each comes to what a run of it comes to, and no journal takes one for another."""
     varied = {"pipeline.schedule": ["grouped", "1f1b"]}
     found = sweep(SLOW, axes_of(varied), crew=Crew(workers=workers))
-    for (schedule,), outcome in found.finished:
+    for (schedule,), outcome in found.finished_points:
         runs = [execute(assemble(of.replace({"pipeline.schedule": schedule}))) for of in (SLOW, PLAIN)]
         assert outcome.makespan_cycles == runs[0].summary.makespan_cycles > runs[1].summary.makespan_cycles
-    assert Keys().of(SLOW) != Keys().of(PLAIN)
+    assert Keys().key_of(SLOW) != Keys().key_of(PLAIN)
 
 
 def test_a_written_scenario_says_them_and_none_is_suggested_for():

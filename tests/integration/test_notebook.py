@@ -173,7 +173,7 @@ def test_every_verb_takes_changes_of_a_scenario_in_any_form(tmp_path):
             expected.summary.makespan_cycles / expected.timeline.info.clock_hz
         ]
         best = ipusim.suggest(source, changes=CHANGES, schedules=["grouped"], replicas=1, ipus=[4], stages=[4])
-        assert best.result.own.cycles == expected.summary.execution_cycles
+        assert best.result.given_trial.cycles == expected.summary.execution_cycles
 
 
 @pytest.mark.parametrize(
@@ -446,7 +446,7 @@ def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
         found = ipusim.compare([TIMED | {"name": "mine"}, path, run])
         assert found.frame()["name"].tolist() == ["mine", "timed", kept.times.name]
         assert list(found.runs) == ["mine", "timed"]
-        assert found.rows[2].stored.timeline == learnt.timeline
+        assert found.rows[2].folder_run.timeline == learnt.timeline
         assert found.frame()["mean_loss"].isna().tolist() == [True, True, False]
     assert ipusim.compare(TIMED, orders="HOOF").rows[0].order == "HOOF"
     assert refused(FileError, ipusim.compare, folder).startswith(

@@ -11,7 +11,7 @@ import pytest
 
 from ipusim import ipu
 from ipusim.app.explain.explanation import explain
-from ipusim.app.run_folder.opened import opened
+from ipusim.app.run_folder.opened import open_source
 from ipusim.app.run_folder.report import picture_window, run_files
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.scenario import load_job
@@ -167,7 +167,7 @@ def test_its_scenario_has_its_layers_and_takes_its_time(left):
     assert stored.info.stages == twin.timeline.info.stages == ("first", "last")
     assert (twin.learning is not None, twin.summary.steps) == (True, 2)
     assert run_files(twin, picture_window(twin.timeline), folder).keys() == FILES == files_of(folder)
-    found = opened(folder)
+    found = open_source(folder)
     assert explain(found.timeline, found.job).words()
     text = (folder / "scenario.yaml").read_text()
     assert "- {name: hidden, type: dense, units: 16, activation: relu}" in text

@@ -175,7 +175,7 @@ def test_a_suggestion_says_where_the_given_plan_would_fit_and_be_faster(tmp_path
     (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "1 MiB"))
     request = load_request(tmp_path / "s.yaml")
     limited = suggest(request, Limits(schedules=("sequential",), recompute=("no",), replicas=(1,)), runners_up=0)
-    assert limited.own.fits == "does not fit"
+    assert limited.given_trial.fits == "does not fit"
     best = load_job(tmp_path / "s.yaml", ["pipeline.schedule=interleaved", "memory=error"])
     assert [*with_less_memory(limited)] == [
         "Faster is the given plan with schedule interleaved, FIFOs half as deep, which fits: "
@@ -292,10 +292,10 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     scenario.write_text(TRANSFORMER)
     limits = Limits(replicas=(1,), stages=(2,), schedules=("grouped",), recompute=recompute)
     found = suggest(load_request(scenario), limits, runners_up=0)
-    assert found.own.fits == "does not fit"
-    assert found.moved == products_in_half(found.own.job)
+    assert found.given_trial.fits == "does not fit"
+    assert found.added_options == products_in_half(found.given_trial.job)
     assert found.gap == 0.0
-    assert found.beside.best == found.searched.best  # without them nothing is faster
+    assert found.runner_up.best == found.searched.best  # without them nothing is faster
     assert [*with_less_memory(found)] == []
     first = next(verdict(found))
     if recompute is None:

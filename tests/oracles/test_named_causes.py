@@ -115,7 +115,9 @@ def test_only_what_is_disturbed_is_named(schedule, sync, link, size):
     assert named == {other} if size == 1000 else named <= {other}, "copies that take long hide the IPU"
     for run in (alone, both):
         assert f"over the cable between IPU {link[0]} and IPU {link[1]}" in words_of(run)
-        explanation = next(line for line in explain(run.timeline, run.job).where() if line.startswith("Disturbances"))
+        explanation = next(
+            line for line in explain(run.timeline, run.job).where_words() if line.startswith("Disturbances")
+        )
         assert explanation == f"Disturbances: {words_of(run)}."
     rows = [dict(verdict_table(run.summary).rows)["slowest stage"] for run in (alone, both)]
     assert rows[0] == "none: all take as long"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ipusim.api import Request
-from ipusim.app.published.case_runs import job_of, ran
+from ipusim.app.published.case_runs import job_of, run_case
 from ipusim.app.published.figures import SCALE, case_of
 from ipusim.app.published.rows import read_published
 from ipusim.app.synthesize.synthesis import synthesize
@@ -44,7 +44,7 @@ def most_halves(job, ipus):
 @pytest.mark.parametrize("limit", COSTS)
 @pytest.mark.parametrize("row", [pytest.param(row, marks=slowest if row > 8 else ()) for row in range(12)])
 def test_the_search_in_turns_reaches_what_its_authors_reach(row, limit):
-    run = ran(searched(limit)[row])
+    run = run_case(searched(limit)[row])
     assert run.cost == int(COSTS[limit].split()[row]) * MICRO
     if limit == 2:
         assert run.makespan == int(MAKESPANS.split()[row]) * MICRO

@@ -24,7 +24,7 @@ class CalibrationResult(Result):
 
     calibration: Calibration
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict, the rates, the errors of the rows, and notes."""
         yield verdict(self.calibration)
         yield ""

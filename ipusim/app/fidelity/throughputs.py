@@ -158,8 +158,8 @@ def _prepared(row: ThroughputRow) -> Prepared:
         return job, cycles_without_host(job)
 
     full = once_full(lambda count: at(count)[1], multiple)
-    jobs, cycles = zip(*(at(full.count + turn * full.apart) for turn in range(3)), strict=True)
-    return Prepared(row, jobs, cycles, full.count, full.apart, fits=jobs[-1].memory.fits)
+    jobs, cycles = zip(*(at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
+    return Prepared(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
 
 
 def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:

@@ -59,7 +59,7 @@ class Validation(Result):
         if self.benchmarks:
             yield micro.benchmark_verdict(self.benchmarks)
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdicts, then tables and notes per kind of measurement."""
         yield from self.verdicts()
         yield ""

@@ -39,9 +39,11 @@ class CheckedRun(Run):
         options = self.request.options
         if not options.expect:
             raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
-        missed = [str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.met]
-        if missed:
-            raise AssertionError("\n".join([f"{self.scenario} is not as expected", *missed]))
+        failures = [
+            str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.is_met
+        ]
+        if failures:
+            raise AssertionError("\n".join([f"{self.scenario} is not as expected", *failures]))
 
     def check_pin(self, path: Path | str | None = None) -> None:
         """Raise AssertionError with the run's first difference from a pin, and its causes.

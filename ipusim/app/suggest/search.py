@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ipusim.api import analysis, runs
 from ipusim.app.explain.trial import puts_together
-from ipusim.app.study.trial import tried
+from ipusim.app.study.trial import try_request
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
@@ -29,7 +29,7 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.programmes import any_cut
-from ipusim.app.suggest.searched import TOGETHER, Plan, Searched
+from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.units import Units, units_of
 
@@ -243,12 +243,12 @@ class Search:
                 return
         options, layout = self._baseline.request.options, next(iter(layouts.values()))
         if self._is_a_guess(layout):
-            self.searched.refused[TOGETHER] += 1
-            self.searched.reasons[choice.schedule][TOGETHER] += 1
+            self.searched.refused[NEEDS_MEMORY] += 1
+            self.searched.reasons[choice.schedule][NEEDS_MEMORY] += 1
             return
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
-        limit = layout.system.ipu.sram_bytes if self._baseline.limited else None
+        limit = layout.system.ipu.sram_bytes if self._baseline.has_limits else None
         memory = memory_bound(units, layout, limit, options.code_bytes, runs.may_keep_layers(options))
         possible, searched = memory.possible_stages(), self.searched
         searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
@@ -352,7 +352,7 @@ class Search:
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
         changes = choice.changes(self._baseline, item.cutter.units, cuts)
-        trial = tried(self._baseline.request, changes)
+        trial = try_request(self._baseline.request, changes)
         searched.assembled += 1
         if trial.job is None:
             searched.refused[trial.refusal] += 1

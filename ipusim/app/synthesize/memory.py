@@ -75,21 +75,21 @@ class Memory:
         level = dict.fromkeys(level, 0)
         alive = most = 0  # without the running pass: outside of FIFOs, and between halves
         for kind, stage in passes:
-            of = self.stages[stage]
+            sizes = self.stages[stage]
             full = level[stage] > depth[stage]
             if kind == kinds.FORWARD:
                 level[stage] += 1
-                most = max(most, alive + of.kept_bytes + of.forward)
-                alive += of.kept_bytes * (level[stage] > depth[stage])
+                most = max(most, alive + sizes.kept_bytes + sizes.forward)
+                alive += sizes.kept_bytes * (level[stage] > depth[stage])
             elif kind == kinds.WEIGHT_GRADIENT:
-                most = max(most, alive + of.weight_half)
-                alive -= of.halves_bytes
+                most = max(most, alive + sizes.weight_half)
+                alive -= sizes.halves_bytes
             else:
                 halved = kind == kinds.INPUT_GRADIENT
                 level[stage] -= 1
-                alive -= of.kept_bytes * full
-                most = max(most, alive + of.kept_bytes + (of.input_half if halved else of.backward))
-                alive += of.halves_bytes * halved
+                alive -= sizes.kept_bytes * full
+                most = max(most, alive + sizes.kept_bytes + (sizes.input_half if halved else sizes.backward))
+                alive += sizes.halves_bytes * halved
         return self.base[word] + fifos + most
 
 
@@ -120,10 +120,10 @@ def held_by(passes: Iterable[tuple[int, int]], segments: int = 1) -> float:
         passes: kind and stage of every pass of an IPU, in order.
         segments: number of segments per micro-batch.
     """
-    held = most = 0
+    halves_held = most = 0
     stages = set()
     for kind, stage in passes:
         stages.add(stage)
-        held += _HALVES[kind]
-        most = max(most, held)
+        halves_held += _HALVES[kind]
+        most = max(most, halves_held)
     return most / (2 * max(1, len(stages)) * segments)

@@ -174,7 +174,7 @@ def test_the_bound_of_very_many_micro_batches_is_hardly_less(sync):
 def test_a_bound_says_what_binds():
     tasks = tasks_of(job_of("1f1b", [(10, 20), (90, 180), (10, 20)], 10))
     bound = lower_bound(tasks, 10)
-    assert (bound.cycles, bound.what, bound.busy, bound.head, bound.tail) == (2730, "IPU 1", 2700, 10, 20)
+    assert (bound.cycles, bound.name, bound.busy, bound.head, bound.tail) == (2730, "IPU 1", 2700, 10, 20)
     assert bound.words == (
         "IPU 1: 10 cycles before the first, 2,700 of work, and at least 20 of waiting or of what others end with"
     )
