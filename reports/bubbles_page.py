@@ -12,9 +12,9 @@ import numpy as np
 from matplotlib.patches import PathPatch
 
 from ipusim.app.compare.compare import compare
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import Chart, to_png
-from ipusim.app.render.panel import FILLED, rectangles
+from ipusim.app.render.panel import BOX_HEIGHT, rectangles
 from ipusim.app.render.tables import Table
 from ipusim.app.study.result import table_markdown
 from ipusim.pipeline.plan import Sync
@@ -545,7 +545,7 @@ def bubbles_pictures() -> dict[str, bytes]:
     }
 
 
-def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
+def runs_of(case: Case, per_ipu: int, title: str) -> list[TracedRun]:
     """Return the runs of all schedules with ``per_ipu`` stages per IPU, named ``title``."""
     forms = [form for form in FORMS if form.per_ipu == per_ipu and find(form.schedule).syncs[0] is Sync.POINT_TO_POINT]
     request = request_of(case, forms[0].schedule, per_ipu).replace(
@@ -553,10 +553,10 @@ def runs_of(case: Case, per_ipu: int, title: str) -> list[Compared]:
     )
     request = Request.from_dict(request.to_dict(), name=title)
     rows = compare(request, [form.schedule for form in forms])
-    return [Compared(row.timeline, row.name) for row in rows if row.timeline is not None]
+    return [TracedRun(row.timeline, row.name) for row in rows if row.timeline is not None]
 
 
-def in_two_shades(runs: Sequence[Compared], title: str) -> Chart:
+def in_two_shades(runs: Sequence[TracedRun], title: str) -> Chart:
     """Draw the traces of runs, with an IPU's second-stage passes in a different shade.
 
     Colours with black numbers become lighter, colours with white numbers darker.
@@ -571,7 +571,9 @@ def in_two_shades(runs: Sequence[Compared], title: str) -> Chart:
         for kind in np.unique(timeline.kind[passes]).tolist():
             rows = passes[timeline.kind[passes] == kind]
             middle = timeline.ipu[rows] + 0.5
-            boxes = rectangles(timeline.start[rows], timeline.end[rows], middle + FILLED / 2, middle - FILLED / 2)
+            boxes = rectangles(
+                timeline.start[rows], timeline.end[rows], middle + BOX_HEIGHT / 2, middle - BOX_HEIGHT / 2
+            )
             look = SpanKind(kind).row.look
             shade = "black" if look is not None and look.number == "#ffffff" else "white"
             axes.add_artist(PathPatch(boxes, facecolor=shade, alpha=_SHADE, linewidth=0, zorder=2.15))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipusim.app.explain.explanation import Explanation, explain
-from ipusim.app.run_folder.opened import opened
+from ipusim.app.run_folder.opened import open_source
 from ipusim.app.study.result import table_markdown
 from reports.gallery import SCENARIOS
 
@@ -14,7 +14,7 @@ CHANGES = ("steps=1",)
 
 def explanation() -> Explanation:
     """Explain the first execution of the run."""
-    found = opened(SCENARIOS / f"{SCENARIO}.yaml", CHANGES)
+    found = open_source(SCENARIOS / f"{SCENARIO}.yaml", CHANGES)
     return explain(found.timeline, found.job, 0)
 
 

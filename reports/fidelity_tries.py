@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ipusim.api import Job, pricing
-from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
-from ipusim.app.study.full_pipeline import update_cycles
+from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, cycles_without_host
 from ipusim.lowering.lower import complete
 from ipusim.model.collective_call import CollectiveCall
 
@@ -35,7 +34,7 @@ def with_shared_statistics(rows: Sequence[Prepared]) -> list[SimulatedRow]:
     found = []
     for each in rows:
         jobs = tuple(map(shared, each.jobs))
-        found.append(replace(each, jobs=jobs, cycles=tuple(map(update_cycles, jobs))))
+        found.append(replace(each, jobs=jobs, cycles=tuple(map(cycles_without_host, jobs))))
     return [SimulatedRow(each.row, each.time()) for each in found]
 
 

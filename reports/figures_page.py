@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 from ipusim.analysis.figures import FIGURES, OLDER_VERSIONS, SCHEMA_VERSION
-from ipusim.analysis.memory_summary import StageMemory
+from ipusim.analysis.memory_summary import StageMemorySummary
 from ipusim.analysis.orders import CopyRoute
 from ipusim.analysis.phases import Phase
 from ipusim.analysis.run_times import RunTimes
@@ -128,7 +128,7 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "accuracy": "on held-out data; null where none is measured",
         "samples": "held out",
     },
-    StageMemory: {
+    StageMemorySummary: {
         "name": "of the stage",
         "fifo_depth": "slots of its FIFO",
         "kept_bytes": "of one micro-batch in it",

@@ -257,6 +257,18 @@ GALLERY = (
         RESNET50_PIPELINE,
     ),
     Picture(
+        "efficientnet_b4",
+        "Twelve of the 256 micro-batches behind an update: IPU 0 has the large images, IPU 1 most of the blocks; "
+        "both take nearly as long.",
+        ("pipeline.gradient_accumulation_count=12",),
+    ),
+    Picture(
+        "swin_tiny",
+        "Sixteen of the 64 micro-batches behind an update. In each time-step the IPUs wait for the third, with five "
+        "blocks of attention within windows.",
+        ("pipeline.gradient_accumulation_count=16",),
+    ),
+    Picture(
         "small_cnn",
         "A weight update behind every micro-batch, on one IPU. To start the 34 compute sets of the forward pass, 49 of "
         "the backward pass and 20 of the update takes as long as the products in them.",

@@ -58,10 +58,10 @@ def _all() -> Table:
     rows = []
     for name in sorted(programs, key=lambda name: name.rpartition("_")[::-1]):
         found = _replayed(name)
-        cycles, hz = found.measured.timeline.makespan_cycles, found.measured.timeline.info.clock_hz
+        cycles, hz = found.measured_run.timeline.makespan_cycles, found.measured_run.timeline.info.clock_hz
         shares = (f"{found.parts[part] / cycles:+.1%}" for part in PARTS)
         schedule, _, ranks = name.partition("_")
-        times = (format_seconds(run.timeline.makespan_cycles / hz) for run in (found.measured, found.simulated))
+        times = (format_seconds(run.timeline.makespan_cycles / hz) for run in (found.measured_run, found.simulated_run))
         rows.append((schedule, ranks, *times, *shares))
     return Table("", ("schedule", "ranks", "measured", "simulated", *PARTS), tuple(rows))
 

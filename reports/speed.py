@@ -53,7 +53,7 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 shape = PlanShape(mapping=tuple(range(64)), micro_batches=1024)
 profiles = tuple(StageProfile(f"s{i}", 1000 + i % 7, 2000, 100, 4096, 4096) for i in range(64))
 system = build_system("pod64", mapping=shape.mapping)

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from ipusim.analysis.disturbed import DisturbanceCost
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import Chart, to_png
-from ipusim.app.render.panel import FILLED
+from ipusim.app.render.panel import BOX_HEIGHT
 from ipusim.app.render.style import REDONE, STAGE_SIZE
 from ipusim.app.render.sweep import Panel, sweep_chart
 from ipusim.app.render.sweep_panel import ChartAxis
@@ -173,14 +173,14 @@ def stragglers_pictures() -> dict[str, bytes]:
     }
 
 
-def delayed() -> tuple[list[Compared], list[int]]:
+def delayed() -> tuple[list[TracedRun], list[int]]:
     """Return the point-to-point runs with a cable that delays tensors, and the cable's IPUs."""
     ipus = [1, 2]
     late = [{"link": ipus, "delay": _LATE}]
     return [_compared(*mode, 16, late) for mode in MODES if mode[1] is Sync.POINT_TO_POINT], ipus
 
 
-def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
+def with_cable(runs: Sequence[TracedRun], ipus: Sequence[int]) -> Chart:
     """Draw traces with each tensor's time on a cable between two IPUs."""
     title = f"The cable of IPUs {ipus[0]} and {ipus[1]} delays by {_LATE:,} cycles"
     chart = comparison(runs, title=f"{title}\neach red line is a tensor on that cable, {_LATE:,} cycles long")
@@ -190,7 +190,7 @@ def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
         timeline = run.timeline
         sent = timeline.rows(SpanKind.SEND)
         sent = sent[np.isin(timeline.ipu[sent], ipus) & (timeline.end[sent] > timeline.start[sent])]
-        edges = between + (1 - FILLED) / 2 * np.where(timeline.ipu[sent] < between, -1, 1)
+        edges = between + (1 - BOX_HEIGHT) / 2 * np.where(timeline.ipu[sent] < between, -1, 1)
         x, y = np.stack([timeline.start[sent], timeline.end[sent]]), np.stack([edges, 2 * between - edges])
         axes.plot(x, y, color=REDONE, linewidth=1.5, zorder=5)
         place = axes.get_yaxis_transform()
@@ -198,11 +198,11 @@ def with_cable(runs: Sequence[Compared], ipus: Sequence[int]) -> Chart:
     return chart
 
 
-def _compared(schedule: str, sync: Sync, count: int, disturbances: Disturbances) -> Compared:
+def _compared(schedule: str, sync: Sync, count: int, disturbances: Disturbances) -> TracedRun:
     run = ran(schedule, sync, 4, count, disturbances)
     cost = run.summary.disturbances
     assert cost is not None
-    return Compared(run.timeline, _mode(schedule, sync), f"S {cost.slowdown:.3f}")
+    return TracedRun(run.timeline, _mode(schedule, sync), f"S {cost.slowdown:.3f}")
 
 
 def _jitter_chart() -> Chart:
@@ -214,7 +214,7 @@ def _jitter_chart() -> Chart:
     ]
     panel = Panel("longer than without, %", longer)
     title = f"What jitter costs four IPUs and 32 micro-batches, mean of {_SEEDS} seeds"
-    return sweep_chart(axes, points, [panel], fits=[True] * len(points), ran=[True] * len(points), title=title)
+    return sweep_chart(axes, points, [panel], fits=[True] * len(points), has_run=[True] * len(points), title=title)
 
 
 _ASSUMED: Final = """\

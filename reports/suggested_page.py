@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_request
 from ipusim.app.study.result import table_markdown
@@ -31,10 +31,10 @@ def _suggested() -> Suggestion:
 def suggested_picture() -> bytes:
     """Draw the given plan above the suggested plan on one time axis."""
     found = _suggested()
-    assert found.own.job is not None
+    assert found.given_trial.job is not None
     runs = [
-        Compared(execute(assemble(job.request.replace({"pipeline.repeat_count": 1}))).timeline, name)
-        for name, job in (("given plan", found.own.job), ("suggested plan", found.job))
+        TracedRun(execute(assemble(job.request.replace({"pipeline.repeat_count": 1}))).timeline, name)
+        for name, job in (("given plan", found.given_trial.job), ("suggested plan", found.job))
     ]
     return to_png(comparison(runs))
 

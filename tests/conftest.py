@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import effort
-from tests.bytecode import link_libraries
-from tests.forgotten import forget_programs
+from tests.suite import forget_programs, link_libraries
 
 if TYPE_CHECKING:
     from ipusim.timeline.timeline import Timeline
-    from tests.perfetto_reader import PerfettoReader
+    from tests.trace_files import PerfettoReader
 
 # What is imported and collected stays: to look for garbage in it, again and again, took a fifth of a test's time.
 gc.disable()
@@ -51,7 +50,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slowest: runs with --all alone")
     config.addinivalue_line("markers", "rarest: runs with --every alone")
     config.addinivalue_line("markers", "stable: a ratio of tests/bench that `python -m tests --all` measures")
-    config.addinivalue_line("markers", "sampled(n): runs one in n of its cases, all with --all")
+    config.addinivalue_line("markers", "sampled(n): runs one in n of its cases, half with --all, all with --every")
     choice = effort.chosen(config.getoption("all"), config.getoption("every"))
     choice.__enter__()
     config.add_cleanup(lambda: choice.__exit__(None, None, None))
@@ -186,7 +185,7 @@ def refused():
 @pytest.fixture(scope="session")
 def read_perfetto() -> Callable[[bytes], PerfettoReader]:
     """The reader of Perfetto traces."""
-    from tests.perfetto_reader import PerfettoReader  # noqa: PLC0415
+    from tests.trace_files import PerfettoReader  # noqa: PLC0415
 
     return PerfettoReader
 
@@ -249,8 +248,8 @@ def cores_of_its_own():
 
 @pytest.fixture(scope="session", autouse=True)
 def read_and_drawn_once():
-    """Keep texts of scenarios and samples that tests have in common: see :mod:`tests.remembered`."""
-    from tests.remembered import remembered  # noqa: PLC0415
+    """Keep texts of scenarios and samples that tests have in common: see :mod:`tests.shared_inputs`."""
+    from tests.shared_inputs import remembered  # noqa: PLC0415
 
     with remembered():
         yield

@@ -1,7 +1,7 @@
-"""How much is drawn: one in twenty of a property's examples by default, one in five with ``--all``, or ``--every``.
+"""How much is drawn: one in twenty of a property's examples by default, one in ten with ``--all``, or ``--every``.
 
-Of those that are drawn in hundreds it is one in sixty, and one in ten with ``--all``. Of tests of many cases that are
-alike, one in two to four cases runs by default.
+Of those that are drawn in hundreds it is one in sixty, and one in twenty with ``--all``. Of tests of many cases that
+are alike, one in two to four cases runs by default, and every other one with ``--all``.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import pytest
 slowest = pytest.mark.slowest
 #: Marks a test that is run by name, when what it looks at is changed: only ``--every`` runs it among others.
 rarest = pytest.mark.rarest
-#: Marks a test of many cases: by default it runs one in so many of them, and all with ``--all``.
+#: Marks a test of many cases: by default it runs one in so many of them, half with ``--all``, all with ``--every``.
 sampled = pytest.mark.sampled
 #: A property draws one in so many of its examples, by default and with ``--all``, and no fewer than so many.
-ONE_IN, ONE_IN_WITH_ALL, FEWEST = 20, 5, 5
+ONE_IN, ONE_IN_WITH_ALL, FEWEST = 20, 10, 5
 #: The same of examples that are drawn in hundreds.
-ONE_IN_OF_HUNDREDS, ONE_IN_OF_HUNDREDS_WITH_ALL = 60, 10
+ONE_IN_OF_HUNDREDS, ONE_IN_OF_HUNDREDS_WITH_ALL = 60, 20
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def beside_samples(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     Not each second or third in order, as that may have one value of a second parameter alone.
     """
     cases: dict[str, list[pytest.Item]] = {}
-    for item in () if runs_slowest() else items:
+    for item in () if draws_everything() else items:
         if item.get_closest_marker("sampled"):
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     left_out: set[pytest.Item] = set()
@@ -63,7 +63,7 @@ def beside_samples(items: Sequence[pytest.Item]) -> set[pytest.Item]:
         mark = of[0].get_closest_marker("sampled")
         assert mark is not None
         of.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        left_out.update(of[-(-len(of) // mark.args[0]) :])
+        left_out.update(of[-(-len(of) // (2 if runs_slowest() else mark.args[0])) :])
     return left_out
 
 

@@ -1,18 +1,21 @@
-"""Layers and losses as textbooks write them, in autograd's NumPy: what tests hold ipusim's own against.
+"""Layers and losses as textbooks write them, in autograd's NumPy, and points at which gradients differ.
 
-Activations are a batch; they may also be several, on an axis before the batch's, and the weights then be those of
-each, on an axis before theirs: every formula counts axes from the end. The gradients of several losses, each
-of weights of its own, are so found in one go.
+Activations are a batch. They may also be several batches, on an axis before the batch's; the weights then have such an
+axis too. Every formula counts axes from the end, so the gradients of several losses are found in one call.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 
 import autograd
 import autograd.numpy as anp
 import numpy as np
 from autograd.extend import defvjp, primitive
+
+from ipusim.model.layers.network import Network
 
 
 @primitive
@@ -30,14 +33,14 @@ def dense(x, W, b):
     return anp.matmul(x, W[..., None, :, :]) + b[..., None, None, :]
 
 
-def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal):
-    """Attention head by head, with slices of the kernels."""
+def attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, heads, causal, added=lambda head: 0):
+    """Attention head by head, with slices of the kernels; ``added`` gives what is added to a head's scores."""
     size = Wq.shape[-1] // heads
     joined = []
     for head in range(heads):
         part = slice(head * size, (head + 1) * size)
         q, k, v = (dense(x, W[..., part], b[..., part]) for W, b in ((Wq, bq), (Wk, bk), (Wv, bv)))
-        scores = anp.matmul(q, anp.swapaxes(k, -1, -2)) / math.sqrt(size)
+        scores = anp.matmul(q, anp.swapaxes(k, -1, -2)) / math.sqrt(size) + added(head)
         if causal:
             scores = scores - 1e30 * (1 - np.tri(x.shape[-2]))
         scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
@@ -64,6 +67,42 @@ def relative_attention(x, Wq, Wk, Wv, Wo, bq, bk, bv, bo, Wp, content_bias, posi
         scores = anp.exp(scores - anp.max(scores, axis=-1, keepdims=True))
         joined.append(anp.matmul(scores / anp.sum(scores, axis=-1, keepdims=True), v))
     return dense(anp.concatenate(joined, axis=-1), Wo, bo)
+
+
+def window_attention(x, *weights, heads, window, shift=0, causal=False):
+    """Attention window by window of images; places that lie apart in the image but for its edges do not meet."""
+    *projections, position_bias = weights
+    height, width = x.shape[-3:-1]
+    places, seen = [*np.ndindex(window, window)], {}
+    chosen = [[(a - c + window - 1) * (2 * window - 1) + b - d + window - 1 for c, d in places] for a, b in places]
+    for top, left in np.ndindex(height // window, width // window):
+        at = [(top * window + a + shift, left * window + b + shift) for a, b in places]
+        edges = [(a >= height, b >= width) for a, b in at]
+        apart = np.array([[-1e30 * (one != other) for other in edges] for one in edges])
+        at = [(a % height, b % width) for a, b in at]
+        tokens = anp.stack([x[..., a, b, :] for a, b in at], axis=-2)
+        bias = position_bias[..., np.array(chosen), :]
+        y = attention(
+            tokens,
+            *projections,
+            heads,
+            causal,
+            lambda head, bias=bias, apart=apart: bias[..., None, :, :, head] + apart,
+        )
+        seen |= {place: y[..., number, :] for number, place in enumerate(at)}
+    return anp.stack([anp.stack([seen[a, b] for b in range(width)], axis=-2) for a in range(height)], axis=-3)
+
+
+def space_to_depth(x, size):
+    """Every place of the blocks in turn, as strided slices of the image side by side."""
+    return anp.concatenate([x[..., a::size, b::size, :] for a, b in np.ndindex(size, size)], axis=-1)
+
+
+def squeeze_excite(x, W, b, U, c, axes=(-3, -2)):
+    """Channels of images times gates; in between the means of channels are tokens of sequences of one step."""
+    means = anp.expand_dims(anp.mean(x, axis=axes), -2)
+    gates = sigmoid(dense(tanh(dense(means, W, b)), U, c))
+    return x * (gates if len(axes) == 1 else anp.expand_dims(gates, -2))
 
 
 def sigmoid(z):
@@ -222,3 +261,61 @@ def ftrl_weight(weight, gradient, slots, rate, initial_accumulator, l1, l2):
     root = np.sqrt(initial_accumulator + slots[0])
     slots[1] = slots[1] + gradient - (root - before) / rate * weight
     return -np.sign(slots[1]) * np.maximum(np.abs(slots[1]) - l1, 0) / (root / rate + 2 * l2)
+
+
+STEP = 1e-6
+#: Zeros of both signs and ties of them, bounds, and corners of piecewise functions.
+SPECIAL = (0.0, -0.0, 0.0, 0.0, 1.0, -1.0, 2.5, -2.5)
+#: By how much the differences on both sides of a corner are apart at least.
+CORNER = 1e-3
+
+
+def with_special_points(array):
+    """Return a copy whose first numbers are special, of each half of it; at least a half of all stays as it is."""
+    found = np.array(array)
+    first, second = np.array_split(found.reshape(-1), 2)
+    for part in (first, second):
+        count = min(len(SPECIAL), len(part) // 2)
+        part[:count] = SPECIAL[:count]
+    return found
+
+
+def one_sided_differences(function, array, places=None):
+    """Return the slopes of a function of an array, which it reads anew, below and above each of its elements.
+
+    Or of those at some ``places``; others are NaN.
+    """
+    sides = np.full((2, *array.shape), np.nan)
+    here = function()
+    for at in np.ndindex(array.shape) if places is None else places:
+        kept = array[at]
+        for side, step in enumerate((-STEP, STEP)):
+            array[at] = kept + step
+            sides[(side, *at)] = (function() - here) / step
+        array[at] = kept
+    return sides
+
+
+def assert_gradient(found, function, array, rtol=2e-6, atol=1e-8, label="", places=None):
+    """Hold a gradient to central differences; at a corner, where these tell nothing, it lies between both slopes.
+
+    A function that has a slope at a special point has it as its gradient there, and not half of it.
+    Of an array of many elements some ``places`` may be looked at.
+    """
+    below, above = one_sided_differences(function, array, places)
+    if places is not None:
+        looked_at = np.zeros(array.shape, bool)
+        for at in places:
+            looked_at[at] = True
+        found, below, above = found[looked_at], below[looked_at], above[looked_at]
+    central = (below + above) / 2
+    corner = np.abs(above - below) > CORNER * (1 + np.abs(central))
+    np.testing.assert_allclose(found[~corner], central[~corner], rtol, atol, err_msg=label)
+    least, most = np.minimum(below, above), np.maximum(below, above)
+    assert np.all((found >= least - CORNER)[corner] & (found <= most + CORNER)[corner]), label
+
+
+def split(network: Network, splits: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the layer names of each stage of ``network``, cut before each layer named in ``splits``."""
+    cuts = [network.names.index(name) for name in splits]
+    return tuple(network.names[start:end] for start, end in pairwise([0, *cuts, len(network.names)]))

@@ -11,7 +11,7 @@ from unittest import mock
 from rich.cells import cell_len
 
 from ipusim.app.render import fitted_tables
-from ipusim.app.render.fitted_tables import BETWEEN, fitted
+from ipusim.app.render.fitted_tables import COLUMN_GAP, fit_table
 from ipusim.app.terminal import print_tables
 
 #: Columns of a terminal that every table is looked at in; None is a pipe.
@@ -26,7 +26,7 @@ def recorded():
 
     def record(table, width):
         tables.append(table)
-        return fitted(table, width)
+        return fit_table(table, width)
 
     with mock.patch.object(fitted_tables, "fitted", record):
         yield tables
@@ -49,7 +49,7 @@ def assert_whole(table, width):
     The characters between the edges of a column are, but for blanks, its cells from top to bottom; in a column of
     numbers each line is one of them.
     """
-    lines, parts = printed(table, width), fitted(table, width or PIPE)
+    lines, parts = printed(table, width), fit_table(table, width or PIPE)
     assert max(map(cell_len, lines)) <= (width or PIPE)
     if parts[0].table.header == table.header or any(parts[0].table.header):
         assert [name for part in parts for name in part.table.header[part is not parts[0] :]] == [*table.header]
@@ -91,7 +91,7 @@ def _assert_columns(part, shown):
         assert _bare(*below) == _bare(*cells)
         if part.table.has_numbers(place):
             assert [*filter(None, map(str.strip, below))] == [*filter(None, cells)]
-        left += across + BETWEEN
+        left += across + COLUMN_GAP
 
 
 def _between(line, left, right):

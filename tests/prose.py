@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 TABLE: Final = Path(__file__).with_suffix(".csv")
 #: Words that stand for a noun in another place; a sentence full of them cannot be read by itself.

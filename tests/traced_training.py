@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 
 @dataclass

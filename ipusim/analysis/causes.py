@@ -45,11 +45,13 @@ CAUSES: Final = tuple(Idle)
 _ON_IPU: Final = kinds_with(lambda row: row.track is Track.IPU)
 _NUMBER: Final = {cause: number for number, cause in enumerate(CAUSES)}
 #: Cause of idle time by kind of span, on the span's IPU; NONE for arithmetic and waits.
-_OWN: Final = by_number(
+_CAUSE_OF_KIND: Final = by_number(
     lambda row: NONE if row.use is None or row.use.idle is None else _NUMBER[row.use.idle], np.int64
 )
 #: Cause of waits by kind of span, on waiting IPUs: as above, plus weight updates.
-_WAITS_FOR: Final = np.where(np.arange(len(_OWN)) == SpanKind.WEIGHT_UPDATE, _NUMBER[Idle.UPDATE], _OWN)
+_WAITS_FOR: Final = np.where(
+    np.arange(len(_CAUSE_OF_KIND)) == SpanKind.WEIGHT_UPDATE, _NUMBER[Idle.UPDATE], _CAUSE_OF_KIND
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +131,11 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
         whole = waterfall.cycles
         balanced_waits = whole[TimePart.FILL_AND_DRAIN] + whole[TimePart.GAPS_IN_MAIN]
         waits_alone = whole[TimePart.USEFUL] + balanced_waits + whole[TimePart.IMBALANCE] - computes
-        missing: dict[TimePart, Column | int] = {part: whole[part] - own for part, own in parts.items()}
-        missing[TimePart.IMBALANCE] = waits_alone - balanced_waits if whole[TimePart.IMBALANCE] else 0
-        for part, less in missing.items():
-            moved = np.minimum(waits, np.maximum(less, 0))
-            parts[part], waits = parts[part] + moved, waits - moved
+        gaps: dict[TimePart, Column | int] = {part: whole[part] - column for part, column in parts.items()}
+        gaps[TimePart.IMBALANCE] = waits_alone - balanced_waits if whole[TimePart.IMBALANCE] else 0
+        for part, less in gaps.items():
+            shift = np.minimum(waits, np.maximum(less, 0))
+            parts[part], waits = parts[part] + shift, waits - shift
     return (
         (COMPUTES, computes),
         (Idle.PASSES.value, waits),
@@ -157,16 +159,16 @@ def idle_causes(
     track = _Track(timeline.peeled(execution))
     begin, finish = 0, int((track.end + track.later).max(initial=0))
     if execution is not None:
-        chosen = find_execution(timeline, execution)
-        begin, finish = chosen.start, chosen.end
-    parts = [_own(track), _waits(track), *_nothing(track, finish)]
-    ipu, start, end, cause, stage, of = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    later, times = (np.append(column, extra)[of] for column, extra in ((track.later, 0), (track.times, 1)))
+        window = find_execution(timeline, execution)
+        begin, finish = window.start, window.end
+    parts = [_non_arithmetic(track), _waits(track), *_empty_intervals(track, finish)]
+    ipu, start, end, cause, stage, span = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    later, times = (np.append(column, extra)[span] for column, extra in ((track.later, 0), (track.times, 1)))
     start, end = np.maximum(start + later, begin), np.minimum(end + later, finish)
     inside = np.flatnonzero(start < end)
     inside = inside[np.lexsort((start[inside], ipu[inside]))]
     kinds = (COMPUTE_KINDS, (SpanKind.RECOMPUTE,), (SpanKind.WEIGHT_UPDATE,))
-    busy, recomputing, updating = (_worked(track, of_kinds(track.kind, of), begin, finish) for of in kinds)
+    busy, recomputing, updating = (_worked(track, of_kinds(track.kind, group), begin, finish) for group in kinds)
     for (of_pass, number), share in (shares or {}).items():
         rows = (track.kind == KIND_OF_PASS[of_pass]) & (track.stage == number)
         recomputing += _worked(track, rows, begin, finish) * share.numerator // share.denominator
@@ -215,25 +217,25 @@ class _Track:
         self.later, self.times = (peeled.start - timeline.start)[row], peeled.weights[row]
 
 
-def _own(track: _Track) -> _Intervals:
+def _non_arithmetic(track: _Track) -> _Intervals:
     """Return an IPU's own spans without arithmetic as idle intervals."""
-    own = np.where(_waits_for_sum(track), _NUMBER[Idle.UPDATE], _OWN[track.kind])
-    at = np.flatnonzero(own != NONE)
-    return track.ipu[at], track.start[at], track.end[at], own[at], np.full(len(at), NONE), at
+    cause = np.where(_waits_for_sum(track), _NUMBER[Idle.UPDATE], _CAUSE_OF_KIND[track.kind])
+    index = np.flatnonzero(cause != NONE)
+    return track.ipu[index], track.start[index], track.end[index], cause[index], np.full(len(index), NONE), index
 
 
 def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
     """Mask waits beside the sum over hosts; these belong to the weight update, like the sum's copies."""
     summing, follows = track.kind == SpanKind.HOST_SUM, ~track.last[:-1]
-    beside = np.zeros(len(summing), dtype=np.bool_)
-    beside[:-1] |= summing[1:] & follows
-    beside[1:] |= summing[:-1] & follows
-    beside &= track.kind == SpanKind.HOST_WAIT
-    beside &= track.timeline.time_step[track.row] >= track.timeline.info.time_steps
-    return beside
+    is_update_wait = np.zeros(len(summing), dtype=np.bool_)
+    is_update_wait[:-1] |= summing[1:] & follows
+    is_update_wait[1:] |= summing[:-1] & follows
+    is_update_wait &= track.kind == SpanKind.HOST_WAIT
+    is_update_wait &= track.timeline.time_step[track.row] >= track.timeline.info.time_steps
+    return is_update_wait
 
 
-def _nothing(track: _Track, finish: int) -> list[_Intervals]:
+def _empty_intervals(track: _Track, finish: int) -> list[_Intervals]:
     """Return idle time of IPUs without a stage, and of IPUs ahead of other replicas."""
     info = track.timeline.info
     idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
@@ -243,46 +245,54 @@ def _nothing(track: _Track, finish: int) -> list[_Intervals]:
         (idle, np.zeros_like(idle), Idle.NO_STAGE),
         (track.ipu[ends], (track.end + track.later)[ends], Idle.PASSES),
     ):
-        none = np.full(len(ipu), NONE)
-        intervals.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), none, none))
+        no_span = np.full(len(ipu), NONE)
+        intervals.append((ipu, start, np.full(len(ipu), finish), np.full(len(ipu), _NUMBER[cause]), no_span, no_span))
     return intervals
 
 
 def _waits(track: _Track) -> _Intervals:
     """Cut every wait into pieces by activity of the IPU that ended the wait."""
     timeline = track.timeline
-    at, released = _released(track)
-    known = released != NONE
+    waits, released = _released(track)
+    has_release = released != NONE
     kind, source = timeline.kind[released], timeline.ipu[released]
     # A wait ended by a tensor is for the sender until the transfer starts, then for the transfer.
-    sent = known & of_kinds(kind, SEND_KINDS)
-    start, end = track.start[at], track.end[at]
-    until = np.where(sent, np.clip(timeline.start[released], start, end), end)
+    is_send = has_release & of_kinds(kind, SEND_KINDS)
+    start, end = track.start[waits], track.end[waits]
+    switch = np.where(is_send, np.clip(timeline.start[released], start, end), end)
     # Host copies on an IPU's own I/O tiles ended the wait: the whole wait is for the host.
-    beside = known & ~sent & (source == track.ipu[at])
+    is_host_copy = has_release & ~is_send & (source == track.ipu[waits])
     streamed = of_kinds(kind, STREAMED_KINDS)
-    on_way, loaded = (np.flatnonzero(sent & (until < end) & (streamed == is_streamed)) for is_streamed in (False, True))
-    of_host = np.flatnonzero(beside)
-    other = np.flatnonzero(~beside & (until > start))
-    on_io_tiles = known & of_kinds(kind, IO_TILE_KINDS)
-    pieces = _pieces(track, at[other], np.where(known, source, track.ipu[at])[other], until[other], on_io_tiles[other])
+    on_way, loads = (
+        np.flatnonzero(is_send & (switch < end) & (streamed == is_streamed)) for is_streamed in (False, True)
+    )
+    of_host = np.flatnonzero(is_host_copy)
+    further = np.flatnonzero(~is_host_copy & (switch > start))
+    on_io_tiles = has_release & of_kinds(kind, IO_TILE_KINDS)
+    pieces = _pieces(
+        track,
+        waits[further],
+        np.where(has_release, source, track.ipu[waits])[further],
+        switch[further],
+        on_io_tiles[further],
+    )
     whole = [
         (
-            track.ipu[at[chosen]],
-            begin[chosen],
-            end[chosen],
-            np.full(len(chosen), _NUMBER[cause]),
-            np.full(len(chosen), NONE),
-            at[chosen],
+            track.ipu[waits[index]],
+            begin[index],
+            end[index],
+            np.full(len(index), _NUMBER[cause]),
+            np.full(len(index), NONE),
+            waits[index],
         )
-        for chosen, begin, cause in (
-            (on_way, until, Idle.COPIES),
-            (loaded, until, Idle.STREAMING),
+        for index, begin, cause in (
+            (on_way, switch, Idle.COPIES),
+            (loads, switch, Idle.STREAMING),
             (of_host, start, Idle.HOST),
         )
     ]
-    ipu, begun, ended, cause, stage, of = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
-    return ipu, begun, ended, cause, stage, of
+    ipu, starts, ends, cause, stage, span = (np.concatenate(columns) for columns in zip(pieces, *whole, strict=True))
+    return ipu, starts, ends, cause, stage, span
 
 
 def idle_by_root(timeline: Timeline) -> Column:
@@ -293,84 +303,86 @@ def idle_by_root(timeline: Timeline) -> Column:
     """
     track = _Track(timeline.peeled(None))
     table = np.zeros((len(timeline.info.ipus),) * 2 + (len(CAUSES),), dtype=np.int64)
-    ipu, start, end, cause, _, of = _own(track)
-    np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[of])
+    ipu, start, end, cause, _, span = _non_arithmetic(track)
+    np.add.at(table, (ipu, ipu, cause), (end - start) * track.times[span])
     waits, released = _released(track)
     waits, released = waits[released != NONE], released[released != NONE]
     # For every wait: the releasing IPU, and the cycle from which the wait is for a transfer or for host I/O.
-    source, until, behind = np.full((3, len(track.row)), NONE)
+    source, switch, later_cause = np.full((3, len(track.row)), NONE)
     source[waits] = track.timeline.ipu[released]
-    sent = of_kinds(track.timeline.kind[released], SEND_KINDS)
-    beside = ~sent & (source[waits] == track.ipu[waits])
-    begun = np.clip(np.where(sent, track.timeline.start[released], 0), track.start[waits], track.end[waits])
-    until[waits] = np.where(sent | beside, begun, track.end[waits])
-    behind[waits] = np.where(sent, _NUMBER[Idle.COPIES], _NUMBER[Idle.HOST])
-    behind[waits[of_kinds(track.timeline.kind[released], STREAMED_KINDS)]] = _NUMBER[Idle.STREAMING]
+    is_send = of_kinds(track.timeline.kind[released], SEND_KINDS)
+    is_host_copy = ~is_send & (source[waits] == track.ipu[waits])
+    begin = np.clip(np.where(is_send, track.timeline.start[released], 0), track.start[waits], track.end[waits])
+    switch[waits] = np.where(is_send | is_host_copy, begin, track.end[waits])
+    later_cause[waits] = np.where(is_send, _NUMBER[Idle.COPIES], _NUMBER[Idle.HOST])
+    later_cause[waits[of_kinds(track.timeline.kind[released], STREAMED_KINDS)]] = _NUMBER[Idle.STREAMING]
     waiter, wait, start, end = track.ipu[waits], waits, track.start[waits], track.end[waits]
     weight = track.times[waits]
     for _ in range(len(timeline.info.ipus)):
         if not len(wait):
             break
-        on_way = np.maximum(end - np.maximum(start, until[wait]), 0)
-        np.add.at(table, (waiter, source[wait], behind[wait]), on_way * weight)
-        end = np.maximum(np.minimum(end, until[wait]), start)
+        on_way = np.maximum(end - np.maximum(start, switch[wait]), 0)
+        np.add.at(table, (waiter, source[wait], later_cause[wait]), on_way * weight)
+        end = np.maximum(np.minimum(end, switch[wait]), start)
         piece, during = _spans_during(track, source[wait], start, end)
-        waiter, weight, own = waiter[piece], weight[piece], track.ipu[during]
+        waiter, weight, worker = waiter[piece], weight[piece], track.ipu[during]
         start = np.maximum(start[piece], track.start[during])
         end = np.maximum(np.minimum(end[piece], track.end[during]), start)
-        further = (source[during] != NONE) & (own != waiter)
-        done = ~further
+        further = (source[during] != NONE) & (worker != waiter)
+        is_final = ~further
         cause = _WAITS_FOR[track.kind[during]]
         cause = np.where(cause == NONE, _NUMBER[Idle.PASSES], cause)
-        np.add.at(table, (waiter[done], own[done], cause[done]), ((end - start) * weight)[done])
+        np.add.at(table, (waiter[is_final], worker[is_final], cause[is_final]), ((end - start) * weight)[is_final])
         waiter, wait, start, end, weight = (column[further] for column in (waiter, during, start, end, weight))
     return table
 
 
 def _released(track: _Track) -> tuple[Column, Column]:
     """Return waits and their releasing spans; NONE for unknown spans."""
-    timeline, at = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_OWN[track.kind] == NONE))
-    following = np.where(track.last[at], NONE, track.row[np.minimum(at + 1, len(track.row) - 1)])
-    released = np.where(following == NONE, NONE, timeline.cause[following])
+    timeline, index = track.timeline, np.flatnonzero(of_kinds(track.kind, WAITS) & (_CAUSE_OF_KIND[track.kind] == NONE))
+    successor = np.where(track.last[index], NONE, track.row[np.minimum(index + 1, len(track.row) - 1)])
+    released = np.where(successor == NONE, NONE, timeline.cause[successor])
     # A span of zero cycles, such as free host work, only passes a release on: use its cause.
     while (passing := (released != NONE) & (timeline.start[released] == timeline.end[released])).any():
         released = np.where(passing, timeline.cause[released], released)
     waits = of_kinds(timeline.kind, WAITS)
-    good = (released != NONE) & (timeline.end[released] == track.end[at]) & ~waits[released]
+    good = (released != NONE) & (timeline.end[released] == track.end[index]) & ~waits[released]
     good &= timeline.ipu[released] >= 0
     spans = np.where(good, released, NONE)
     for number in np.flatnonzero(~good).tolist():
-        spans[number] = _ending(timeline, int(track.end[at[number]]), int(track.ipu[at[number]]), waits)
-    return at, spans
+        spans[number] = _ending(timeline, int(track.end[index[number]]), int(track.ipu[index[number]]), waits)
+    return index, spans
 
 
 def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool_]) -> int:
     """Find a span that ended together with a wait of ``ipu``; spans of the same replica come first."""
-    ended = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
-    rows = np.flatnonzero(ended & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
+    is_ending = (timeline.end == cycle) & (timeline.start < cycle) & ~waits & (timeline.ipu >= 0)
+    rows = np.flatnonzero(is_ending & ((timeline.ipu != ipu) | ~of_kinds(timeline.kind, _ON_IPU)))
     if not len(rows):
         return NONE
     near = rows[timeline.replica[rows] == ipu // timeline.info.shards]
     return int(near[-1] if len(near) else rows[-1])
 
 
-def _pieces(track: _Track, at: Column, source: Column, until: Column, on_io_tiles: npt.NDArray[np.bool_]) -> _Intervals:
-    """Cut waits ``at``, up to ``until``, at begins of spans on their releasing IPU ``source``.
+def _pieces(
+    track: _Track, waits: Column, source: Column, stop: Column, on_io_tiles: npt.NDArray[np.bool_]
+) -> _Intervals:
+    """Cut waits ``waits``, up to ``stop``, at begins of spans on their releasing IPU ``source``.
 
     Waits of the mask ``on_io_tiles`` were released by host copies on I/O tiles. While ``source`` waits, the host is
     then the cause.
     """
-    wait, during = _spans_during(track, source, track.start[at], until)
+    wait, during = _spans_during(track, source, track.start[waits], stop)
     kind = track.kind[during]
     cause = _WAITS_FOR[kind]
-    placed = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _NUMBER[Idle.PASSES])
+    fallback = np.where(on_io_tiles[wait] & of_kinds(kind, WAITS), _NUMBER[Idle.HOST], _NUMBER[Idle.PASSES])
     return (
-        track.ipu[at[wait]],
-        np.maximum(track.start[at[wait]], track.start[during]),
-        np.minimum(until[wait], track.end[during]),
-        np.where(cause == NONE, placed, cause),
+        track.ipu[waits[wait]],
+        np.maximum(track.start[waits[wait]], track.start[during]),
+        np.minimum(stop[wait], track.end[during]),
+        np.where(cause == NONE, fallback, cause),
         np.where(of_kinds(kind, PASSES), track.stage[during], NONE),
-        at[wait],
+        waits[wait],
     )
 
 
@@ -378,10 +390,10 @@ def _spans_during(track: _Track, ipu: Column, start: Column, end: Column) -> tup
     """Find spans of IPUs that overlap intervals. Returns indices of intervals and of spans."""
     first, last = np.zeros((2, len(ipu)), dtype=np.int64)
     for number, (begin, finish) in enumerate(pairwise(track.first.tolist())):
-        of = ipu == number
-        first[of] = begin + np.searchsorted(track.end[begin:finish], start[of], side="right")
-        last[of] = begin + np.searchsorted(track.start[begin:finish], end[of], side="left")
+        is_ipu = ipu == number
+        first[is_ipu] = begin + np.searchsorted(track.end[begin:finish], start[is_ipu], side="right")
+        last[is_ipu] = begin + np.searchsorted(track.start[begin:finish], end[is_ipu], side="left")
     count = np.maximum(last - first, 0)
-    which = np.repeat(np.arange(len(ipu)), count)
+    interval = np.repeat(np.arange(len(ipu)), count)
     nth = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-    return which, first[which] + nth
+    return interval, first[interval] + nth

@@ -49,11 +49,11 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     Raises TimelineError for a Timeline without spans on IPUs, for a final wait without cause, and for a span that
     begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
     """
-    once = timeline.contiguous()
-    way = _Walk(once, timeline.blocks).back_from(_last(once), 0, timeline.blocks.outermost)
-    if once.start[way.rows[-1]] != once.start[0]:
+    compact = timeline.contiguous()
+    way = _Walk(compact, timeline.blocks).back_from(_last(compact), 0, timeline.blocks.outermost)
+    if compact.start[way.rows[-1]] != compact.start[0]:
         raise TimelineError(
-            f"expected a cause of span {way.rows[-1]}, which begins in cycle {once.start[way.rows[-1]]}"
+            f"expected a cause of span {way.rows[-1]}, which begins in cycle {compact.start[way.rows[-1]]}"
         )
     return CriticalPath(np.array(way.rows[::-1], dtype=np.int64), way.counts(len(timeline)))
 
@@ -108,7 +108,7 @@ class _Walk:
             row = way.cause
             block = next((block for block in inside if block.first <= row < block.last), None)
             if block is None:
-                way.add(_Way([row], [], self._before(row)))
+                way.add(_Way([row], [], self._cause_before(row)))
             else:
                 way.add(self._block(block, row, block.times - 1))
             for block in inside:
@@ -125,26 +125,26 @@ class _Walk:
         periodic.
         """
         path, ways = _Way([], [], NONE), list[_Way]()
-        entered: dict[int, tuple[int, int]] | None = {}
+        entries: dict[int, tuple[int, int]] | None = {}
         size = block.last - block.first
         while True:
-            if entered is not None and row in entered:
-                begin, earlier = entered[row]
+            if entries is not None and row in entries:
+                begin, earlier = entries[row]
                 rounds, copy = divmod(copy, earlier - copy)
                 for way in ways[begin:]:
                     path.repeat(way, rounds)
-                entered = None
-            elif entered is not None:
-                entered[row] = (len(ways), copy)
+                entries = None
+            elif entries is not None:
+                entries[row] = (len(ways), copy)
             way = self._copy(block, row)
             ways.append(way)
-            at, row = copy, way.cause
+            copy_number, row = copy, way.cause
             while NONE < row < block.first and copy:
                 row, copy = row + size, copy - 1
             if row < block.first:
                 break
             path.repeat(way, 1)
-        if at == 0:
+        if copy_number == 0:
             path.add(way)
         else:
             path.repeat(way, 1)
@@ -157,7 +157,7 @@ class _Walk:
             self._copies[block, row] = self.back_from(row, block.first, self._blocks.inside(block))
         return self._copies[block, row]
 
-    def _before(self, row: int) -> int:
+    def _cause_before(self, row: int) -> int:
         """Return the row that released another row; NONE at the start."""
         cause: int = self._cause[row]
         if cause != NONE and self._waits[cause]:
@@ -169,20 +169,20 @@ class _Walk:
 
 def _last(timeline: Timeline) -> int:
     """Find the last span on an IPU, or the cause of its last wait; of equal ends the last row."""
-    here, waits = on_ipus(timeline), of_kinds(timeline.kind, WAITS)
-    if not here.any():
+    on_ipu, waits = on_ipus(timeline), of_kinds(timeline.kind, WAITS)
+    if not on_ipu.any():
         raise TimelineError("expected a Timeline with spans on IPUs, got none")
-    end = timeline.end[here].max()
-    ended = ~waits & (timeline.end == end)
-    if not ended.any():
-        raise TimelineError(f"expected a span other than a wait at the end of the run's last cycle {end}, got none")
-    return int(np.flatnonzero(ended & here if (ended & here).any() else ended)[-1])
+    end = timeline.end[on_ipu].max()
+    is_ending = ~waits & (timeline.end == end)
+    if not is_ending.any():
+        raise TimelineError(f"expected something but waits to end in the run's last cycle {end}, got none")
+    return int(np.flatnonzero(is_ending & on_ipu if (is_ending & on_ipu).any() else is_ending)[-1])
 
 
 def _last_to_come(timeline: Timeline, row: int) -> int:
     """Find the span of the last IPU to arrive at the meeting in ``row``."""
-    together = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
-    causes = timeline.cause[together & (timeline.cause != NONE)]
+    is_meeting = (timeline.start == timeline.start[row]) & (timeline.kind == timeline.kind[row])
+    causes = timeline.cause[is_meeting & (timeline.cause != NONE)]
     causes = causes[~of_kinds(timeline.kind[causes], WAITS) & (timeline.end[causes] == timeline.start[row])]
     if not len(causes):
         raise TimelineError(f"expected a participant of the meeting in span {row} without a wait, got none")
@@ -217,8 +217,8 @@ def path_parts(timeline: Timeline, path: CriticalPath) -> tuple[PathPart, ...]:
     np.add.at(total, position, cycles * path.spans[rows])
     np.add.at(count, position, path.spans[rows])
     parts = [
-        PathPart(_KINDS[kind_and_stage // width], kind_and_stage % width - 1, spans, of)
-        for kind_and_stage, spans, of in zip(key.tolist(), count.tolist(), total.tolist(), strict=True)
-        if of
+        PathPart(_KINDS[kind_and_stage // width], kind_and_stage % width - 1, spans, length)
+        for kind_and_stage, spans, length in zip(key.tolist(), count.tolist(), total.tolist(), strict=True)
+        if length
     ]
     return tuple(sorted(parts, key=lambda part: (-part.cycles, part.kind, part.stage)))

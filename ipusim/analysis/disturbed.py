@@ -85,7 +85,7 @@ class DisturbanceCost:
         for (_, source), cycles in self.waits.items():
             totals[source] = totals.get(source, 0) + cycles
         for source, cycles in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
-            yield source, cycles, tuple(ipu for ipu, other in self.waits if other == source)
+            yield source, cycles, tuple(ipu for ipu, target in self.waits if target == source)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all values as plain data for JSON."""

@@ -22,10 +22,10 @@ def effects_of(program: PipelineProgram, system: System) -> dict[str, str]:
 
 def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, str]]:
     shape, outfeed = program.shape, program.outfeed
-    yield from _ordered(shape)
-    together = [len(parts) for parts in shape.parts if len(parts) > 1]
-    if together:
-        yield "concurrent stages", ", ".join(f"{count} at the same time" for count in together)
+    yield from _order_effects(shape)
+    sizes = [len(parts) for parts in shape.parts if len(parts) > 1]
+    if sizes:
+        yield "concurrent stages", ", ".join(f"{count} at the same time" for count in sizes)
     if system.io_tiles:
         overlapped = "feeds overlapped" if shape.overlapped_io else "nothing overlapped"
         yield "I/O tiles", f"{system.io_tiles} of {system.io_tiles + system.ipu.tiles}, {overlapped}"
@@ -40,11 +40,11 @@ def _effects(program: PipelineProgram, system: System) -> Iterator[tuple[str, st
         yield "hosts", f"{system.hosts}, each with an equal device"
     if program.offload.variables_on_host:
         yield "weight update", "on the host"
-    if chosen := system.rates.chosen():
-        yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in chosen)
+    if rates := system.rates.chosen():
+        yield "rates", ", ".join(f"{rate.name} {rate.show(getattr(system.rates, rate.attribute))}" for rate in rates)
 
 
-def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
+def _order_effects(shape: PlanShape) -> Iterator[tuple[str, str]]:
     """Yield effects of options that change the order of passes."""
     if shape.recompute or shape.recompute_inline:
         yield "recomputation", THEN_BACKPROPAGATE if shape.recompute else INTERLEAVED
@@ -60,14 +60,14 @@ def _ordered(shape: PlanShape) -> Iterator[tuple[str, str]]:
 
 def _elsewhere(program: PipelineProgram) -> Iterator[tuple[str, str]]:
     """Yield effects of options that move tensors off their IPU."""
-    away = list(_offloaded(program))
-    if away:
-        yield "Streaming Memory", ", ".join(away)
-    if (moved := program.moved_activations) is not None:
-        where = "to Streaming Memory" if moved.to == "streaming_memory" else "to the partner IPU"
-        buffers = f", {moved.buffers} buffers" if moved.buffers > 1 else ""
-        kept = moved.kept(program.shape.mapping)
-        yield "activations moved", f"{where}, of stages that keep more than {kept} micro-batches{buffers}"
+    tensors = list(_offloaded(program))
+    if tensors:
+        yield "Streaming Memory", ", ".join(tensors)
+    if (moves := program.moved_activations) is not None:
+        target = "to Streaming Memory" if moves.to == "streaming_memory" else "to the partner IPU"
+        buffers = f", {moves.buffers} buffers" if moves.buffers > 1 else ""
+        limit = moves.kept(program.shape.mapping)
+        yield "activations moved", f"{target}, of stages that keep more than {limit} micro-batches{buffers}"
 
 
 def _offloaded(program: PipelineProgram) -> Iterator[str]:

@@ -16,7 +16,7 @@ from ipusim.timeline.timeline import Timeline
 #: Kinds of the weight update, from the sum over replicas on.
 UPDATE_KINDS: Final = kinds_with(lambda row: row.part is Part.UPDATE)
 #: Kinds between executions.
-BETWEEN_KINDS: Final = kinds_with(lambda row: row.part is Part.BETWEEN)
+BETWEEN_KINDS: Final = kinds_with(lambda row: row.part is Part.BETWEEN_RUNS)
 #: Kinds outside the pipeline proper: weight updates, and waits, which other spans end.
 _AFTER_PIPELINE: Final = kinds_with(lambda row: row.part is not Part.PIPELINE)
 
@@ -102,5 +102,5 @@ def find_execution(timeline: Timeline, index: int) -> Execution:
     for execution in executions:
         if execution.index == index:
             return execution
-    known = f"0 to {executions[-1].index}" if executions else "none"
-    raise TimelineError(f"expected an execution of the Timeline ({known}), got {index}")
+    numbers = f"0 to {executions[-1].index}" if executions else "none"
+    raise TimelineError(f"expected an execution of the Timeline ({numbers}), got {index}")

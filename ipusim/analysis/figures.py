@@ -68,23 +68,23 @@ class Figure:
     head: str = ""
     chart: str = ""
 
-    def of(self, summary: Mapping[str, Any], item: str = "") -> Any:
+    def value_in(self, summary: Mapping[str, Any], item: str = "") -> Any:
         """Return the figure's value from data of ``summary.json``; raises LookupError for a missing value.
 
         A loss that is not finite gives NaN; several names give a list.
         """
         *lists, last = self.path.split(_ITEM)
-        here: Any = _at(summary, lists[0] if lists else last)
+        value: Any = _value_at(summary, lists[0] if lists else last)
         if lists:
-            here = _item(here, item or self.item, last.strip("."))
-        if here is None and self.unit == "number":
+            value = _item(value, item or self.item, last.strip("."))
+        if value is None and self.unit == "number":
             return nan
-        if here is None:
+        if value is None:
             raise LookupError(self.name)
         if self.names:
-            named = [summary[self.names][number] for number in here]
-            return named if len(named) > 1 else named[0]
-        return here
+            item_names = [summary[self.names][number] for number in value]
+            return item_names if len(item_names) > 1 else item_names[0]
+        return value
 
     def text(self, value: Any) -> str:
         """Format a value with its unit."""
@@ -99,12 +99,12 @@ class Figure:
         return format_figure(value) if self.unit == "samples per second" else self.text(value)
 
 
-def _at(data: Any, path: str) -> Any:
+def _value_at(data: Any, path: str) -> Any:
     """Return the value at dotted keys; raises LookupError for a missing key."""
-    here = data
+    value = data
     for key in filter(None, path.split(".")):
-        here = _item(here, key) if isinstance(here, list) else _key(here, key)
-    return here
+        value = _item(value, key) if isinstance(value, list) else _key(value, key)
+    return value
 
 
 def _key(data: Any, key: str) -> Any:
@@ -113,17 +113,17 @@ def _key(data: Any, key: str) -> Any:
     return data[key]
 
 
-def _item(items: Any, which: str, rest: str = "") -> Any:
-    """Return the value at path ``rest`` of a list item; ``which`` is a suffix, a number, or an IPU number."""
+def _item(items: Any, choice: str, path: str = "") -> Any:
+    """Return the value at path ``path`` of a list item; ``choice`` is a suffix, a number, or an IPU number."""
     if not isinstance(items, list) or not items:
-        raise LookupError(which)
-    if which in ITEMS:
-        return ITEMS[which]([_at(item, rest) for item in items])
-    if not which.isdecimal():
-        raise LookupError(which)
+        raise LookupError(choice)
+    if choice in ITEMS:
+        return ITEMS[choice]([_value_at(item, path) for item in items])
+    if not choice.isdecimal():
+        raise LookupError(choice)
     by_ipu = {item["ipu"]: item for item in items if isinstance(item, Mapping) and "ipu" in item}
-    chosen = by_ipu or dict(enumerate(items))
-    return _at(chosen[int(which)], rest)
+    members = by_ipu or dict(enumerate(items))
+    return _value_at(members[int(choice)], path)
 
 
 def _number(value: float) -> str:
@@ -270,16 +270,16 @@ def figure_names() -> list[str]:
 
 def figure_lines(summary: Mapping[str, Any]) -> list[str]:
     """Return lines with name and value of all known figures, up to terminal width."""
-    known = known_figures(summary)
-    width = max(map(len, known))
-    texts = ((name, figure(name).text(value)) for name, value in known.items())
+    values = known_figures(summary)
+    width = max(map(len, values))
+    texts = ((name, figure(name).text(value)) for name, value in values.items())
     return [f"  {name:{width}}  {shorten(text, _TERMINAL - width - 4, placeholder=' ...')}" for name, text in texts]
 
 
 def known_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return all figures present in data of ``summary.json``, by name."""
-    known = {}
+    result = {}
     for figure in FIGURES:
         with suppress(LookupError):
-            known[figure.name] = figure.of(summary)
-    return known
+            result[figure.name] = figure.value_in(summary)
+    return result

@@ -14,7 +14,7 @@ from ipusim.pipeline.liveness import Peak, peaks
 from ipusim.pipeline.plan import Plan
 
 #: Number of holders that a message names.
-_NAMED = 3
+_MOST_HOLDERS = 3
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Fit:
         footprint: bytes of the program by holder.
         peaks: peak of every IPU that holds a stage.
         sram_bytes: In-Processor-Memory per IPU; None for no limit.
-        known: whether the request states the bytes of stages.
+        is_known: whether the request states the bytes of stages.
         streaming: sentence about too small Streaming Memory; empty if the memory suffices or has no limit.
     """
 
@@ -34,7 +34,7 @@ class Fit:
     footprint: Footprint
     peaks: tuple[Peak, ...]
     sram_bytes: int | None
-    known: bool = True
+    is_known: bool = True
     streaming: str = ""
 
     @property
@@ -45,9 +45,9 @@ class Fit:
         """
         if self.too_large or self.streaming:
             return Fits.NO
-        if not self.known:
+        if not self.is_known:
             return Fits.UNKNOWN
-        return Fits.WITHOUT_CODE if self.over else Fits.YES
+        return Fits.WITHOUT_CODE if self.excess_peaks else Fits.YES
 
     @property
     def fullest(self) -> Peak:
@@ -61,10 +61,10 @@ class Fit:
     @property
     def too_large(self) -> tuple[Peak, ...]:
         """Peaks that do not fit even without assumed code, largest first."""
-        return tuple(peak for peak in self.over if self.excess_bytes(peak))
+        return tuple(peak for peak in self.excess_peaks if self.excess_bytes(peak))
 
     @property
-    def over(self) -> tuple[Peak, ...]:
+    def excess_peaks(self) -> tuple[Peak, ...]:
         """Peaks that do not fit with assumed code included, largest first."""
         return tuple(sorted(filter(self._beyond, self.peaks), key=lambda peak: -peak.bytes))
 
@@ -88,11 +88,11 @@ class Fit:
             case Fits.NO:
                 return f"Memory: {Fits.NO}: {self.out_of_memory}"
             case Fits.WITHOUT_CODE:
-                worst, *others = self.over
-                code, needed = format_bytes(self._assumed_bytes(worst)), self._needed(worst)
+                worst, *further = self.excess_peaks
+                code, need = format_bytes(self._assumed_bytes(worst)), self._need_text(worst)
                 return (
-                    f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
-                    f"{format_bytes(worst.bytes)}, {needed}.{_neither(others)}"
+                    f"Memory: {Fits.WITHOUT_CODE}: with the {code} of code that are assumed IPU {worst.ipu} needs "
+                    f"{format_bytes(worst.bytes)}, {need}.{_neither(further)}"
                 )
         if self.sram_bytes is None:
             return f"Memory: {Fits.YES}: this machine has no limit."
@@ -100,10 +100,10 @@ class Fit:
         full = [peak for peak in self.peaks if peak.bytes == most]
         codes = {self._code(peak) for peak in full}
         code = codes.pop() if len(codes) == 1 else ""
-        each, which = (" each", "are") if full[1:] else ("", "is")
+        suffix, verb = (" each", "are") if full[1:] else ("", "is")
         return (
-            f"Memory: every IPU fits; the fullest {which} {numbered('IPU', [peak.ipu for peak in full])} with "
-            f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{each}{code}."
+            f"Memory: every IPU fits; the fullest {verb} {numbered('IPU', [peak.ipu for peak in full])} with "
+            f"{format_bytes(most)} of {format_bytes(self.sram_bytes)}{suffix}{code}."
         )
 
     @property
@@ -114,16 +114,16 @@ class Fit:
     def _too_full(self) -> str:
         if not self.too_large:
             return ""
-        worst, *others = self.too_large
-        holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_NAMED))
+        worst, *further = self.too_large
+        holders = ", ".join(f"{holder} {format_bytes(size)}" for holder, size in worst.largest(_MOST_HOLDERS))
         moment = "the weight update" if worst.op is None else f"pass {worst.during}"
         return (
             f"Out of memory on IPU {worst.ipu}: {format_bytes(worst.bytes)} in {moment}, "
-            f"{self._needed(worst)}{self._code(worst)}. Largest: {holders}.{_neither(others)}"
+            f"{self._need_text(worst)}{self._code(worst)}. Largest: {holders}.{_neither(further)}"
         )
 
-    def _needed(self, peak: Peak) -> str:
-        assert self.sram_bytes is not None, "or the sizes would fit"
+    def _need_text(self, peak: Peak) -> str:
+        assert self.sram_bytes is not None, "or nothing would be too large"
         return f"{format_bytes(self._beyond(peak))} more than its {format_bytes(self.sram_bytes)}"
 
     @property
@@ -141,12 +141,12 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
     """Return a sentence if Streaming Memory of ``system`` is too small for ``footprint``; else an empty string."""
     if system.streaming is None:
         return ""
-    used: dict[int, int] = {}
+    totals: dict[int, int] = {}
     for footprint_of in footprint.ipus:
         for ipu in range(footprint_of.ipu, system.count, system.shards):
             machine = system.streaming_memory_of(ipu)
-            used[machine] = used.get(machine, 0) + footprint_of.remote_bytes
-    machine, size = max(used.items(), key=lambda item: item[1])
+            totals[machine] = totals.get(machine, 0) + footprint_of.remote_bytes
+    machine, size = max(totals.items(), key=lambda item: item[1])
     if size <= system.streaming.capacity_bytes:
         return ""
     first = machine * SHARING_IPUS
@@ -156,17 +156,17 @@ def remote_verdict(footprint: Footprint, system: System) -> str:
     )
 
 
-def _neither(others: list[Peak]) -> str:
+def _neither(peaks: list[Peak]) -> str:
     """Return a sentence about further IPUs that do not fit; empty for an empty list."""
-    if not others:
+    if not peaks:
         return ""
-    do = "do" if others[1:] else "does"
-    return f" {numbered('IPU', [peak.ipu for peak in sorted(others)])} {do} not fit either."
+    do = "do" if peaks[1:] else "does"
+    return f" {numbered('IPU', [peak.ipu for peak in sorted(peaks)])} {do} not fit either."
 
 
-def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None, *, known: bool = True, streaming: str = "") -> Fit:
+def fit(plan: Plan, footprint: Footprint, sram_bytes: int | None, *, is_known: bool = True, streaming: str = "") -> Fit:
     """Compare the memory of ``footprint`` under ``plan`` with ``sram_bytes`` of every IPU; None sets no limit.
 
-    ``known`` and ``streaming`` become attributes of :class:`Fit`.
+    ``is_known`` and ``streaming`` become attributes of :class:`Fit`.
     """
-    return Fit(plan, footprint, peaks(plan, footprint), sram_bytes, known, streaming)
+    return Fit(plan, footprint, peaks(plan, footprint), sram_bytes, is_known, streaming)

@@ -17,7 +17,7 @@ class FullestMemory:
         fits: whether the program fits.
         verdict: sentence for people.
         ipu: logical number of the fullest IPU.
-        peak_bytes, peak_pass, excess_bytes: as in :class:`ipusim.analysis.memory_summary.IpuMemory`.
+        peak_bytes, peak_pass, excess_bytes: as in :class:`ipusim.analysis.memory_summary.IpuMemorySummary`.
     """
 
     sram_bytes: int | None

@@ -84,7 +84,7 @@ class Learning:
         return next((loss.step for loss in self.losses if not math.isfinite(loss.loss)), None)
 
 
-def received(
+def read_results(
     program: PipelineProgram, results: Sequence[Sequence[tuple[Any, ...]]]
 ) -> tuple[tuple[Loss, ...], dict[str, npt.NDArray[Any]]]:
     """Split outfeed elements of all replicas into losses and further outputs."""
@@ -102,13 +102,13 @@ def received(
 
 
 def _losses(program: PipelineProgram, columns: Sequence[Sequence[Any]]) -> Iterator[Loss]:
-    sent = program.outfeed_elements
+    elements = program.outfeed_elements
     for index, values in enumerate(zip(*columns, strict=True)):
         if program.outfeed.accumulate:
-            execution, micro_batch, summed = index, NONE, program.shape.micro_batches
+            execution, micro_batch, count = index, NONE, program.shape.micro_batches
         else:
-            group, position = divmod(index, len(sent.micro_batches))
-            execution, micro_batch, summed = (group + 1) * sent.period - 1, sent.micro_batches[position], 1
+            group, position = divmod(index, len(elements.micro_batches))
+            execution, micro_batch, count = (group + 1) * elements.period - 1, elements.micro_batches[position], 1
         step = execution // program.repeat_count
         for replica, value in enumerate(values):
-            yield Loss(step, execution, micro_batch, float(value), replica, summed)
+            yield Loss(step, execution, micro_batch, float(value), replica, count)

@@ -74,26 +74,28 @@ def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) ->
     return tuple(_curve(timeline.peeled(), footprint, footprint_of, replica) for footprint_of in footprint.ipus)
 
 
-def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica: int) -> MemoryCurve:
-    ipu = replica * timeline.info.shards + own.ipu
+def _curve(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint, replica: int) -> MemoryCurve:
+    ipu = replica * timeline.info.shards + ipu_footprint.ipu
     # An IPU runs one pass at a time, so rows sorted by start are in execution order.
     rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu), PASSES)
     stage, kind = timeline.stage[rows], PASS_OF_KIND[timeline.kind[rows]]
-    live, in_fifos = ipu_levels(footprint, own.ipu, stage, kind)
-    kept = kept_levels(footprint, own.ipu, stage, kind)
-    columns = [of.from_zero() for of in (live, in_fifos, *(levels for both in kept.values() for levels in both))]
+    live, in_fifos = ipu_levels(footprint, ipu_footprint.ipu, stage, kind)
+    stashes = kept_levels(footprint, ipu_footprint.ipu, stage, kind)
+    columns = [
+        steps.from_zero() for steps in (live, in_fifos, *(levels for pair in stashes.values() for levels in pair))
+    ]
     time = np.concatenate([[0], np.stack([timeline.start[rows], timeline.end[rows]], axis=1).ravel()])
     of_row = np.concatenate([[NONE], np.repeat(rows, 2)])
-    update = update_bytes(footprint, own.ipu)
+    update = update_bytes(footprint, ipu_footprint.ipu)
     if update:
         # Between passes of two executions FIFOs are empty and no bytes of passes are alive.
         execution, first, end = _updates(timeline, ipu)
         start = timeline.start[first]
-        behind = np.searchsorted(timeline.execution[rows], execution, side="right")
-        position = np.repeat(1 + 2 * behind, 2)
+        pass_count = np.searchsorted(timeline.execution[rows], execution, side="right")
+        position = np.repeat(1 + 2 * pass_count, 2)
         time = np.insert(time, position, np.stack([start, end], axis=1).ravel())
         updating = np.tile([update, 0], len(start))
-        columns = [np.insert(of, position, 0 if number else updating) for number, of in enumerate(columns)]
+        columns = [np.insert(column, position, 0 if number else updating) for number, column in enumerate(columns)]
         of_row = np.insert(of_row, position, np.repeat(first, 2))
     bounds = np.searchsorted(of_row, [block[:2] for block in timeline.repeats] or np.empty((0, 2))).tolist()
     blocks = [
@@ -101,11 +103,11 @@ def _curve(timeline: Timeline, footprint: Footprint, own: IpuFootprint, replica:
         for block, (first_of, last_of) in zip(timeline.repeats, bounds, strict=True)
         if first_of < last_of
     ]
-    entries = Entries(of_row, time, columns[0], columns[1], tuple(of for _, of in blocks))
-    if kept:
-        moved = dict(zip(kept, zip(columns[2::2], columns[3::2], strict=True), strict=True))
-        entries = with_moves(entries, moved, timeline, ipu, footprint, [block for block, _ in blocks])
-    return MemoryCurve(ipu, own.resident_bytes, *entries[1:])
+    entries = Entries(of_row, time, columns[0], columns[1], tuple(entry_block for _, entry_block in blocks))
+    if stashes:
+        move_levels = dict(zip(stashes, zip(columns[2::2], columns[3::2], strict=True), strict=True))
+        entries = with_moves(entries, move_levels, timeline, ipu, footprint, [block for block, _ in blocks])
+    return MemoryCurve(ipu, ipu_footprint.resident_bytes, *entries[1:])
 
 
 class Steps(NamedTuple):
@@ -114,31 +116,31 @@ class Steps(NamedTuple):
     time: Column
     level: Column
 
-    def at(self, cycles: Column) -> Column:
+    def level_at(self, cycles: Column) -> Column:
         """Return the level at each of ``cycles``."""
         return self.level[np.searchsorted(self.time, cycles, side="right") - 1]
 
 
-def product_steps(timeline: Timeline, footprint: Footprint, own: IpuFootprint) -> Steps:
+def product_steps(timeline: Timeline, footprint: Footprint, ipu_footprint: IpuFootprint) -> Steps:
     """Return used bytes of an IPU's buffer for products over time, in replica 0.
 
     The buffer is allocated during the whole run. A pass fills it with the stage's products; a weight update fills it
     with loaded bytes.
     """
-    rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == own.ipu), PASSES)
-    used = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
+    rows = _of_kinds(timeline, np.flatnonzero(timeline.ipu == ipu_footprint.ipu), PASSES)
+    sizes = np.array([stage.temporary for stage in footprint.stages], dtype=np.int64)[timeline.stage[rows]]
     start, end = timeline.start[rows], timeline.end[rows]
-    loaded = sum(stage.update for stage in footprint.stages if own.ipu in stage.ipus)
-    if loaded:
-        _, rows, last = _updates(timeline, own.ipu)
+    load_bytes = sum(stage.update for stage in footprint.stages if ipu_footprint.ipu in stage.ipus)
+    if load_bytes:
+        _, rows, last = _updates(timeline, ipu_footprint.ipu)
         first = timeline.start[rows]
-        room = dict(own.resident)[Holder.TEMPORARY]
+        room = dict(ipu_footprint.resident)[Holder.TEMPORARY]
         start, end = np.concatenate([start, first]), np.concatenate([end, last])
-        used = np.concatenate([used, np.full(len(first), min(loaded, room))])
+        sizes = np.concatenate([sizes, np.full(len(first), min(load_bytes, room))])
         order = np.argsort(start, kind="stable")
-        start, end, used = start[order], end[order], used[order]
+        start, end, sizes = start[order], end[order], sizes[order]
     time = np.stack([start, end], axis=1).ravel()
-    level = np.stack([used, np.zeros_like(used)], axis=1).ravel()
+    level = np.stack([sizes, np.zeros_like(sizes)], axis=1).ravel()
     return Steps(np.concatenate([[0], time]), np.concatenate([[0], level]))
 
 
@@ -172,17 +174,17 @@ def stashed_micro_batches(timeline: Timeline, footprint: Footprint, stage: int) 
     rows = _of_kinds(timeline, rows, PASSES)
     most = 0
     for ipu in of_stage.ipus:
-        own = rows[timeline.ipu[rows] == ipu]
-        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[own]]).saved
-        saved = levels.during.copy()
+        ipu_rows = rows[timeline.ipu[rows] == ipu]
+        levels = stage_levels(of_stage, PASS_OF_KIND[timeline.kind[ipu_rows]]).stash
+        counts = levels.during.copy()
         for block in timeline.repeats:
-            first, last = np.searchsorted(own, block[:2]).tolist()
+            first, last = np.searchsorted(ipu_rows, block[:2]).tolist()
             if first == last:
                 continue
-            more = (block.times - 1) * int(levels.after[last - 1] - (levels.after[first - 1] if first else 0))
-            saved[first:last] += max(more, 0)
-            saved[last:] += more
-        most = max(most, int(saved.max(initial=0)))
+            more = (block.times - 1) * int(levels.at_end[last - 1] - (levels.at_end[first - 1] if first else 0))
+            counts[first:last] += max(more, 0)
+            counts[last:] += more
+        most = max(most, int(counts.max(initial=0)))
     return most
 
 
@@ -191,13 +193,13 @@ def moment(timeline: Timeline, peak: Peak) -> int:
     op = peak.op
     if op is None:
         return int(timeline.start[_updates(timeline, peak.ipu)[1]].min())
-    same = (timeline.replica == 0) & (timeline.kind == KIND_OF_PASS[op.kind]) & (timeline.stage == op.stage)
-    rows = np.flatnonzero(same)
+    is_pass = (timeline.replica == 0) & (timeline.kind == KIND_OF_PASS[op.kind]) & (timeline.stage == op.stage)
+    rows = np.flatnonzero(is_pass)
     starts = timeline.start[rows[timeline.micro_batch[rows] == op.micro_batch]]
     for block in timeline.repeats:
         inside = rows[(rows >= block.first) & (rows < block.last)]
         if block.micro_batches:
-            copy, other = np.divmod(op.micro_batch - timeline.micro_batch[inside], block.micro_batches)
-            of = (other == 0) & (copy >= 0) & (copy < block.times)
-            starts = np.append(starts, timeline.start[inside[of]] + copy[of] * block.cycles)
+            copy, remainder = np.divmod(op.micro_batch - timeline.micro_batch[inside], block.micro_batches)
+            is_copy = (remainder == 0) & (copy >= 0) & (copy < block.times)
+            starts = np.append(starts, timeline.start[inside[is_copy]] + copy[is_copy] * block.cycles)
     return int(starts.min())

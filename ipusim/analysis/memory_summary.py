@@ -12,7 +12,7 @@ from ipusim.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
-class IpuMemory:
+class IpuMemorySummary:
     """Memory of one IPU with a stage: size, time and holders of the peak.
 
     Attributes:
@@ -37,7 +37,7 @@ class IpuMemory:
 
 
 @dataclass(frozen=True)
-class StageMemory:
+class StageMemorySummary:
     """Stash of one stage: FIFO slots, FIFO bytes, and maximum number of used slots."""
 
     name: str
@@ -54,15 +54,15 @@ class MemorySummary:
     sram_bytes: int | None
     fits: Fits
     verdict: str
-    ipus: tuple[IpuMemory, ...]
-    stages: tuple[StageMemory, ...]
+    ipus: tuple[IpuMemorySummary, ...]
+    stages: tuple[StageMemorySummary, ...]
 
 
 def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
     """Return size, time and holders of all IPUs' peaks, and all stages' FIFOs."""
     curves = memory_curves(timeline, fit.footprint)
     ipus = tuple(
-        IpuMemory(
+        IpuMemorySummary(
             ipu=peak.ipu,
             peak_bytes=peak.bytes,
             peak_cycle=moment(timeline, peak),
@@ -76,10 +76,10 @@ def memory_summary(fit: Fit, timeline: Timeline) -> MemorySummary:
         for peak, curve, footprint_of in zip(fit.peaks, curves, fit.footprint.ipus, strict=True)
     )
     stages = tuple(
-        StageMemory(
+        StageMemorySummary(
             name=name,
             fifo_depth=stage.fifo_depth,
-            kept_bytes=stage.saved,
+            kept_bytes=stage.kept_bytes,
             fifo_bytes=stage.fifo_bytes,
             most_micro_batches_kept=stashed_micro_batches(timeline, fit.footprint, number),
         )

@@ -54,7 +54,7 @@ class _Events(NamedTuple):
 
 def with_moves(
     entries: Entries,
-    kept: Mapping[int, tuple[Column, Column]],
+    stashes: Mapping[int, tuple[Column, Column]],
     timeline: Timeline,
     ipu: int,
     footprint: Footprint,
@@ -64,7 +64,7 @@ def with_moves(
 
     Args:
         entries: entries of passes and weight updates, without moves.
-        kept: for every stage that moves activations, by number: micro-batches kept at each entry, and a mask of
+        stashes: for every stage that moves activations, by number: micro-batches kept at each entry, and a mask of
             entries with a pass that keeps or uses a micro-batch.
         timeline: Timeline of the run, with the first copy of every block as rows.
         ipu: logical IPU.
@@ -73,76 +73,78 @@ def with_moves(
     """
     events = _events(timeline, ipu, entries.row, footprint)
     starts, ends = [], []
-    for block, of in zip(blocks, entries.repeats, strict=True):
-        start, cycles = int(entries.time[of.first]), block.cycles
-        end = int(entries.time[of.last]) if of.last < len(entries.time) else np.iinfo(np.int64).max
+    for block, entry_block in zip(blocks, entries.repeats, strict=True):
+        start, cycles = int(entries.time[entry_block.first]), block.cycles
+        end = int(entries.time[entry_block.last]) if entry_block.last < len(entries.time) else np.iinfo(np.int64).max
         if block.micro_batches:  # moves that go on at the end of a copy end in the next one
-            start = max(int(timeline.start[block.first]), int(entries.time[of.first - 1]))
+            start = max(int(timeline.start[block.first]), int(entries.time[entry_block.first - 1]))
             end = start + cycles
             events = _in_first_copy(events, block, start)
-            before, behind = events.time < start, events.time >= end
-            least = np.where(behind, of.last, np.where(before, 0, of.first))
-            most = np.where(before, of.first, np.where(behind, len(entries.time), of.last))
+            is_early, is_late = events.time < start, events.time >= end
+            least = np.where(is_late, entry_block.last, np.where(is_early, 0, entry_block.first))
+            most = np.where(is_early, entry_block.first, np.where(is_late, len(entries.time), entry_block.last))
             events = events._replace(least=np.maximum(events.least, least), most=np.minimum(events.most, most))
         starts.append(start)
         ends.append(end)
     # At equal times, departures come before the next pass, and returns after the previous pass.
     bounds = (np.searchsorted(entries.time, events.time, side=side) for side in ("left", "right"))
-    first, last = (np.clip(at, events.least, np.maximum(events.most, events.least)) for at in bounds)
-    at = np.where(events.change > 0, first, last)
-    order = np.lexsort((-events.change, events.time, at))
-    events, at = _Events(*(column[order] for column in events)), at[order]
+    first, last = (np.clip(place, events.least, np.maximum(events.most, events.least)) for place in bounds)
+    place = np.where(events.change > 0, first, last)
+    order = np.lexsort((-events.change, events.time, place))
+    events, place = _Events(*(column[order] for column in events)), place[order]
     repeats = tuple(
-        of._replace(
-            first=of.first + int(np.searchsorted(events.time, start)),
-            last=of.last + int(np.searchsorted(events.time, end)),
+        entry_block._replace(
+            first=entry_block.first + int(np.searchsorted(events.time, start)),
+            last=entry_block.last + int(np.searchsorted(events.time, end)),
         )
-        for of, start, end in zip(entries.repeats, starts, ends, strict=True)
+        for entry_block, start, end in zip(entries.repeats, starts, ends, strict=True)
     )
 
-    def held(column: Column) -> Column:
-        return np.insert(column, at, column[at - 1])
+    def extend(column: Column) -> Column:
+        return np.insert(column, place, column[place - 1])
 
-    time = np.insert(entries.time, at, events.time)
-    row, live, in_fifos = held(entries.row), held(entries.live), held(entries.in_fifos)
-    for number, (saved, works) in kept.items():
-        own = np.where(events.stage == number, events.change, 0)
-        away = np.cumsum(np.insert(np.zeros(len(entries.time), np.int64), at, own))
-        less = less_by_moves(footprint.stages[number], held(saved), held(works), away)
+    time = np.insert(entries.time, place, events.time)
+    row, live, in_fifos = extend(entries.row), extend(entries.live), extend(entries.in_fifos)
+    for number, (counts, works) in stashes.items():
+        changes = np.where(events.stage == number, events.change, 0)
+        away_count = np.cumsum(np.insert(np.zeros(len(entries.time), np.int64), place, changes))
+        less = less_by_moves(footprint.stages[number], extend(counts), extend(works), away_count)
         live, in_fifos = live - less[0], in_fifos - less[1]
     return Entries(row, time, live, in_fifos, repeats)
 
 
 def _events(timeline: Timeline, ipu: int, entries: Column, footprint: Footprint) -> _Events:
     """Return the moves of an IPU as events; ``entries`` are rows of its passes, two entries per pass."""
-    own = timeline.ipu == ipu
+    on_ipu = timeline.ipu == ipu
     stages, count = len(timeline.info.stages), timeline.info.count
     keys = (timeline.execution * count + timeline.micro_batch) * stages + timeline.stage
-    rows = np.flatnonzero(of_kinds(timeline.kind, OUT_KINDS + BACK_KINDS) & own)
+    rows = np.flatnonzero(of_kinds(timeline.kind, OUT_KINDS + BACK_KINDS) & on_ipu)
     out = of_kinds(timeline.kind[rows], OUT_KINDS)
     recomputes = np.array([stage.recomputes for stage in footprint.stages])[timeline.stage]
-    uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _USES)) & own
-    made = _found(entries, keys, rows, np.flatnonzero((timeline.kind == SpanKind.FORWARD) & own), "right", 0)
-    used = _found(entries, keys, rows, np.flatnonzero(uses), "left", len(entries))
+    uses = np.where(recomputes, timeline.kind == SpanKind.RECOMPUTE, of_kinds(timeline.kind, _USES)) & on_ipu
+    forward_place = _places_of(
+        entries, keys, rows, np.flatnonzero((timeline.kind == SpanKind.FORWARD) & on_ipu), "right", 0
+    )
+    use_place = _places_of(entries, keys, rows, np.flatnonzero(uses), "left", len(entries))
     return _Events(
         rows,
         np.where(out, timeline.end[rows], timeline.start[rows]),
         timeline.stage[rows],
         np.where(out, 1, -1),
-        np.where(out, made, 0),
-        np.where(out, len(entries), used),
+        np.where(out, forward_place, 0),
+        np.where(out, len(entries), use_place),
     )
 
 
-def _found(
-    entries: Column, keys: Column, rows: Column, passes: Column, side: Literal["left", "right"], nothing: int
+def _places_of(
+    entries: Column, keys: Column, rows: Column, passes: Column, side: Literal["left", "right"], default: int
 ) -> Column:
-    """Return every row's pass as a position in ``entries``, on one ``side``; ``nothing`` without a pass."""
+    """Return every row's pass as a position in ``entries``, on one ``side``; ``default`` without a pass."""
     if not len(passes):
-        return np.full(len(rows), nothing)
+        return np.full(len(rows), default)
     passes = passes[np.argsort(keys[passes], kind="stable")]
-    of = passes[np.searchsorted(keys[passes], keys[rows]).clip(max=len(passes) - 1)]
-    return np.where(keys[of] == keys[rows], np.searchsorted(entries, of, side=side), nothing)
+    match = passes[np.searchsorted(keys[passes], keys[rows]).clip(max=len(passes) - 1)]
+    return np.where(keys[match] == keys[rows], np.searchsorted(entries, match, side=side), default)
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
@@ -153,14 +155,16 @@ def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
     """
     cycles, times = block.cycles, block.times
     inside = (events.row >= block.first) & (events.row < block.last)
-    covered = (events.time >= start) & (events.time < start + times * cycles)
+    in_block = (events.time >= start) & (events.time < start + times * cycles)
     copies = (events.time - start) // cycles
-    parts = [_Events(*(column[~inside & ~covered] for column in events))]
+    parts = [_Events(*(column[~inside & ~in_block] for column in events))]
     for shift in np.unique(copies[inside]).tolist():
-        own = _Events(*(column[inside & (copies == shift)] for column in events))
-        anywhere = own._replace(least=np.zeros_like(own.least), most=np.full_like(own.most, np.iinfo(np.int64).max))
-        own = anywhere if shift else own  # the pass of a shifted event belongs to another copy
-        parts.append(own._replace(time=own.time - shift * cycles))
+        group = _Events(*(column[inside & (copies == shift)] for column in events))
+        anywhere = group._replace(
+            least=np.zeros_like(group.least), most=np.full_like(group.most, np.iinfo(np.int64).max)
+        )
+        group = anywhere if shift else group  # the pass of a shifted event belongs to another copy
+        parts.append(group._replace(time=group.time - shift * cycles))
         outside = range(-shift) if shift < 0 else range(max(times - shift, 0), times)
-        parts += [own._replace(time=own.time + copy * cycles) for copy in outside]
+        parts += [group._replace(time=group.time + copy * cycles) for copy in outside]
     return _Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))

@@ -116,10 +116,10 @@ def order_reports(plan: Plan, program: PipelineProgram, system: System, costs: C
     """
     reports = []
     for order in ORDERS:
-        used = order == system.selection_order
-        device = system if used else system.reordered(order)
-        longest_and_all = _copy_cycles(plan, program, device, costs if used else None)
-        reports.append(OrderReport(order, used, device.ipus, _routes(plan, program, device), *longest_and_all))
+        is_current = order == system.selection_order
+        device = system if is_current else system.reordered(order)
+        longest_and_all = _copy_cycles(plan, program, device, costs if is_current else None)
+        reports.append(OrderReport(order, is_current, device.ipus, _routes(plan, program, device), *longest_and_all))
     return tuple(reports)
 
 
@@ -130,11 +130,13 @@ def _copy_cycles(plan: Plan, program: PipelineProgram, system: System, costs: Co
         return copies.longest_cycles, copies.execution_cycles
     sends = costs.sends if costs else send_costs(plan, program, system, {})
     cycles = {key: send.lead_cycles + send.cycles for key, send in sends.items()}
-    apart, micro_batches = len(plan.shape.copies), plan.shape.micro_batches
-    every = sum(
-        cycle * len(range(copy, micro_batches, apart)) for (replica, copy, *_), cycle in cycles.items() if not replica
+    copy_count, micro_batches = len(plan.shape.copies), plan.shape.micro_batches
+    total = sum(
+        cycle * len(range(copy, micro_batches, copy_count))
+        for (replica, copy, *_), cycle in cycles.items()
+        if not replica
     )
-    return max(cycles.values(), default=0), every
+    return max(cycles.values(), default=0), total
 
 
 def _routes(plan: Plan, program: PipelineProgram, system: System) -> tuple[CopyRoute, ...]:

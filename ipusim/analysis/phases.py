@@ -69,13 +69,13 @@ class TimeSteps:
         execution, time_step: numbers.
         start: cycle in which the first IPU enters the time-step: the end of the previous merged copy. An outfeed that
             still runs belongs to the previous time-step.
-        filled: number of forward and backward passes in the time-step.
+        pass_counts: number of forward and backward passes in the time-step.
     """
 
     execution: Column
     time_step: Column
     start: Column
-    filled: Column
+    pass_counts: Column
 
 
 def time_steps(timeline: Timeline) -> TimeSteps:
@@ -100,7 +100,7 @@ def time_steps(timeline: Timeline) -> TimeSteps:
         execution=key // width,
         time_step=key % width,
         start=timeline.start[rows][first],
-        filled=np.bincount(position[slots], minlength=len(key)),
+        pass_counts=np.bincount(position[slots], minlength=len(key)),
     )
 
 
@@ -116,11 +116,11 @@ def execution_phases(timeline: Timeline, execution: int = 0) -> tuple[Phase, ...
 
 def _phases(timeline: Timeline, executions: Iterable[Execution]) -> tuple[Phase, ...]:
     if timeline.info.has_time_steps:
-        recorded, overlap = time_steps(timeline), timeline.info.overlap
-        of = [_filled(execution, recorded, overlap) for execution in executions]
+        steps, overlap = time_steps(timeline), timeline.info.overlap
+        phases = [_lock_step_phases(execution, steps, overlap) for execution in executions]
     else:
-        of = [_begun_and_ended(execution, timeline) for execution in executions]
-    return tuple(chain.from_iterable(of))
+        phases = [_begun_and_ended(execution, timeline) for execution in executions]
+    return tuple(chain.from_iterable(phases))
 
 
 def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase]:
@@ -131,9 +131,9 @@ def _begun_and_ended(execution: Execution, timeline: Timeline) -> Iterator[Phase
         _, first = np.unique(ipu, return_index=True)  # rows are sorted by start
         last = np.zeros(int(ipu.max()) + 1, dtype=np.int64)
         np.maximum.at(last, ipu, timeline.end[rows])
-        begun = int(timeline.start[rows][first].max())
-        ended = max(int(last[ipu].min()), begun)
-        edges = (execution.start, begun, ended, execution.pipeline_end)
+        main_start = int(timeline.start[rows][first].max())
+        main_end = max(int(last[ipu].min()), main_start)
+        edges = (execution.start, main_start, main_end, execution.pipeline_end)
         for name, (start, end) in zip((RAMP_UP, MAIN, RAMP_DOWN), pairwise(edges), strict=True):
             if start < end:
                 yield Phase(name, execution.index, start, end, None, None)
@@ -145,16 +145,16 @@ def _update(execution: Execution) -> Iterator[Phase]:
         yield Phase(WEIGHT_UPDATE, execution.index, execution.pipeline_end, execution.end, None, None)
 
 
-def _filled(execution: Execution, recorded: TimeSteps, overlap: int) -> Iterator[Phase]:
+def _lock_step_phases(execution: Execution, steps: TimeSteps, overlap: int) -> Iterator[Phase]:
     """Yield the phases of an execution in lock-step."""
-    low, high = np.searchsorted(recorded.execution, [execution.index, execution.index + 1]).tolist()
+    low, high = np.searchsorted(steps.execution, [execution.index, execution.index + 1]).tolist()
     if low < high:
-        numbers, filled = recorded.time_step[low:high].tolist(), recorded.filled[low:high]
-        edges = [execution.start, *recorded.start[low + 1 : high].tolist(), execution.pipeline_end]
-        full = np.flatnonzero(filled == overlap)
+        numbers, pass_counts = steps.time_step[low:high].tolist(), steps.pass_counts[low:high]
+        edges = [execution.start, *steps.start[low + 1 : high].tolist(), execution.pipeline_end]
+        full = np.flatnonzero(pass_counts == overlap)
         # Cuts are positions in ``numbers``: first full time-step, and end of the last full time-step.
-        first, after = (int(full[0]), int(full[-1]) + 1) if len(full) else (len(numbers), len(numbers))
-        for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, after), (RAMP_DOWN, after, len(numbers))):
+        first, last = (int(full[0]), int(full[-1]) + 1) if len(full) else (len(numbers), len(numbers))
+        for name, begin, stop in ((RAMP_UP, 0, first), (MAIN, first, last), (RAMP_DOWN, last, len(numbers))):
             if begin < stop:
                 yield Phase(name, execution.index, edges[begin], edges[stop], numbers[begin], numbers[stop - 1])
     yield from _update(execution)

@@ -21,14 +21,14 @@ def redone_work(timeline: Timeline) -> tuple[tuple[int, int], ...]:
     executions = executions_of(timeline) if losses.size else ()
     starts = [*losses[0].tolist(), timeline.makespan_cycles]
     stretches: list[tuple[int, int]] = []
-    left, last = 0, NONE
-    for (start, end, under_way), until in zip(losses.T.tolist(), starts[1:], strict=True):
-        left, last = max(left, end - start), max(last, under_way)
-        behind = [execution for execution in executions if end <= execution.start < until]
-        if behind:
-            begin = behind[0].start
-            goal = next((execution for execution in behind if execution.index == last), None)
-            caught_up = begin + left if goal is None else min(max(begin + left, goal.start), goal.end)
-            stretches.append((begin, min(caught_up, until)))
-            left = 0 if caught_up <= until else left - (until - begin)
+    remainder, last = 0, NONE
+    for (start, end, under_way), next_start in zip(losses.T.tolist(), starts[1:], strict=True):
+        remainder, last = max(remainder, end - start), max(last, under_way)
+        later = [execution for execution in executions if end <= execution.start < next_start]
+        if later:
+            begin = later[0].start
+            goal = next((execution for execution in later if execution.index == last), None)
+            caught_up = begin + remainder if goal is None else min(max(begin + remainder, goal.start), goal.end)
+            stretches.append((begin, min(caught_up, next_start)))
+            remainder = 0 if caught_up <= next_start else remainder - (next_start - begin)
     return tuple(stretches)

@@ -114,15 +114,15 @@ class RunTimes:
         ]
         data["pipeline_use"] = [self._use(use, self.makespan_cycles) for use in self.pipeline_use]
         data["run_use"] = [self._use(use, self.throughput.run_cycles) for use in self.run_use]
-        timed: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for key, value in data.items():
-            timed[key] = value
+            result[key] = value
             if key.endswith("_cycles"):
-                timed[key.removesuffix("_cycles") + "_s"] = self.seconds(value)
-        timed["utilisation"] = self.utilisation
-        timed["idle_ipus"] = list(self.idle_ipus)
-        timed["throughput"]["run_s"] = self.seconds(self.throughput.run_cycles)
-        return timed
+                result[key.removesuffix("_cycles") + "_s"] = self.seconds(value)
+        result["utilisation"] = self.utilisation
+        result["idle_ipus"] = list(self.idle_ipus)
+        result["throughput"]["run_s"] = self.seconds(self.throughput.run_cycles)
+        return result
 
     def _use(self, use: IpuUse, window_cycles: int) -> dict[str, Any]:
         data: dict[str, Any] = {"ipu": use.ipu, "physical_ipu": use.physical_ipu, "stages": list(use.stages)}
@@ -137,22 +137,22 @@ def run_times_of(timeline: Timeline, execution: int = 0) -> RunTimes:
 
     Raises TimelineError if the Timeline lacks the execution.
     """
-    info, chosen = timeline.info, find_execution(timeline, execution)
-    cycles = [one.execution_cycles for one in executions_of(timeline)]
+    info, window = timeline.info, find_execution(timeline, execution)
+    cycles = [entry.execution_cycles for entry in executions_of(timeline)]
     time_steps = info.time_steps if info.has_time_steps else None
     # Further fields have equal names and values in the Timeline's info.
     of_info = vars(info) | {"count": info.micro_batches, "time_steps": time_steps}
     return RunTimes(
         **{field.name: of_info[field.name] for field in fields(RunTimes) if field.name in of_info},
         execution=execution,
-        makespan_cycles=chosen.makespan_cycles,
-        weight_update_cycles=chosen.update_cycles,
-        execution_cycles=chosen.execution_cycles,
+        makespan_cycles=window.makespan_cycles,
+        weight_update_cycles=window.update_cycles,
+        execution_cycles=window.execution_cycles,
         fastest_execution_cycles=min(cycles),
         slowest_execution_cycles=max(cycles),
         phases=execution_phases(timeline, execution),
-        pipeline_use=ipu_uses(timeline, chosen),
+        pipeline_use=ipu_uses(timeline, window),
         run_use=ipu_uses(timeline),
-        bubble=bubble_of(timeline, chosen),
+        bubble=bubble_of(timeline, window),
         throughput=throughput_of(timeline),
     )

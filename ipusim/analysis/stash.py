@@ -36,9 +36,9 @@ def stash_of(timeline: Timeline, rows: Column) -> Stash:
         timeline: the run.
         rows: rows of one execution, in order.
     """
-    nothing = np.empty(0, dtype=np.int64)
+    empty = np.empty(0, dtype=np.int64)
     if not timeline.info.training:
-        return Stash(nothing, nothing)
+        return Stash(empty, empty)
     kind, stages = timeline.kind[rows], len(timeline.info.stages)
     # A recomputed stage keeps only its input until recomputation.
     recomputed = np.zeros(stages, dtype=bool)
@@ -46,14 +46,14 @@ def stash_of(timeline: Timeline, rows: Column) -> Stash:
     takes = np.where(recomputed[timeline.stage[rows]], kind == SpanKind.RECOMPUTE, of_kinds(kind, _BACKWARD))
     opens, closes = rows[kind == SpanKind.FORWARD], rows[takes]
 
-    def key(of: Column) -> Column:
-        keys: Column = (timeline.replica[of] * stages + timeline.stage[of]) * timeline.info.count
-        return keys + timeline.micro_batch[of]
+    def key(pass_rows: Column) -> Column:
+        keys: Column = (timeline.replica[pass_rows] * stages + timeline.stage[pass_rows]) * timeline.info.count
+        return keys + timeline.micro_batch[pass_rows]
 
     keys = np.union1d(key(opens), key(closes))
     columns = []
-    for of in (opens, closes):
+    for side in (opens, closes):
         column = np.full(len(keys), NONE)
-        column[np.searchsorted(keys, key(of))] = of
+        column[np.searchsorted(keys, key(side))] = side
         columns.append(column)
     return Stash(*columns)

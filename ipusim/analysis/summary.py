@@ -184,15 +184,15 @@ def gradient_sum(costs: Costs) -> SumOfGradients | None:
     return SumOfGradients(total.algorithm, total.bytes, len(total.cost.rounds), total.cost.total_cycles)
 
 
-def stage_cycles(costs: Costs, times: RunTimes, once: Costs) -> tuple[StageCycles, ...]:
-    """Return cycles of each stage's passes at given costs; ``once`` are costs without recomputation."""
+def stage_cycles(costs: Costs, times: RunTimes, plain_costs: Costs) -> tuple[StageCycles, ...]:
+    """Return cycles of each stage's passes at given costs; ``plain_costs`` are costs without recomputation."""
     return tuple(
         StageCycles(
             name=name,
             forward_cycles=costs.passes[Pass.FORWARD, stage],
             backward_cycles=costs.passes[Pass.BACKWARD, stage] if times.training else 0,
             recomputed_cycles=(
-                costs.passes[Pass.BACKWARD, stage] - once.passes[Pass.BACKWARD, stage] if times.training else 0
+                costs.passes[Pass.BACKWARD, stage] - plain_costs.passes[Pass.BACKWARD, stage] if times.training else 0
             ),
         )
         for stage, name in enumerate(times.stages)

@@ -51,11 +51,11 @@ def rates_of(info: TimelineInfo, cycles: int, executions: int) -> Throughput:
         cycles: length of the run.
         executions: number of pipeline executions.
     """
-    every = info.micro_batches * info.replicas * info.hosts
-    micro_batches = every * executions
+    per_execution = info.micro_batches * info.replicas * info.hosts
+    micro_batches = per_execution * executions
     rate = micro_batches * info.clock_hz / cycles if cycles else 0.0
     return Throughput(
-        effective_batch_size=info.micro_batch_size * every,
+        effective_batch_size=info.micro_batch_size * per_execution,
         samples=micro_batches * info.micro_batch_size,
         run_cycles=cycles,
         samples_per_s=rate * info.micro_batch_size,

@@ -64,12 +64,12 @@ def cycles_by_kind(timeline: Timeline, execution: Execution | None = None) -> Ta
     cycles = np.maximum(end - timeline.start[rows], 0) * timeline.weights[rows]
     info = timeline.info
     table = np.zeros((len(info.ipus), len(SpanKind)), dtype=np.int64)
-    shared = ipu == ALL_IPUS
-    np.add.at(table, (ipu[~shared], kind[~shared]), cycles[~shared])
+    is_shared = ipu == ALL_IPUS
+    np.add.at(table, (ipu[~is_shared], kind[~is_shared]), cycles[~is_shared])
     # Row r holds spans of all IPUs of replica r; the last row (NONE) holds spans of all replicas.
-    together = np.zeros((info.replicas + 1, len(SpanKind)), dtype=np.int64)
-    np.add.at(together, (timeline.replica[rows][shared], kind[shared]), cycles[shared])
-    total: Table = table + np.repeat(together[:-1], info.shards, axis=0) + together[-1]
+    joint = np.zeros((info.replicas + 1, len(SpanKind)), dtype=np.int64)
+    np.add.at(joint, (timeline.replica[rows][is_shared], kind[is_shared]), cycles[is_shared])
+    total: Table = table + np.repeat(joint[:-1], info.shards, axis=0) + joint[-1]
     return total
 
 

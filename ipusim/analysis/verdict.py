@@ -57,14 +57,14 @@ class Verdict:
     speed_up: float | None
 
 
-def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, alone: OneIpu) -> Verdict:
+def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, one_ipu: OneIpu) -> Verdict:
     """Return the verdict on a run.
 
     Args:
         timeline: the whole run.
         costs: costs of the run's Plan.
         shape: shape of that Plan.
-        alone: outcome of the same work on one IPU.
+        one_ipu: outcome of the same work on one IPU.
 
     Returns:
         The verdict.
@@ -79,10 +79,10 @@ def verdict_of(timeline: Timeline, costs: Costs, shape: PlanShape, alone: OneIpu
         slowest_stage=slowest[0],
         slowest_stages=slowest,
         slowest_ratio=ratio(passes[slowest[0]] * len(passes), sum(passes)),
-        single_ipu_cycles=None if alone.run_cycles is None else -(-alone.run_cycles // info.executions),
-        single_ipu_excess_bytes=alone.excess_bytes,
-        single_ipu_refusal=alone.refusal,
-        speed_up=None if alone.run_cycles is None else ratio(alone.run_cycles, run_cycles),
+        single_ipu_cycles=None if one_ipu.run_cycles is None else -(-one_ipu.run_cycles // info.executions),
+        single_ipu_excess_bytes=one_ipu.excess_bytes,
+        single_ipu_refusal=one_ipu.refusal,
+        speed_up=None if one_ipu.run_cycles is None else ratio(one_ipu.run_cycles, run_cycles),
     )
 
 

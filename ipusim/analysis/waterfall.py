@@ -46,19 +46,19 @@ class Waterfall:
 
     def largest(self) -> Iterator[tuple[TimePart, float]]:
         """Yield nonzero parts with their shares, largest first, without useful compute."""
-        rest = [(part, cycles) for part, cycles in self.cycles.items() if cycles and part is not TimePart.USEFUL]
-        for part, _ in sorted(rest, key=lambda item: -item[1]):
+        parts = [(part, cycles) for part, cycles in self.cycles.items() if cycles and part is not TimePart.USEFUL]
+        for part, _ in sorted(parts, key=lambda item: -item[1]):
             yield part, self.share(part)
 
     def remarks(self) -> Iterator[str]:
         """Yield a sentence for every negative part."""
         for part, cycles in self.cycles.items():
             if cycles < 0:
-                rounded = " or as equal parts of all passes are rounded up to whole cycles"
+                rounding = " or as equal parts of all passes are rounded up to whole cycles"
                 yield (
-                    f"{part.words.capitalize()} {counted(-cycles, 'cycle')} below zero: with this part the run takes "
-                    "less time than without, as IPUs then wait for each other at other "
-                    f"times{rounded if part is TimePart.IMBALANCE else ''}."
+                    f"{part.words.capitalize()} {counted(-cycles, 'cycle')} below zero: the run takes less with it "
+                    "than without it, as IPUs then wait for each other at other times"
+                    f"{rounding if part is TimePart.IMBALANCE else ''}."
                 )
 
     def to_dict(self) -> dict[str, Any]:

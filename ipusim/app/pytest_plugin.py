@@ -37,9 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if not Path(folder).is_dir():
             raise pytest.UsageError(f"ipusim_scenarios: {folder}: expected a folder of scenarios, got none there")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        known = [Path(config.invocation_params.dir, arg.partition("::")[0]).resolve() for arg in config.args]
+        folders = [Path(config.invocation_params.dir, arg.partition("::")[0]).resolve() for arg in config.args]
         for folder in config.getini("ipusim_scenarios"):
-            if not any(Path(folder).resolve().is_relative_to(known_folder) for known_folder in known):
+            if not any(Path(folder).resolve().is_relative_to(known_folder) for known_folder in folders):
                 config.args.append(str(folder))
 
 
@@ -64,8 +64,8 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> ScenarioFi
 
     if not tests_anything(file_path):
         return None
-    made: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
-    return made
+    node: ScenarioFile = ScenarioFile.from_parent(parent, path=file_path)
+    return node
 
 
 @contextmanager
@@ -132,9 +132,9 @@ def ipusim_run(request: pytest.FixtureRequest) -> Callable[..., CheckedRun]:
         """Return the Run of a scenario with changed keys; two underscores replace dots in keys."""
         from ipusim.app.notebook.checked_run import checked_run  # noqa: PLC0415 - as above
 
-        named = {name.replace("__", "."): value for name, value in changes.items()}
+        options = {name.replace("__", "."): value for name, value in changes.items()}
         update = request.config.getoption("ipusim_update")
         with _refused_exits():
-            return checked_run(request.path.parent / scenario, named, update=update)
+            return checked_run(request.path.parent / scenario, options, update=update)
 
     return run

@@ -41,10 +41,10 @@ def print_text(*paragraphs: str) -> None:
     width = _width()
     for paragraph in paragraphs:
         for line in paragraph.split("\n"):
-            print(line if width is None else _wrapped(line, width), flush=True)
+            print(line if width is None else _wrap(line, width), flush=True)
 
 
-def _wrapped(line: str, width: int) -> str:
+def _wrap(line: str, width: int) -> str:
     indent = _HANGING.match(line)
     hanging = " " * indent.end() if indent and indent.end() < width // 2 else ""
     return textwrap.fill(line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
@@ -64,20 +64,20 @@ def print_tables(*tables: Table, to_stderr: bool = False) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from ipusim.app.render.fitted_tables import fitted
+    from ipusim.app.render.fitted_tables import fit_table
 
     # The height is needed too: rich assumes 80 columns for dumb terminals.
     console = Console(width=_width() or _PIPE_WIDTH, height=1, stderr=to_stderr)
-    for part in chain.from_iterable(fitted(table, console.width) for table in tables):
-        shown = part.table
-        console.print(Text(shown.title, style="italic"))
-        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(shown.header))
-        for column, (name, width) in enumerate(zip(shown.header, part.widths, strict=True)):
-            justify: Literal["left", "right"] = "right" if shown.has_numbers(column) else "left"
-            drawn.add_column(name, justify=justify, overflow="fold", width=width)
-        for row in shown.rows:
-            drawn.add_row(*map(Text, row))
-        console.print(drawn)
+    for part in chain.from_iterable(fit_table(table, console.width) for table in tables):
+        table = part.table
+        console.print(Text(table.title, style="italic"))
+        rich_table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(table.header))
+        for column, (name, width) in enumerate(zip(table.header, part.widths, strict=True)):
+            justify: Literal["left", "right"] = "right" if table.has_numbers(column) else "left"
+            rich_table.add_column(name, justify=justify, overflow="fold", width=width)
+        for row in table.rows:
+            rich_table.add_row(*map(Text, row))
+        console.print(rich_table)
 
 
 def print_result(result: Result, form: str, *ends: str) -> None:
@@ -87,7 +87,7 @@ def print_result(result: Result, form: str, *ends: str) -> None:
     if form:
         print(result.text(form).decode(), end="", flush=True)
         return
-    for part in result.shown():
+    for part in result.printout():
         if isinstance(part, Preformatted):
             print(part, end="" if part.endswith("\n") else "\n", flush=True)
         elif isinstance(part, str):
@@ -113,7 +113,7 @@ def interruptible() -> Iterator[Callable[[], None]]:
     handling, interrupts are left alone.
     """
     interrupted = False
-    told = sys.unraisablehook
+    previous = sys.unraisablehook
 
     def heed() -> None:
         if interrupted:
@@ -128,16 +128,16 @@ def interruptible() -> Iterator[Callable[[], None]]:
         interrupted = True
         raise KeyboardInterrupt
 
-    def tell(lost: sys.UnraisableHookArgs) -> None:
-        if not isinstance(lost.exc_value, KeyboardInterrupt):
-            told(lost)
+    def tell(report: sys.UnraisableHookArgs) -> None:
+        if not isinstance(report.exc_value, KeyboardInterrupt):
+            previous(report)
 
     sys.unraisablehook = tell
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield heed
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = previous
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if interrupted:
             signal.raise_signal(signal.SIGINT)
@@ -150,23 +150,23 @@ def stoppable() -> Iterator[Callable[[], bool]]:
     A second interrupt takes effect at once. After the block, the process ends like an interrupted one, with its results
     written.
     """
-    requested = False
+    is_requested = False
     if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:
         yield lambda: False
         return
 
     def interrupt(*_: object) -> None:
-        nonlocal requested
-        if requested:
+        nonlocal is_requested
+        if is_requested:
             raise KeyboardInterrupt
-        requested = True
+        is_requested = True
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        yield lambda: requested
+        yield lambda: is_requested
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if requested:
+        if is_requested:
             sys.stdout.flush()
             signal.raise_signal(signal.SIGINT)
 
@@ -177,29 +177,29 @@ def status(name: str) -> Iterator[Callable[[Callable[[], str]], None]]:
 
     A terminal shows a live line, other outputs occasional lines.
     """
-    shown = time.monotonic()
+    last_time = time.monotonic()
 
-    def each(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
-        nonlocal shown
-        if time.monotonic() - shown > seconds:
-            shown = time.monotonic()
+    def show_after(seconds: float, show: Callable[[str], None], text: Callable[[], str]) -> None:
+        nonlocal last_time
+        if time.monotonic() - last_time > seconds:
+            last_time = time.monotonic()
             show(f"{name}: {text()}")
 
     if not sys.stderr.isatty():
-        yield partial(each, _LINES_S, partial(print, file=sys.stderr, flush=True))
+        yield partial(show_after, _LINES_S, partial(print, file=sys.stderr, flush=True))
         return
     from rich.console import Console
     from rich.text import Text
 
     with Console(stderr=True).status(Text(name)) as line:
-        yield partial(each, _UPDATE_S, lambda text: line.update(Text(text)))
+        yield partial(show_after, _UPDATE_S, lambda text: line.update(Text(text)))
 
 
 @contextmanager
 def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
     """Yield a function that heeds interrupts and shows a long run's progress bar."""
     if not sys.stderr.isatty():
-        yield lambda _done, _total: heed()
+        yield lambda _count, _total: heed()
         return
     from rich.console import Console
     from rich.progress import Progress as Bar
@@ -208,9 +208,9 @@ def progress(name: str, heed: Callable[[], None]) -> Iterator[Progress]:
     with Bar(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(name, total=None, visible=False)
 
-        def show(done: int, total: int) -> None:
+        def show(count: int, total: int) -> None:
             heed()
             if time.monotonic() - began > _PATIENCE_S:
-                bar.update(task, completed=done, total=total, visible=True)
+                bar.update(task, completed=count, total=total, visible=True)
 
         yield show

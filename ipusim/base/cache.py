@@ -33,13 +33,13 @@ class Cache:
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._made: dict[Callable[..., Any], list[tuple[tuple[Any, ...], Any]]] = {}
+        self._results: dict[Callable[..., Any], list[tuple[tuple[Any, ...], Any]]] = {}
         self._marks: dict[int, tuple[Any, _Mark]] = {}  # marks of values from first(), by identity
 
     def __call__(self, make: Callable[..., _T], *arguments: Any) -> _T:
         """Return the result of ``make`` for ``arguments``, cached by value; errors are not cached."""
-        for made in self.find(make, *arguments):
-            return made
+        for hit in self.find(make, *arguments):
+            return hit
         result = make(*arguments)
         self.keep(result, make, *arguments)
         return result
@@ -47,46 +47,46 @@ class Cache:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """Share this cache with every function called in the block."""
-        token = _ENTERED.set(self)
+        token = _CURRENT.set(self)
         try:
             yield
         finally:
-            _ENTERED.reset(token)
+            _CURRENT.reset(token)
 
     def find(self, make: Callable[..., _T], *arguments: Any) -> tuple[_T, ...]:
         """Return the cached result for equal arguments as a tuple; empty if not cached."""
         key = self._key(arguments)
-        return next(((made,) for known, made in self._made.get(make, ()) if known == key), ())
+        return next(((result,) for key_of_result, result in self._results.get(make, ()) if key_of_result == key), ())
 
     def keep(self, result: _T, make: Callable[..., _T], *arguments: Any) -> None:
         """Store ``result`` as the result of ``make`` for ``arguments``."""
-        self._made[make] = [(self._key(arguments), result), *self._made.get(make, ())][:_MOST]
+        self._results[make] = [(self._key(arguments), result), *self._results.get(make, ())][:_MOST]
 
     def _key(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the key of arguments: marks of values from :meth:`first`, then the rest."""
         marks = [self._marks.get(id(argument), (None, None))[1] for argument in arguments]
-        rest = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
-        return (*marks, rest)
+        values = tuple(argument if mark is None else None for argument, mark in zip(arguments, marks, strict=True))
+        return (*marks, values)
 
-    def first(self, value: _T, by: Any = None) -> _T:
+    def first(self, value: _T, substitute: Any = None) -> _T:
         """Return the first value equal to ``value`` given so far.
 
         Later comparisons with the returned value are fast.
 
         Args:
             value: anything.
-            by: faster substitute in comparisons: equal for equal values, and different for different values.
+            substitute: faster substitute in comparisons: equal for equal values, and different for different values.
 
         >>> cache = Cache()
         >>> one = cache.first((1, "a"))
         >>> cache.first((1, "a")) is one
         True
         """
-        by = value if by is None else by
+        substitute = value if substitute is None else substitute
         first: _T
-        for first in self.find(_itself, by):
+        for first in self.find(_itself, substitute):
             return first
-        self.keep(value, _itself, by)
+        self.keep(value, _itself, substitute)
         self._marks[id(value)] = value, _Mark()  # keeps the value alive, so that the identity stays unique
         if len(self._marks) > _MOST:
             del self._marks[next(iter(self._marks))]
@@ -97,12 +97,12 @@ def _itself(value: Any) -> Any:
     return value
 
 
-_ENTERED: Final[ContextVar[Cache | None]] = ContextVar("cache", default=None)
+_CURRENT: Final[ContextVar[Cache | None]] = ContextVar("cache", default=None)
 
 
 def shared() -> Cache:
     """Return the cache entered around the caller, or an empty cache."""
-    return _ENTERED.get() or Cache()
+    return _CURRENT.get() or Cache()
 
 
 def sharing(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -32,7 +32,7 @@ class Gzip:
         # Without file name and time, which differ between equal runs.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._content, compresslevel=_LEVEL, mtime=0)
         self._thread = ThreadPoolExecutor(1)
-        self._before: Future[int] | None = None
+        self._previous: Future[int] | None = None
 
     def __enter__(self) -> Self:
         """Return this object."""
@@ -45,13 +45,13 @@ class Gzip:
 
     def write(self, part: bytes) -> None:
         """Start to compress a part."""
-        if self._before is not None:
-            self._before.result()
-        self._before = self._thread.submit(self._file.write, part)
+        if self._previous is not None:
+            self._previous.result()
+        self._previous = self._thread.submit(self._file.write, part)
 
     def close(self) -> bytes:
         """Return the compressed content."""
-        if self._before is not None:
-            self._before.result()
+        if self._previous is not None:
+            self._previous.result()
         self._file.close()
         return self._content.getvalue()

@@ -17,9 +17,9 @@ from ipusim.base.near_names import all_nearest, did_you_mean
 from ipusim.base.units import with_point
 
 #: Most problems listed in a message.
-_LISTED: Final = 20
+_MOST_LISTED: Final = 20
 #: Characters of a title shown in a message.
-_SHOWN: Final = 60
+_MOST_TITLE: Final = 60
 #: Most bytes of a file read only for its titles.
 _MOST_TITLES: Final = 1 << 22
 #: Digits read of a whole number, as int() is slow for very many.
@@ -63,14 +63,14 @@ class Columns:
 
     Attributes:
         names: names of the columns, as in messages.
-        needed: required columns.
-        others: whether the file may have unknown columns, which are ignored.
+        required_names: required columns.
+        allows_others: whether the file may have unknown columns, which are ignored.
         key: function that maps titles and names to a common key.
     """
 
     names: Sequence[str]
-    needed: Sequence[str]
-    others: bool
+    required_names: Sequence[str]
+    allows_others: bool
     key: Callable[[str], str] = str.lower
 
 
@@ -114,30 +114,30 @@ def first_titles(path: Path) -> tuple[str, ...]:
         return ()
 
 
-def read_table(path: Path, columns: Columns, most_bytes: int, called: str = "") -> CsvTable:
+def read_table(path: Path, columns: Columns, most_bytes: int, label: str = "") -> CsvTable:
     """Return the rows of a CSV file with titles in the first row.
 
-    Messages name the file as ``called``. Raises OSError for an unreadable file, and FileError, with the file's name,
+    Messages name the file as ``label``. Raises OSError for an unreadable file, and FileError, with the file's name,
     for content that is not CSV, or for every missing, repeated or unknown column.
     """
-    called = called or str(path)
+    label = label or str(path)
     try:
         lines = list(read_lines(path, most_bytes))
     except FileError as error:
-        raise FileError(f"{called}: {error}") from None
+        raise FileError(f"{label}: {error}") from None
     header = lines[0] if lines else CsvLine(1, ())
-    index_of, problems = _placed(header.cells, columns)
-    refuse([f"{called}:{header.number}: {problem}" for problem in problems or _untitled(lines, columns)])
+    index_of, problems = _place_titles(header.cells, columns)
+    refuse([f"{label}:{header.number}: {problem}" for problem in problems or _untitled(lines, columns)])
     rows = tuple(
         CsvRow(
-            f"{called}:{line.number}",
-            {name: line.cells[at] if at < len(line.cells) else "" for name, at in index_of.items()},
+            f"{label}:{line.number}",
+            {name: line.cells[index] if index < len(line.cells) else "" for name, index in index_of.items()},
             tuple(_wrong_number(line.cells, len(header.cells))),
         )
         for line in lines[1:]
         if any(line.cells)
     )
-    return CsvTable({name: printable(header.cells[at]) for name, at in index_of.items()}, rows)
+    return CsvTable({name: printable(header.cells[index]) for name, index in index_of.items()}, rows)
 
 
 def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
@@ -170,8 +170,8 @@ def wrong_positive(name: str, text: str) -> Iterator[str]:
 def refuse(problems: Sequence[str]) -> None:
     """Raise FileError with any problems, a line per problem; long lists are cut."""
     if problems:
-        more = [f"and {len(problems) - _LISTED} more"] if len(problems) > _LISTED else []
-        raise FileError("\n".join([*problems[:_LISTED], *more]))
+        more = [f"and {len(problems) - _MOST_LISTED} more"] if len(problems) > _MOST_LISTED else []
+        raise FileError("\n".join([*problems[:_MOST_LISTED], *more]))
 
 
 def decimal_comma(cells: Sequence[str]) -> str:
@@ -188,60 +188,60 @@ def decimal_comma(cells: Sequence[str]) -> str:
 def _wrong_number(cells: Sequence[str], columns: int) -> Iterator[str]:
     """Yield the error of a row with cells beyond the last column."""
     if any(cells[columns:]):
-        got = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
-        yield f"{got}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
+        problem = f"expected {columns} cells, as many as there are columns, got {len(cells)}"
+        yield f"{problem}{decimal_comma(cells) or f': nothing says what {next(filter(None, cells[columns:]))!r} is'}"
 
 
 def _untitled(lines: Sequence[CsvLine], columns: Columns) -> Iterator[str]:
     """Yield the error of an untitled column with cells, such as a pandas index."""
-    for at, title in enumerate(() if columns.others else lines[0].cells):
-        cell = next((line.cells[at] for line in lines[1:] if at < len(line.cells) and line.cells[at]), "")
+    for index, title in enumerate(() if columns.allows_others else lines[0].cells):
+        cell = next((line.cells[index] for line in lines[1:] if index < len(line.cells) and line.cells[index]), "")
         if not title and cell:
-            yield f"expected a title above column {at + 1}, got none above {cell!r}: leave an index out"
+            yield f"expected a title above column {index + 1}, got none above {cell!r}: leave an index out"
 
 
-def _placed(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], list[str]]:
+def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, int], list[str]]:
     """Return the index of every column, and the problems of the titles."""
-    known = {columns.key(name): name for name in columns.names}
+    names = {columns.key(name): name for name in columns.names}
     keys = [columns.key(title) for title in titles]
     index_of: dict[str, int] = {}
-    for at, key in enumerate(keys):
-        if key in known:
-            index_of.setdefault(known[key], at)
-    problems = [f"column {name!r} appears twice" for key, name in known.items() if keys.count(key) > 1]
-    others = [title for title, key in zip(titles, keys, strict=True) if key not in known and title]
+    for index, key in enumerate(keys):
+        if key in names:
+            index_of.setdefault(names[key], index)
+    problems = [f"column {name!r} is there twice" for key, name in names.items() if keys.count(key) > 1]
+    strangers = [title for title, key in zip(titles, keys, strict=True) if key not in names and title]
     absent = [name for name in columns.names if name not in index_of]
-    near = {title: [*all_nearest(columns.key(title), absent)] for title in others}
+    near = {title: [*all_nearest(columns.key(title), absent)] for title in strangers}
     if not index_of and (_separator("".join(titles)) or not any(near.values())):
         return {}, [_no_titles(titles, columns)]
-    for name in columns.needed:
+    for name in columns.required_names:
         if name not in index_of:
-            wrong = next((title for title in others if name in near[title]), None)
-            got = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
-            problems.append(f"expected a column {name!r} in addition to {', '.join(columns.needed)}{got}")
+            wrong = next((title for title in strangers if name in near[title]), None)
+            hint = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
+            problems.append(f"expected a column {name!r} beside {', '.join(columns.required_names)}{hint}")
             if wrong is not None:
-                others.remove(wrong)
+                strangers.remove(wrong)
                 absent.remove(name)
-    if not columns.others:
-        expected = f"expected columns out of {', '.join(columns.names)}"
-        problems += [f"{expected}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in others]
+    if not columns.allows_others:
+        right = f"expected columns out of {', '.join(columns.names)}"
+        problems += [f"{right}, got {title!r}{did_you_mean(columns.key(title), absent)}" for title in strangers]
     return index_of, problems
 
 
 def _no_titles(titles: Sequence[str], columns: Columns) -> str:
     """Return the message about a first row without any known title."""
-    expected = f"expected the names of the columns, {', '.join(columns.needed)}"
-    expected += ", and others" if len(columns.names) > len(columns.needed) else ""
-    got = ", ".join(repr(title[:_SHOWN]) for title in titles[:_LISTED])
-    if called := _separator("".join(titles)):
-        return f"{expected}, separated by commas, got {called} between cells: write commas, and points in numbers"
+    right = f"expected the names of the columns, {', '.join(columns.required_names)}"
+    right += ", and others" if len(columns.names) > len(columns.required_names) else ""
+    texts = ", ".join(repr(title[:_MOST_TITLE]) for title in titles[:_MOST_LISTED])
+    if separator_name := _separator("".join(titles)):
+        return f"{right}, separated by commas, got {separator_name} between cells: write commas, and points in numbers"
     if not titles:
-        return f"{expected}, in the first row, got nothing"
+        return f"{right}, in the first row, got nothing"
     if any(map(_NUMBER.fullmatch, titles)):
-        return f"{expected}, in the first row, got values: {got}"
-    return f"{expected}, got {got}"
+        return f"{right}, in the first row, got values: {texts}"
+    return f"{right}, got {texts}"
 
 
 def _separator(text: str) -> str:
     """Return the separator of a line without commas, in words; empty without a separator."""
-    return next((called for separator, called in _SEPARATORS.items() if separator in text), "")
+    return next((separator_name for separator, separator_name in _SEPARATORS.items() if separator in text), "")

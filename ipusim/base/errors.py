@@ -52,9 +52,9 @@ def of_one_problem(text: str) -> str:
         return "\n".join(lines)
     first = _within(lines, half)
     last = _within(lines[:first:-1], half)
-    left = len(lines) - first - last
-    shown = [*lines[:first], f"[... {left:,} lines ...]", *lines[len(lines) - last :]]
-    return "\n".join(without_middle(line, half) for line in shown)
+    rest_count = len(lines) - first - last
+    excerpt = [*lines[:first], f"[... {rest_count:,} lines ...]", *lines[len(lines) - last :]]
+    return "\n".join(without_middle(line, half) for line in excerpt)
 
 
 def _within(lines: Sequence[str], most: int) -> int:
@@ -91,8 +91,8 @@ class IpusimError(Exception):
         """Bound the text of a subclass that overrides ``__str__``."""
         super().__init_subclass__()
         if "__str__" in vars(cls):
-            said = cls.__str__
-            cls.__str__ = lambda self: bounded(said(self))  # type: ignore[method-assign]
+            own_text = cls.__str__
+            cls.__str__ = lambda self: bounded(own_text(self))  # type: ignore[method-assign]
 
     def __str__(self) -> str:
         """Return the message."""
@@ -107,14 +107,14 @@ class IpusimError(Exception):
 class OptionError(IpusimError, ValueError):
     """An invalid value of an option; front ends substitute their word for the option."""
 
-    def __init__(self, option: str, text: str, *others: str) -> None:
-        """Take the option's name, and a text with ``{}`` for each of ``others``."""
-        super().__init__(option, text, *others)
+    def __init__(self, option: str, text: str, *option_names: str) -> None:
+        """Take the option's name, and a text with ``{}`` for each of ``option_names``."""
+        super().__init__(option, text, *option_names)
 
     def worded(self, word_for: Callable[[str], str] = str) -> str:
         """Return the whole message, with options named by ``word_for``."""
-        option, text, *others = self.args
-        return bounded(f"{word_for(option)}: {text.format(*map(word_for, others)) if others else text}")
+        option, text, *option_names = self.args
+        return bounded(f"{word_for(option)}: {text.format(*map(word_for, option_names)) if option_names else text}")
 
     def __str__(self) -> str:
         """Return the message with the options' plain names."""

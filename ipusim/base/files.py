@@ -27,7 +27,7 @@ MAX_SCENARIO_BYTES: Final = 1 << 17
 #: Bytes per read: memory follows the real content, not the stated size.
 _CHUNK_BYTES: Final = 1 << 20
 #: Array names listed in a message.
-_LISTED: Final = 8
+_MOST_LISTED: Final = 8
 _NUMPY: Final = b"\x93NUMPY"
 _HEADERS: Final = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _KINDS: Final = (
@@ -64,13 +64,13 @@ def resolve(path: Path) -> Path:
         ValueError: for a name with a null character.
     """
     _check_name(path)
-    resolved = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path))
     try:
-        resolved.stat()
+        target.stat()
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "its symbolic links lead in a circle", str(path)) from None
-    return resolved
+    return target
 
 
 def _check_name(path: Path) -> None:
@@ -181,12 +181,12 @@ def read_arrays(
     Raises FileError, whose text is the reason, for refused arrays, a file of another kind, and a missing or damaged
     array.
     """
-    with _opened(file, most_bytes) as (archive, members):
+    with _open_archive(file, most_bytes) as (archive, members):
         names = list(members) if names is None else names
         for name in names:
             if name not in members:
-                listed = ", ".join(list(members)[:_LISTED]) + (", ..." if len(members) > _LISTED else "")
-                raise FileError(f"no array {name!r}; it holds {listed or 'none'}")
+                names_text = ", ".join(list(members)[:_MOST_LISTED]) + (", ..." if len(members) > _MOST_LISTED else "")
+                raise FileError(f"no array {name!r}; it holds {names_text or 'none'}")
         _check_unpacked([members[name].file_size for name in names], most_bytes)
         return {name: _array(archive, members[name], name, unpickle) for name in names}
 
@@ -196,12 +196,12 @@ def array_names(file: BinaryIO) -> list[str]:
 
     Raises FileError for a file of another kind.
     """
-    with _opened(file) as (_, members):
+    with _open_archive(file) as (_, members):
         return list(members)
 
 
 @contextmanager
-def _opened(file: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+def _open_archive(file: BinaryIO, most_bytes: int | None = None) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
     """Yield a NumPy archive of at most ``most_bytes``, and its members by array name."""
     _check_unpacked([file.seek(0, io.SEEK_END)], most_bytes)
     file.seek(0)
@@ -242,8 +242,8 @@ def write_file(path: Path, content: bytes, *, follow: bool = True) -> None:
         check_target(path)
         target = resolve(path) if follow else path.absolute()
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as waiting:
-            new = Path(waiting) / target.name
+        with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=target.parent) as folder:
+            new = Path(folder) / target.name
             new.write_bytes(content)
             new.replace(target)
 
@@ -260,33 +260,33 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        which = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
-        raise OutputError(f"{path}: cannot be written: {which}{error.strerror or error}; name another place") from error
+        file = f"{error.filename}: " if error.filename not in (None, str(path)) else ""
+        raise OutputError(f"{path}: cannot be written: {file}{error.strerror or error}; name another place") from error
 
 
 def _array(archive: ZipFile, info: ZipInfo, name: str, unpickle: Callable[[bytes], Any] | None) -> npt.NDArray[Any]:
-    what = f"not a NumPy archive of plain arrays: {name!r}"
+    subject = f"not a NumPy archive of plain arrays: {name!r}"
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        raise FileError(f"{what} is compressed by method {info.compress_type}, which NumPy does not write")
+        raise FileError(f"{subject} is compressed by method {info.compress_type}, which NumPy does not write")
     try:
         with archive.open(info) as member:
-            shape, fortran, dtype = _header(member, what)
+            shape, fortran, dtype = _header(member, subject)
             if dtype.hasobject:
                 if unpickle is None:
-                    raise FileError(f"{what} holds Python objects, expected numbers")
-                return _objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, what)
-            needed, stated = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
-            if needed != stated or min(shape, default=0) < 0:
-                raise FileError(f"{what} says {dtype} of {shape}, {needed} bytes, and has {stated}")
-            data = read_up_to(member, needed)
+                    raise FileError(f"{subject} holds Python objects, expected numbers")
+                return _objects(unpickle(bytes(read_up_to(member, info.file_size))), shape, subject)
+            need_bytes, file_bytes = math.prod(shape) * dtype.itemsize, info.file_size - member.tell()
+            if need_bytes != file_bytes or min(shape, default=0) < 0:
+                raise FileError(f"{subject} says {dtype} of {shape}, {need_bytes} bytes, and has {file_bytes}")
+            data = read_up_to(member, need_bytes)
         return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
     except FileError:
         raise
     except Exception as error:  # damaged bytes fail in many ways
-        raise FileError(f"{what} cannot be read: {_reason(error)}") from error
+        raise FileError(f"{subject} cannot be read: {_reason(error)}") from error
 
 
-def _header(member: Readable, what: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _header(member: Readable, subject: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(member)
         with warnings.catch_warnings():
@@ -295,13 +295,13 @@ def _header(member: Readable, what: str) -> tuple[tuple[int, ...], bool, np.dtyp
     except (BadZipFile, zlib.error):
         raise
     except Exception as error:  # NumPy's text recommends unpickling
-        raise FileError(f"{what} has no header of a plain array") from error
+        raise FileError(f"{subject} has no header of a plain array") from error
     return shape, fortran, dtype
 
 
-def _objects(array: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[Any]:
+def _objects(array: Any, shape: tuple[int, ...], subject: str) -> npt.NDArray[Any]:
     if not isinstance(array, np.ndarray) or array.shape != shape:
-        raise FileError(f"{what} says objects of {shape}, and holds something else")
+        raise FileError(f"{subject} says objects of {shape}, and holds something else")
     return array
 
 

@@ -34,12 +34,12 @@ class JsonStream:
     {'rank': 1, 'events': [2, 3]}
     """
 
-    def __init__(self, file: Readable, called: str, most_bytes: int) -> None:
-        """Read ``file``, named ``called`` in messages, up to ``most_bytes``."""
-        self._file, self._called = file, called
-        self._left = self.most_bytes = most_bytes
+    def __init__(self, file: Readable, name: str, most_bytes: int) -> None:
+        """Read ``file``, named ``name`` in messages, up to ``most_bytes``."""
+        self._file, self._name = file, name
+        self._rest_bytes = self.most_bytes = most_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
-        self._text, self._at, self._line, self._ended = "", 0, 1, False
+        self._text, self._position, self._line, self._is_at_end = "", 0, 1, False
 
     def peek(self) -> str:
         """Return the next character that is not white space; empty at the end.
@@ -47,9 +47,9 @@ class JsonStream:
         Raises FileError, like every method.
         """
         while True:
-            self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr]
-            if self._at < len(self._text):
-                return self._text[self._at]
+            self._position = _SPACE.match(self._text, self._position).end()  # type: ignore[union-attr]
+            if self._position < len(self._text):
+                return self._text[self._position]
             if not self._read():
                 return ""
 
@@ -58,7 +58,7 @@ class JsonStream:
 
         The caller must read every value before the next key.
         """
-        for _ in self._between("{", "}"):
+        for _ in self._elements("{", "}"):
             key = self.value()
             if not isinstance(key, str):
                 raise self._wrong(f"expected a key in quotes, got {str(key)[:20]}")
@@ -70,78 +70,78 @@ class JsonStream:
 
         With ``may_be_open``, the file may end after any value.
         """
-        for _ in self._between("[", "]", may_be_open):
+        for _ in self._elements("[", "]", may_be_open):
             yield self.value()
 
     def value(self) -> Any:
         """Return the next value, as a whole."""
-        if self._text[self._at : self._at + 1] in _BLANK and not self.peek():
+        if self._text[self._position : self._position + 1] in _BLANK and not self.peek():
             raise self._wrong("expected a value, got the end of the file: it is cut off")
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
+                value, end = _DECODER.raw_decode(self._text, self._position)
             except json.JSONDecodeError as error:
                 if self._read():
                     continue
-                self._at = min(error.pos, len(self._text))
+                self._position = min(error.pos, len(self._text))
                 raise self._wrong(f"expected JSON, got other text: {error.msg}") from None
             except RecursionError:
                 raise self._wrong("expected JSON of ordinary depth, got values nested too deep") from None
             except ValueError:
-                raise self._wrong("expected JSON of ordinary numbers, got a number of thousands of digits") from None
-            length = end - self._at
+                raise self._wrong("expected JSON of ordinary numbers, got one of thousands of digits") from None
+            length = end - self._position
             if end + _MAY_GO_ON > len(self._text) and self._read():
                 continue
-            self._at += length
+            self._position += length
             return value
 
-    def _between(self, opening: str, closing: str, may_be_open: bool = False) -> Iterator[None]:
+    def _elements(self, opening: str, closing: str, may_be_open: bool = False) -> Iterator[None]:
         """Yield before every element between two brackets."""
         self._take(opening)
         if self.peek() == closing:
-            self._at += 1
+            self._position += 1
             return
         while True:
             if may_be_open and not self.peek():
                 return
             yield
             # A single match takes the comma and the following white space, if both have been read.
-            if comma := _COMMA.match(self._text, self._at):
-                self._at = comma.end()
+            if comma := _COMMA.match(self._text, self._position):
+                self._position = comma.end()
                 continue
             if may_be_open and not self.peek():
                 return
             self._take(f",{closing}")
-            if self._text[self._at - 1] == closing:
+            if self._text[self._position - 1] == closing:
                 return
 
     def _take(self, characters: str) -> None:
         """Skip the next character, which must be in ``characters``."""
-        here = self.peek()
-        if not here or here not in characters:
-            got = repr(here) if here else "the end of the file: it is cut off"
-            raise self._wrong(f"expected {' or '.join(map(repr, characters))}, got {got}")
-        self._at += 1
+        character = self.peek()
+        if not character or character not in characters:
+            text = repr(character) if character else "the end of the file: it is cut off"
+            raise self._wrong(f"expected {' or '.join(map(repr, characters))}, got {text}")
+        self._position += 1
 
     def _read(self) -> bool:
         """Read the next part; return whether any was left."""
-        if self._ended:
+        if self._is_at_end:
             return False
-        left = len(self._text) - self._at
-        if left > _MOST_VALUE:
+        rest_length = len(self._text) - self._position
+        if rest_length > _MOST_VALUE:
             raise self._wrong(f"expected elements of at most {_MOST_VALUE >> 20} MiB, got a larger one")
-        data = self._file.read(max(_CHUNK, left))
-        self._left -= len(data)
-        if self._left < 0:
+        data = self._file.read(max(_CHUNK, rest_length))
+        self._rest_bytes -= len(data)
+        if self._rest_bytes < 0:
             raise FileError(
-                f"{self._called}: expected at most {self.most_bytes:,} bytes of contents, got more: ask for fewer "
+                f"{self._name}: expected at most {self.most_bytes:,} bytes of contents, got more: ask for fewer "
                 "steps in a trace"
             )
-        self._ended = not data
-        self._line += self._text.count("\n", 0, self._at)
-        self._text, self._at = self._text[self._at :] + self._decoder.decode(data, final=self._ended), 0
+        self._is_at_end = not data
+        self._line += self._text.count("\n", 0, self._position)
+        self._text, self._position = self._text[self._position :] + self._decoder.decode(data, final=self._is_at_end), 0
         return bool(data)
 
     def _wrong(self, problem: str) -> FileError:
-        line = self._line + self._text.count("\n", 0, self._at)
-        return FileError(f"{self._called}:{line}: {problem}")
+        line = self._line + self._text.count("\n", 0, self._position)
+        return FileError(f"{self._name}:{line}: {problem}")

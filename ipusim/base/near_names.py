@@ -17,23 +17,23 @@ _ALIKE: Final = 0.55
 _FEW: Final = 3
 _MOST: Final = 5
 #: Most names listed in a message, and number of the nearest names listed of a longer list.
-_LISTED: Final = 24
+_MOST_LISTED: Final = 24
 _NEAREST: Final = 12
 #: Digits read of a number in a name, as int() is slow for very many.
 _DIGITS: Final = 20
 _NUMBER: Final = re.compile(r"\d+")
 
 
-def same(wrong: object, names: Iterable[str]) -> str | None:
+def equal_name(wrong: object, names: Iterable[str]) -> str | None:
     """Return the name equal to ``wrong`` apart from case and separators, or None.
 
     A synonym of ``wrong`` counts as equal.
     """
     if not isinstance(wrong, str):
         return None
-    known = list(names)
-    spelt = {folded(name): name for name in reversed(known)}
-    return spelt.get(folded(wrong)) or next((name for name in ours(wrong) if name in known), None)
+    candidates = list(names)
+    spelt = {folded(name): name for name in reversed(candidates)}
+    return spelt.get(folded(wrong)) or next((name for name in ours(wrong) if name in candidates), None)
 
 
 def nearest(wrong: object, names: Iterable[str]) -> str | None:
@@ -55,13 +55,13 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
     """
     if not isinstance(wrong, str):
         return ()
-    known = list(names)
-    if (name := same(wrong, known)) is not None:
+    candidates = list(names)
+    if (name := equal_name(wrong, candidates)) is not None:
         return (name,)
     word = wrong.lower()
-    if near := one_mistake_away(word, known):
+    if near := one_mistake_away(word, candidates):
         return near
-    lower = {name.lower(): name for name in known}
+    lower = {name.lower(): name for name in candidates}
     near = _by_number(word, lower) or _by_words(word, lower) or get_close_matches(word, lower, 1, _ALIKE)
     return [lower[name] for name in near]
 
@@ -92,7 +92,7 @@ def listed(names: Sequence[str], wrong: object, more: str = "") -> str:
 
     A long list shows the names nearest to ``wrong``, and the number of the rest. ``more`` says where to find the rest.
     """
-    if len(names) <= _LISTED:
+    if len(names) <= _MOST_LISTED:
         return ", ".join(names)
     first = dict.fromkeys([*all_nearest(wrong, names), *by_likeness(wrong, names)])
     return f"{', '.join([*first][:_NEAREST])} and {len(names) - _NEAREST} more{more}"
@@ -102,10 +102,10 @@ def _one_mistake(wrong: str, right: str) -> bool:
     """Whether an extra, missing, wrong or swapped letter turns ``right`` into ``wrong``."""
     if not wrong or not right or len(wrong) == len(right) == 1:
         return False
-    at = next((at for at, (one, other) in enumerate(zip(wrong, right, strict=False)) if one != other), len(right))
-    at = min(at, len(wrong))
-    swapped = wrong[at : at + 2] == right[at : at + 2][::-1] and wrong[at + 2 :] == right[at + 2 :]
-    return swapped or wrong[at + 1 :] in (right[at:], right[at + 1 :]) or wrong[at:] == right[at + 1 :]
+    place = next((place for place, (a, b) in enumerate(zip(wrong, right, strict=False)) if a != b), len(right))
+    place = min(place, len(wrong))
+    is_swap = wrong[place : place + 2] == right[place : place + 2][::-1] and wrong[place + 2 :] == right[place + 2 :]
+    return is_swap or wrong[place + 1 :] in (right[place:], right[place + 1 :]) or wrong[place:] == right[place + 1 :]
 
 
 def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
@@ -114,27 +114,27 @@ def _by_number(wrong: str, names: Iterable[str]) -> list[str]:
         return []
     number = int(numbers[0][:_DIGITS])
     alike = {
-        int(other[0]): name
+        int(match[0]): name
         for name in names
-        if _NUMBER.sub("#", name) == _NUMBER.sub("#", wrong) and len(other := _NUMBER.findall(name)) == 1
+        if _NUMBER.sub("#", name) == _NUMBER.sub("#", wrong) and len(match := _NUMBER.findall(name)) == 1
     }
-    below, above = [other for other in alike if other <= number], [other for other in alike if other > number]
-    return [alike[other] for other in (*([max(below)] if below else []), *([min(above)] if above else []))]
+    smaller, larger = [match for match in alike if match <= number], [match for match in alike if match > number]
+    return [alike[match] for match in (*([max(smaller)] if smaller else []), *([min(larger)] if larger else []))]
 
 
 def _by_words(wrong: str, names: Iterable[str]) -> list[str]:
     """Return names that contain the words of ``wrong`` and more, if few."""
     words = {*re.split(r"[\W_]+", wrong)} - {""}
-    having = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
-    return by_likeness(wrong, having) if len(having) <= _FEW else []
+    matches = [name for name in names if words and words < {*re.split(r"[\W_]+", name)}]
+    return by_likeness(wrong, matches) if len(matches) <= _FEW else []
 
 
-def expected_last(got: str, hint: str, expected: str) -> str:
+def expected_last(problem: str, hint: str, right: str) -> str:
     """Return a message with the hint before the expectation, which is longer."""
-    return f"{got}{hint} Expected {expected}" if hint.endswith("?") else f"{got}{hint}; expected {expected}"
+    return f"{problem}{hint} Expected {right}" if hint.endswith("?") else f"{problem}{hint}; expected {right}"
 
 
 def did_you_mean(wrong: object, names: Iterable[str], quoted: bool = False) -> str:
     """Return ``; did you mean ...?`` with the nearest of ``names``, or nothing."""
-    *others, last = [repr(name) if quoted else name for name in all_nearest(wrong, names)] or [""]
-    return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if last else ""
+    *first, last = [repr(name) if quoted else name for name in all_nearest(wrong, names)] or [""]
+    return f"; did you mean {', '.join(first)}{' or ' if first else ''}{last}?" if last else ""

@@ -37,7 +37,7 @@ def _bytes(text: str, _: str = "") -> bytes:
 
 
 #: Names in pickles of NumPy arrays, with the function called for every name.
-_KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
+_BUILDERS: Final[dict[tuple[str, str], Callable[..., Any]]] = {
     ("numpy", "dtype"): np.dtype,
     ("numpy", "ndarray"): _empty,  # never called, only passed on to _reconstruct
     ("numpy.core.multiarray", "_reconstruct"): _empty,
@@ -49,6 +49,6 @@ _KNOWN: Final[dict[tuple[str, str], Callable[..., Any]]] = {
 class _Plain(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Return the function that builds an array; raises FileError for any other name."""
-        if (module, name) not in _KNOWN:
+        if (module, name) not in _BUILDERS:
             raise FileError(f"expected plain containers and NumPy arrays, got a pickle of {module}.{name}")
-        return _KNOWN[module, name]
+        return _BUILDERS[module, name]

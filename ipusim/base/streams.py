@@ -75,7 +75,7 @@ class NumberedLines(io.TextIOBase):
     def __init__(self, stream: TextIO, number: Callable[[], int | None]) -> None:
         """Take the output stream, and the function that returns the number."""
         self._stream, self._number = stream, number
-        self._begun: dict[int, str] = {}
+        self._partial_lines: dict[int, str] = {}
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # read-only in the library, too
@@ -86,7 +86,7 @@ class NumberedLines(io.TextIOBase):
         """Print the complete lines."""
         if (number := self._number()) is None:
             return self._stream.write(text)
-        *lines, self._begun[number] = (self._begun.get(number, "") + text).split("\n")
+        *lines, self._partial_lines[number] = (self._partial_lines.get(number, "") + text).split("\n")
         for line in lines:
             self._stream.write(f"[{number}] {line}\n")
         return len(text)
@@ -105,16 +105,18 @@ class NumberedLines(io.TextIOBase):
 
     def finish(self) -> None:
         """Print the incomplete lines."""
-        for number, line in sorted(self._begun.items()):
+        for number, line in sorted(self._partial_lines.items()):
             if line:
                 self._stream.write(f"[{number}] {line}\n")
-        self._begun.clear()
+        self._partial_lines.clear()
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
     """Substitute characters missing from the encoding; undecodable bytes of file names show as \\xff."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lost = error.object[error.start : error.end]
-    shown = (f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else _INSTEAD.get(c, "?") for c in lost)
-    return "".join(shown), error.end
+    characters = error.object[error.start : error.end]
+    substitutes = (
+        f"\\x{ord(c) - 0xDC00:02x}" if "\udc80" <= c <= "\udcff" else _INSTEAD.get(c, "?") for c in characters
+    )
+    return "".join(substitutes), error.end

@@ -165,9 +165,9 @@ def enumerated(words: Iterable[object], most: int | None = None) -> str:
     >>> enumerated(["gpipe", "1f1b", "zbv"]), enumerated(["gpipe", "1f1b", "zbv"], 1)
     ('gpipe, 1f1b and zbv', 'gpipe and 2 more')
     """
-    listed = [*words]
-    rest = listed[most:] if most is not None else []
-    *first, last = map(str, [*listed[:most], f"{len(rest)} more"] if rest else listed)
+    items = [*words]
+    tail = items[most:] if most is not None else []
+    *first, last = map(str, [*items[:most], f"{len(tail)} more"] if tail else items)
     return f"{', '.join(first)} and {last}" if first else last
 
 

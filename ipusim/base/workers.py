@@ -48,15 +48,15 @@ def side_by_side(
         return
     options = {"backend": "loky", "initializer": _leave_with, "initargs": (os.getpid(),)}
     parallel = joblib.Parallel(workers, return_as="generator_unordered", batch_size=batch_size, **options)
-    ended = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
+    results = parallel(joblib.delayed(function)(*arguments) for arguments in calls)
     try:
         # "yield from" would close the generator before "finally", with joblib's warning about unfinished calls.
-        for result in ended:  # noqa: UP028
+        for result in results:  # noqa: UP028
             yield result
     finally:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about calls left unfinished by an interrupt
-            ended.close()
+            results.close()
 
 
 def _leave_with(parent: int) -> None:

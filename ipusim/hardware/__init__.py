@@ -1,7 +1,7 @@
-"""IPUs, IPU-Links, hosts and the named systems that are built of them.
+"""IPUs, IPU-Links, hosts and the named systems built from them.
 
-As ``hardware`` of :mod:`ipusim.api` this room offers the tables of machines, generations, rates and selection orders,
-and :func:`build_system`, which makes a System of them.
+As ``hardware`` of :mod:`ipusim.api` this room offers tables of machines, generations, rates and selection orders, and
+:func:`build_system`, which builds a System.
 """
 
 from typing import TYPE_CHECKING

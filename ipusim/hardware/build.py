@@ -1,4 +1,4 @@
-"""From a machine's name and a device mapping to a System."""
+"""Build a System from a machine's name and a device mapping."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def build_system(
     streaming: Mapping[str, Any] | None = None,
     io_tiles: int = 0,
 ) -> System:
-    """Return the device of the machine called ``name`` on which a program runs.
+    """Return the device that runs a program on the machine called ``name``.
 
     Args:
         name: a name of :data:`ipusim.hardware.machines.MACHINES`.
-        mapping: logical IPU of each computational stage, in one replica.
-        devices: the same as AUTO sees it, with -1 for concurrent stages; by default ``mapping``.
-        ipus: size of the device; by default the smallest power of two that holds the mapping. A larger one holds
+        mapping: logical IPUs of the computational stages, within a replica.
+        devices: mapping for AUTO, with -1 for concurrent stages; default: ``mapping``.
+        ipus: size of the device; default: the smallest power of two that holds the mapping. A larger device holds
             several replicas.
-        select: id of the device in the machine's listing; by default the first of that size.
+        select: id of the device in the machine's listing; default: the first of the size.
         selection_order: AUTO, ZIGZAG, SNAKE or HOOF.
-        pipelined: whether the program is a pipeline, which AUTO asks; sharded execution is not.
-        clock_hz: tile clock, by default the generation's.
-        overhead_ns: all fixed parts of an exchange between IPUs but sync and hops, in place of those of ``rates``.
-        rates: what prices passes, and what the IPUs do together.
-        host_rates: bytes per second by attribute name of HostSpec, instead of the machine's.
+        pipelined: whether the program is a pipeline (False for sharded execution); used by AUTO.
+        clock_hz: tile clock; default: the generation's.
+        overhead_ns: fixed parts of an exchange between IPUs except sync and hops, replacing the parts from ``rates``.
+        rates: rates that price passes and communication between IPUs.
+        host_rates: bytes per second by attribute name of HostSpec, replacing the machine's.
         remote_buffers: whether the program may use Streaming Memory (IPUConfig's enable_remote_buffers).
-        streaming: figures by attribute name of StreamingMemory, instead of the machine's.
-        io_tiles: tiles of each IPU that are set aside for host copies.
+        streaming: figures by attribute name of StreamingMemory, replacing the machine's.
+        io_tiles: tiles per IPU reserved for host copies.
 
-    Raises DeviceError for a machine, device, order or rate that there is not, a number of IPUs that no device has (in
-    Graphcore's words), and a stage outside the device; QuantityError for clocks and rates not above 0, overheads below.
+    Raises DeviceError for an unknown machine, device, order or rate, an unavailable number of IPUs (in Graphcore's
+    words), and a stage outside the device; QuantityError for clocks and rates not above 0, and negative overheads.
     """
     machine = find_machine(name)
     _check_costs(machine, overhead_ns, host_rates)
@@ -82,9 +82,10 @@ def build_system(
 
 
 def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) -> System:
-    """Return a device that has the devices of all ``hosts``, each like ``system`` of the machine ``name``, in a row.
+    """Return a single device that joins the devices of ``hosts`` hosts, host by host.
 
-    It is of the smallest machine of the same IPUs that is large enough. Raises DeviceError where there is none.
+    Every host has a device like ``system`` of machine ``name``. The result is the smallest large enough machine with
+    the same IPUs. Raises DeviceError if no machine is large enough.
     """
     own, needed = find_machine(name), 1 << (hosts * system.count - 1).bit_length()
     alike = [other for other in MACHINES.values() if other.ipu == own.ipu and other.connection == own.connection]
@@ -106,7 +107,7 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
 
 
 def _check_costs(machine: Machine, overhead_ns: Fraction | None, host_rates: Mapping[str, Fraction] | None) -> None:
-    """Refuse costs of copies and the host where these are free; raises DeviceError."""
+    """Refuse costs of copies and the host on a free machine; raises DeviceError."""
     if machine.free and (overhead_ns is not None or host_rates):
         raise DeviceError(
             f"copies and the host cost nothing on {machine.name}: expected no overhead_ns and no host_rates"
@@ -114,7 +115,7 @@ def _check_costs(machine: Machine, overhead_ns: Fraction | None, host_rates: Map
 
 
 def _check_ipus_are_there(name: str, mapping: Sequence[int], count: int) -> None:
-    """Refuse a stage outside the device's ``count`` IPUs, or beyond the IPU-Links of one pod."""
+    """Refuse a stage outside the device's ``count`` IPUs, or beyond the IPU-Links of a pod."""
     for stage, ipu in enumerate(mapping):
         if ipu >= count:
             raise DeviceError(
@@ -150,14 +151,14 @@ def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
 
 
 def shards_of(mapping: Sequence[int]) -> int:
-    """Return the IPUs that one replica takes: up to the last one that holds a stage, as a power of two."""
+    """Return the IPUs per replica: the smallest power of two above every stage's IPU."""
     return 1 << max(mapping).bit_length()
 
 
 def replication_factor(ipus: int, shards: int) -> int:
-    """Return the number of replicas of a program of ``shards`` IPUs on a device of ``ipus``: all that fit.
+    """Return the number of replicas of ``shards`` IPUs that fill a device of ``ipus`` IPUs.
 
-    Raises DeviceError, in Graphcore's words, for shards that do not divide the IPUs.
+    Raises DeviceError, in Graphcore's words, if shards do not divide the IPUs.
     """
     if ipus % shards:
         raise DeviceError(
@@ -168,7 +169,7 @@ def replication_factor(ipus: int, shards: int) -> int:
 
 
 def _links(machine: Machine, device: Device) -> Topology | PodRing:
-    # a part of a ring has no loop of its own; a whole pod is a torus also where it is a part of several
+    # A part of a ring has open ends. A whole pod is a torus even among several pods.
     whole = device.count == machine.count
     if device.count > POD_IPUS:
         return PodRing(device.positions[0], device.count // POD_IPUS, looped=whole)

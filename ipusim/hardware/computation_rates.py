@@ -1,4 +1,4 @@
-"""Rates of what an IPU computes, and of the memory that its code takes."""
+"""Rates of computation on an IPU, and of its code memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _code: Final = partial(described, unit="B", part="memory")
 
 @dataclass(frozen=True)
 class ComputationRates:
-    """The rates that price passes on an IPU, and its code; :class:`ipusim.hardware.rates.Rates` has all."""
+    """Rates that price passes on an IPU, and code; :class:`ipusim.hardware.rates.Rates` adds the remaining rates."""
 
     amp_ceiling: Fraction = _computation(
         Fraction("0.9433"),

@@ -1,16 +1,12 @@
-"""The cost of one merged inter-IPU copy, term by term.
+"""The cost of a merged inter-IPU copy, term by term.
 
-At the end of a time-step all IPUs of a device meet and one copy moves what every
-stage hands on: they synchronise, their tiles lay out what they send (the
-pre-copy), the global exchange moves it, and their tiles put away what they have
-received (the post-copy). The exchange takes a fixed time, the latency of the
-longest route, and the transfer over the busiest link direction. A tile's code
-takes the same cycles on every generation; links take the same time. These are
-the phases that PopVision shows of such a superstep on GC2 (T. Louw's stencil
-experiments); that the pre-copy follows the sync is assumed, for each IPU to do
-its own before it arrives would end at the same time. The nominal sync and the
-reading of the transfer as the largest over link directions follow PopLibs'
-IPUModel (lib/poplibs_test/Util.cpp).
+At the end of a time-step the IPUs of a device meet, and a copy moves the stages' tensors. The IPUs synchronise, tiles
+arrange outgoing data (pre-copy), the global exchange moves the data, and tiles store received data (post-copy). The
+exchange takes a fixed time, the latency of the longest route, and the transfer over the busiest link direction. Tile
+code takes equal cycles on every generation; links take equal time. PopVision shows these phases of a superstep on GC2
+(T. Louw's stencil experiments). A pre-copy after the sync is assumed; a pre-copy before every IPU's arrival would end
+at the same time. The nominal sync, and the transfer as maximum over link directions, follow PopLibs' IPUModel
+(lib/poplibs_test/Util.cpp).
 """
 
 from __future__ import annotations
@@ -27,11 +23,10 @@ from ipusim.hardware.topology import Route
 
 
 def nominal_sync_ns(rates: Rates, ipus: int, pods: int = 1) -> Fraction:
-    """Return the time of a signal among the IPUs of a device that synchronise, there and back; 0 for a single IPU.
+    """Return the round-trip time of a sync signal among IPUs; 0 for a single IPU.
 
-    One hop within a card and one for each pair of cards (``setGlobalSyncLatency``,
-    PopLibs lib/poplibs_test/Util.cpp). Several pods do so each by itself and then
-    signal half-way round their ring, which is assumed.
+    The signal takes one hop within a card and one hop per pair of cards (``setGlobalSyncLatency``, PopLibs
+    lib/poplibs_test/Util.cpp). Several pods signal internally first, then half-way round the ring of pods (assumed).
     """
     if ipus == 1:
         return Fraction(0)
@@ -41,12 +36,12 @@ def nominal_sync_ns(rates: Rates, ipus: int, pods: int = 1) -> Fraction:
 
 @dataclass(frozen=True, order=True)
 class LinkLoad:
-    """The load of one merged copy on one link direction.
+    """Load of a merged copy on a single link direction.
 
     Attributes:
         direction: the link direction.
-        bytes: bytes of all routes that use it.
-        cycles: time in which they pass, rounded up once.
+        bytes: total bytes of the routes over the direction.
+        cycles: transfer time, rounded up once.
     """
 
     direction: LinkDirection
@@ -55,14 +50,14 @@ class LinkLoad:
 
 
 class FixedParts(NamedTuple):
-    """The parts of a merged inter-IPU copy that are as long whatever it carries, in the order in which they happen.
+    """Fixed parts of a merged inter-IPU copy, independent of the payload, in chronological order.
 
     Attributes:
-        sync_cycles: all IPUs of the device meet.
-        pre_copy_cycles: their tiles lay out what they send.
+        sync_cycles: meeting of the device's IPUs.
+        pre_copy_cycles: arrangement of outgoing data by the tiles.
         exchange_cycles: fixed time of the global exchange.
         latency_cycles: hops of the longest route; the bytes follow.
-        post_copy_cycles: behind the bytes, their tiles put away what they have received.
+        post_copy_cycles: storage of received data by the tiles, after the bytes.
     """
 
     sync_cycles: int = 0
@@ -73,26 +68,26 @@ class FixedParts(NamedTuple):
 
     @property
     def lead_cycles(self) -> int:
-        """Cycles from the moment that the last IPU arrives to the first byte on the links."""
+        """Cycles from the last IPU's arrival to the first byte on the links."""
         return self.total_cycles - self.post_copy_cycles
 
     @property
     def total_cycles(self) -> int:
-        """Cycles of a copy that carries next to nothing."""
+        """Cycles of a copy with negligible payload."""
         return sum(self)
 
 
-#: Where IPUs do not meet.
+#: Fixed parts without a meeting of IPUs.
 NOTHING_FIXED: Final = FixedParts()
 
 
 @dataclass(frozen=True)
 class CopyCost:
-    """The cost of one merged inter-IPU copy.
+    """Cost of a merged inter-IPU copy.
 
     Attributes:
-        fixed: the parts that are as long whatever it carries.
-        links: load of each link direction that carries anything, in order of direction.
+        fixed: parts independent of the payload.
+        links: loads of the link directions with traffic, ordered by direction.
     """
 
     fixed: FixedParts
@@ -100,7 +95,7 @@ class CopyCost:
 
     @property
     def transfer_cycles(self) -> int:
-        """Cycles in which the busiest link direction delivers; 0 when nothing moves."""
+        """Transfer cycles of the busiest link direction; 0 without traffic."""
         return max((load.cycles for load in self.links), default=0)
 
     @property
@@ -110,7 +105,7 @@ class CopyCost:
 
 
 def bytes_by_direction(routed: Iterable[tuple[Route, int]]) -> list[tuple[LinkDirection, int]]:
-    """Return the bytes on each link direction when each route carries its bytes, in order of direction."""
+    """Return the bytes per link direction for routes with their bytes, ordered by direction."""
     carried: Counter[LinkDirection] = Counter()
     for route, byte_count in routed:
         for direction in route:

@@ -1,4 +1,4 @@
-"""The devices of a machine, single IPUs and groups of them, as Graphcore's ``gc-info -l`` numbers and lists them."""
+"""Devices of a machine, single IPUs and groups, numbered and listed like Graphcore's ``gc-info -l``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ipusim.hardware.machines import Machine, find_machine
 
 @dataclass(frozen=True)
 class Device:
-    """One device that a program can attach to.
+    """A device that a program can attach to.
 
     Attributes:
         id: number in the machine's listing.
-        positions: physical numbers (ladder positions) of its IPUs, rising; their rank is the DNC id.
+        positions: physical numbers (ladder positions) of the IPUs, ascending; the rank is the DNC id.
     """
 
     id: int
@@ -23,13 +23,13 @@ class Device:
 
     @property
     def count(self) -> int:
-        """The number of IPUs."""
+        """Number of IPUs."""
         return len(self.positions)
 
 
-@lru_cache(maxsize=32)  # hundreds in a pod, and every scenario asks for one of them
+@lru_cache(maxsize=32)  # a pod has hundreds of devices, and every scenario asks for one
 def devices_of(machine: Machine) -> tuple[Device, ...]:
-    """Return every device of ``machine`` in the order of ids: single IPUs, then pairs, fours, ... and all."""
+    """Return the devices of ``machine`` ordered by id: single IPUs, then pairs, fours, ..."""
     singles = sorted((machine.id_at(position), position) for position in range(machine.count))
     groups = [range(position, position + 1) for _, position in singles]
     for size in machine.sizes[1:]:
@@ -38,7 +38,7 @@ def devices_of(machine: Machine) -> tuple[Device, ...]:
 
 
 def select_device(machine: Machine, device_id: int) -> Device:
-    """Return the device with that id. Raises DeviceError when the machine's listing has no such id."""
+    """Return the device with the given id. Raises DeviceError for an id outside the machine's listing."""
     devices = devices_of(machine)
     if not 0 <= device_id < len(devices):
         raise DeviceError(f"{machine.name} has no device with id {device_id}: ids go from 0 to {len(devices) - 1}")
@@ -48,7 +48,7 @@ def select_device(machine: Machine, device_id: int) -> Device:
 def first_device(machine: Machine, count: int) -> Device:
     """Return the device of ``count`` IPUs with the lowest id.
 
-    Raises DeviceError, in Graphcore's words, when the machine has none of that size.
+    Raises DeviceError, in Graphcore's words, if the machine has no device of ``count`` IPUs.
     """
     for device in devices_of(machine):
         if device.count == count:
@@ -61,9 +61,9 @@ def first_device(machine: Machine, count: int) -> Device:
 
 
 def device_listing(name: str) -> str:
-    """Return the device listing of the machine called ``name``, in the form of ``gc-info -l``.
+    """Return the device listing of the machine called ``name``, formatted like ``gc-info -l``.
 
-    Raises DeviceError when there is no such machine.
+    Raises DeviceError for an unknown machine.
     """
     machine = find_machine(name)
     devices = devices_of(machine)

@@ -1,7 +1,7 @@
-"""Disturbances of a System: what in it works otherwise than its rates say. How time then passes is the machine's.
+"""Disturbances of a System: deviations from the rates. The machine defines the effect on time.
 
-A class with a ``kind`` is an item of a scenario's ``disturbances``: a dataclass whose annotated fields are its keys
-(one that is a word of Python's ends in an underscore), told from other kinds by the key of that name.
+A class with a ``kind`` is an item of a scenario's ``disturbances``. Annotated fields of the dataclass are the item's
+keys; a key that is a Python keyword ends in an underscore. The key named like the kind distinguishes kinds.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from annotated_types import Ge, Le
 from ipusim.base.units import Unit, enumerated, format_numbers
 from ipusim.hardware.placed import Placed
 
-#: What the host of a run works on: what it does for feeds, embedding tables, variables and host calls, with its ports;
+#: Tasks of a run's host: feeds, embedding tables, variables and host calls, with their ports; the network between
+#: hosts; the program between two session runs.
 #: the network between hosts; and its program between two session runs.
 HostPart = Literal["infeed", "outfeed", "tables", "variables", "outside", "network", "program"]
-#: A logical IPU of the device, those of all replicas in a row.
+#: Logical IPU of the device, numbered over replicas.
 Ipu = Annotated[int, Ge(0), Le(1023)]
-#: The key and the text of something that is wrong with a disturbance.
+#: Key and text of a problem of a disturbance.
 Problems = Iterator[tuple[str, str]]
-#: Cables of an IPU that a message names.
+#: Number of an IPU's cables listed in a message.
 _FEW: Final = 8
 
 _Cycles = Annotated[int, Unit("cycles")]
@@ -36,18 +37,18 @@ _Cable = Doc("the two logical IPUs that a cable joins; both directions are meant
 
 
 class Disturbance(Protocol):
-    """A frozen value; ``rule`` of ``machine/disturbances.py`` says for its class how it changes time."""
+    """A frozen disturbance; ``rule`` in ``machine/disturbances.py`` defines the class's effect on time."""
 
     kind: ClassVar[str]
 
     def problems(self, system: Placed) -> Problems:
-        """Yield the problems of the disturbance on a system, by its keys."""
+        """Yield the problems of the disturbance on a system, by key."""
         ...
 
 
 @dataclass(frozen=True)
 class Slower:
-    """An IPU, a cable, a part of the host or a Streaming Memory takes longer for its work, what is under way too."""
+    """An IPU, a cable, a host part or a Streaming Memory works more slowly, including work already begun."""
 
     kind: ClassVar[str] = "slower"
 
@@ -65,7 +66,7 @@ class Slower:
     until: _Until = None
 
     def problems(self, system: Placed) -> Problems:
-        """Yield a problem for other than one slower resource, one that the system lacks, an end before the begin."""
+        """Yield problems of the resource and of the times."""
         named = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
         if len(named) != 1:
             got = " and ".join(named) or "none of them"
@@ -83,7 +84,7 @@ class Slower:
 
 @dataclass(frozen=True)
 class Delayed:
-    """A cable on which every signal takes longer, whatever it carries."""
+    """A cable with additional latency for every signal."""
 
     kind: ClassVar[str] = "delay"
 
@@ -93,16 +94,16 @@ class Delayed:
     until: _Until = None
 
     def problems(self, system: Placed) -> Problems:
-        """Yield what is wrong: two IPUs that no cable joins, an end before the begin."""
+        """Yield problems: two IPUs without a common cable, an end before the begin."""
         yield from _of_link(system, self.link)
         yield from _of_time(self.from_, self.until)
 
 
 @dataclass(frozen=True)
 class Jitter:
-    """Passes take longer or shorter at random, 1 times as long on average: drawn from a lognormal distribution.
+    """Pass durations vary at random around the mean 1, with factors from a lognormal distribution.
 
-    Each is drawn by seed, IPU, kind of pass, stage, micro-batch and execution, so that it is as long in every schedule.
+    The draw depends on seed, IPU, kind of pass, stage, micro-batch and execution, and is equal in every schedule.
     """
 
     kind: ClassVar[str] = "jitter"
@@ -114,13 +115,13 @@ class Jitter:
     seed: Annotated[int, Ge(0), Le(2**32 - 1), Doc("seed of the random draws")] = 0
 
     def problems(self, system: Placed) -> Problems:
-        """Yield a problem for an IPU that the device lacks."""
+        """Yield a problem for an IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A part of the host stands still for a while, and then goes on where it was."""
+    """A host part pauses for a while, then continues."""
 
     kind: ClassVar[str] = "stall"
 
@@ -135,7 +136,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Dead:
-    """A cable that carries nothing: what would have gone over it takes another way."""
+    """A cable without traffic: routes go another way."""
 
     kind: ClassVar[str] = "dead"
 
@@ -145,11 +146,11 @@ class Dead:
 
     @property
     def later(self) -> bool:
-        """Whether it dies in the middle of a run."""
+        """Whether the cable dies in the middle of a run."""
         return self.dead and self.from_ > 0
 
     def problems(self, system: Placed) -> Problems:
-        """Yield what is wrong: two IPUs that no cable joins, one that dies while there are collectives over links."""
+        """Yield problems: no common cable, or a later death in a system with collectives."""
         yield from _of_link(system, self.link)
         if self.later and (system.replicas > 1 or system.hosts > 1):
             text = "expected a cable that is dead from the beginning, as collectives of replicas keep their routes"
@@ -158,7 +159,7 @@ class Dead:
 
 @dataclass(frozen=True)
 class Lost:
-    """An IPU fails for good: what was done since the last checkpoint is lost, and done again behind a restart."""
+    """An IPU fails for good: work since the last checkpoint is lost, and repeated after a restart."""
 
     kind: ClassVar[str] = "lost"
 
@@ -177,14 +178,14 @@ class Lost:
     ] = False
 
     def problems(self, system: Placed) -> Problems:
-        """Yield a problem for an IPU that the device lacks."""
+        """Yield a problem for an IPU absent from the device."""
         yield from _of_ipu(system, self.ipu)
 
 
 def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator[tuple[int, str, str]]:
-    """Yield the problems of disturbances on a system that has none: number, key and text.
+    """Yield the problems of disturbances on an undisturbed system: number, key and text.
 
-    Dead cables cut an IPU off together: that is said of the last one of them.
+    If dead cables together cut an IPU off, the problem names the last of the cables.
     """
     dead: frozenset[tuple[int, int]] = frozenset()
     saved = next(((loss.checkpoint, loss.checkpoint_every) for loss in disturbances if isinstance(loss, Lost)), None)
@@ -203,7 +204,7 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator
 
 
 def dead_cables(disturbances: Sequence[Disturbance], system: Placed) -> frozenset[tuple[int, int]]:
-    """Return the cables that are dead from the beginning, as pairs of physical IPU numbers in ascending order."""
+    """Return the cables dead from the beginning, as pairs of physical IPU numbers in ascending order."""
     return frozenset(
         system.cable(cable.link) for cable in disturbances if isinstance(cable, Dead) and cable.dead and not cable.later
     )
@@ -215,7 +216,7 @@ def _of_ipu(system: Placed, ipu: int | None) -> Problems:
 
 
 def _of_link(system: Placed, link: tuple[int, int] | None) -> Problems:
-    """Yield that no cable joins two IPUs, with those that end at them."""
+    """Yield a problem if no cable joins two IPUs, listing the cables that end there."""
     if link is None:
         return
     outside = [ipu for ipu in link if ipu >= system.count]

@@ -1,7 +1,7 @@
-"""Formulas: cycles that know where they come from.
+"""Formulas: cycles that keep their formula.
 
-A formula is a function of numbers, in ``*``, ``/``, ``+``, ``-`` and ``ceil``, which is written once: of fractions and
-whole numbers it gives cycles, of :class:`Written` numbers its text.
+A formula is a function of numbers, written once with ``*``, ``/``, ``+``, ``-`` and ``ceil``. Fractions and whole
+numbers give cycles; :class:`Written` numbers give the formula's text.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from fractions import Fraction
 from math import ceil, prod
 from typing import Any, Self
 
-#: How strongly the parts of a text hold together: a sum, a product, a number or a function.
+#: Binding strength of a text: a sum, a product, a number or a function.
 _SUM, _PRODUCT, _ATOM = range(3)
 
 
 @dataclass(frozen=True)
 class Written:
-    """A number in the text of a formula: arithmetic with it gives longer texts.
+    """A number in the text of a formula; arithmetic builds longer texts.
 
     Attributes:
         text: the formula.
-        binding: how strongly its parts hold together.
+        binding: binding strength of the text.
     """
 
     text: str
     binding: int = _ATOM
 
     def within(self, least: int) -> str:
-        """Return the text, in parentheses where it holds together less than ``least``."""
+        """Return the text, in parentheses if its binding is weaker than ``least``."""
         return self.text if self.binding >= least else f"({self.text})"
 
     def addend(self, times: int) -> str:
-        """Return the text as it stands in a sum so many times."""
+        """Return the text of an addend that occurs ``times`` times in a sum."""
         return self.text if times == 1 else f"{times} * {self.within(_PRODUCT)}"
 
     def __pos__(self) -> Written:
-        """Return the same in parentheses, where a formula has it stand by itself."""
+        """Return the same number, in parentheses if a sum."""
         return Written(self.within(_PRODUCT))
 
     def __add__(self, other: Any) -> Written:
@@ -45,7 +45,7 @@ class Written:
         return Written(f"{self.text} + {written(other).text}", _SUM)
 
     def __radd__(self, other: Any) -> Written:
-        """Return a sum; of ``sum`` the first addend, as the 0 that it begins with is none."""
+        """Return a sum; the initial 0 of ``sum`` is dropped."""
         return self if isinstance(other, int) and not other else written(other) + self
 
     def __sub__(self, other: Any) -> Written:
@@ -65,12 +65,12 @@ class Written:
         return Written(f"{self.within(_PRODUCT)} / {written(other).within(_ATOM)}", _PRODUCT)
 
     def __ceil__(self) -> Written:
-        """Return the text of the rounded-up value; a whole number stays as it is."""
+        """Return the text of the rounded-up value; a whole number stays unchanged."""
         return self if self.text.isdecimal() else Written(f"ceil({self.text})")
 
 
 class _Formula:
-    """The value of a formula of some numbers, a function of a module; at least one number is a fraction, or none."""
+    """Value of a formula, a module-level function of some numbers; the numbers may contain fractions."""
 
     formula: Callable[..., Any]
     numbers: tuple[Any, ...]
@@ -86,15 +86,15 @@ class _Formula:
         return type(self), (self.formula, *self.numbers)
 
     def __copy__(self) -> Self:
-        """Return itself, which never changes."""
+        """Return the same immutable object."""
         return self
 
     def __deepcopy__(self, _: object) -> Self:
-        """Return itself, which never changes."""
+        """Return the same immutable object."""
         return self
 
     def written(self) -> Written:
-        """Return the formula in numbers."""
+        """Return the formula with numbers as text."""
         text: Written = self.formula(*map(written, self.numbers))
         return text
 
@@ -110,11 +110,11 @@ class Cycles(_Formula, int):
 
 
 class Amount(_Formula, Fraction):
-    """An amount, the value of a formula that rounds nothing."""
+    """Amount, the value of a formula without rounding."""
 
 
 class Sum(int):
-    """Whole cycles that are the sum of some cycles, each so many times.
+    """Whole cycles, the sum of parts with multiplicities.
 
     >>> Sum(((3, 2), (4, 1)))
     10
@@ -123,7 +123,7 @@ class Sum(int):
     parts: tuple[tuple[int, int], ...]
 
     def __new__(cls, parts: tuple[tuple[int, int], ...]) -> Sum:
-        """Return the sum of ``parts``: cycles, and how often they count."""
+        """Return the sum of ``parts``: pairs of cycles and multiplicity."""
         cycles = super().__new__(cls, sum(part * times for part, times in parts))
         cycles.parts = parts
         return cycles
@@ -134,7 +134,7 @@ class Sum(int):
 
 
 def addends(cycles: int) -> Iterator[tuple[int, int]]:
-    """Yield the addends of ``cycles`` and how often each counts; a number that is no sum is its own addend, once."""
+    """Yield the addends of ``cycles`` with multiplicities; a number other than a Sum yields itself, once."""
     if isinstance(cycles, Sum):
         yield from ((addend, times * often) for part, times in cycles.parts for addend, often in addends(part))
     else:
@@ -142,14 +142,14 @@ def addends(cycles: int) -> Iterator[tuple[int, int]]:
 
 
 def written(value: Any) -> Written:
-    """Return a number as it stands in formulas: cycles with the formula that they came from."""
+    """Return a number's text in formulas: cycles keep their formula."""
     if isinstance(value, Written):
         return value
     return value.written() if isinstance(value, Cycles | Amount) else Written(number(value))
 
 
 def number(value: Fraction | int) -> str:
-    """Return a number as formulas have it: exact, a decimal where it is one of few digits."""
+    """Return a number's text: an exact short decimal if possible, else a fraction."""
     exact = Fraction(value)
     if exact.denominator == 1:
         return str(exact.numerator)
@@ -158,17 +158,17 @@ def number(value: Fraction | int) -> str:
 
 
 def total(*parts: Any) -> Any:
-    """Return the sum of some cycles."""
+    """Return the sum of ``parts``."""
     return sum(parts)
 
 
 def product(*factors: Any) -> Any:
-    """Return the product of some numbers."""
+    """Return the product of ``factors``."""
     return prod(factors[1:], start=factors[0])
 
 
 def longest(*parts: Any) -> Any:
-    """Return the largest of some cycles."""
+    """Return the largest of ``parts``."""
     if any(isinstance(part, Written) for part in parts):
         return Written(f"max({', '.join(written(part).text for part in parts)})")
     return max(parts)
@@ -180,5 +180,5 @@ def whole(cycles: Any) -> Any:
 
 
 def joined(*parts: int) -> Cycles:
-    """Return the sum of cycles, in whose formula those are left out that are 0."""
+    """Return the sum of cycles, leaving zeros out of the formula."""
     return Cycles(total, *(cycles for cycles in parts if cycles))

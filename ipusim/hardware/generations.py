@@ -1,4 +1,4 @@
-"""What one IPU of each generation can do per tile and cycle, every figure with its source."""
+"""Capabilities of an IPU per generation, tile and cycle, with the source of every figure."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ipusim.hardware.sourced import sourced
 
 @dataclass(frozen=True)
 class IpuSpec:
-    """One generation of IPU.
+    """A generation of IPUs.
 
     Attributes:
         name: Graphcore's name of the chip.
         tiles: processor tiles on the chip.
-        worker_threads: hardware worker threads of one tile.
-        sram_bytes_per_tile: In-Processor-Memory of one tile.
+        worker_threads: hardware worker threads per tile.
+        sram_bytes_per_tile: In-Processor-Memory per tile.
         clock_hz: tile clock.
         fp16_macs_per_cycle_per_tile: multiply-accumulates of the matrix unit (AMP) on float16.
-        fp16_single_macs_per_cycle_per_tile: the same on float16 with partial sums in single precision.
-        fp32_macs_per_cycle_per_tile: the same on float32.
-        exchange_bytes_per_cycle_per_tile: bytes that a tile receives over the on-chip exchange.
-        sram_bytes_per_cycle_per_tile: bytes that a tile moves from and to its memory.
-        internal_sync_cycles: a synchronisation of the tiles of this IPU alone.
-        sources: for each numeric attribute where its figure is from, or ``assumed``.
+        fp16_single_macs_per_cycle_per_tile: multiply-accumulates on float16 with partial sums in single precision.
+        fp32_macs_per_cycle_per_tile: multiply-accumulates on float32.
+        exchange_bytes_per_cycle_per_tile: bytes received per tile over the on-chip exchange.
+        sram_bytes_per_cycle_per_tile: bytes moved from and to tile memory.
+        internal_sync_cycles: synchronisation of the tiles of a single IPU.
+        sources: origin of every numeric attribute, or ``assumed``.
 
-    Raises QuantityError when a figure is not above zero.
+    Raises QuantityError for a figure not above zero.
     """
 
     name: str
@@ -47,7 +47,7 @@ class IpuSpec:
     sources: Mapping[str, str] = field(repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        """Refuse figures that no chip can have."""
+        """Refuse impossible figures."""
         for figure in fields(self):
             value = getattr(self, figure.name)
             if isinstance(value, int) and value <= 0:
@@ -59,10 +59,10 @@ class IpuSpec:
         return self.tiles * self.sram_bytes_per_tile
 
     def macs_per_cycle(self, itemsize: int, partials_itemsize: int = 2) -> int:
-        """Return the multiply-accumulates per cycle of the whole chip on elements of ``itemsize`` bytes.
+        """Return the chip's multiply-accumulates per cycle on elements of ``itemsize`` bytes.
 
-        2 is float16, of which partial sums of 4 bytes may have a rate of their own, 4 is float32; 8 (float64, which no
-        IPU has, for checks) is charged as float32. Raises QuantityError for another size.
+        Itemsize 2 is float16, with a separate rate for partial sums of 4 bytes; 4 is float32. Itemsize 8 (float64, used
+        for checks, absent on IPUs) counts as float32. Raises QuantityError for another size.
         """
         match itemsize:
             case 2 if partials_itemsize > itemsize:
@@ -74,11 +74,11 @@ class IpuSpec:
         raise QuantityError(f"{self.name}: expected elements of 2, 4 or 8 bytes, got {itemsize}")
 
     def without_tiles(self, count: int) -> IpuSpec:
-        """Return this IPU with ``count`` tiles fewer to compute with; raises QuantityError when none is left."""
+        """Return this IPU with ``count`` fewer computing tiles; raises QuantityError if no tile remains."""
         return replace(self, tiles=self.tiles - count) if count else self
 
     def at_clock(self, clock_hz: int) -> IpuSpec:
-        """Return this IPU with another tile clock, whose source is then the caller's choice."""
+        """Return this IPU with another tile clock, chosen by the caller."""
         return replace(self, clock_hz=clock_hz, sources={**self.sources, "clock_hz": "chosen by the user"})
 
 
@@ -136,12 +136,12 @@ BOW: Final = replace(
     },
 )
 
-#: Every generation, oldest first.
+#: Generations, oldest first.
 GENERATIONS: Final = (GC2, GC200, BOW)
 
 
 def find_ipu(name: str) -> IpuSpec:
-    """Return a generation by Graphcore's name of the chip, in any case; raises QuantityError for another name."""
+    """Return a generation by Graphcore's chip name, case-insensitive; raises QuantityError for another name."""
     for ipu in GENERATIONS:
         if ipu.name == name.upper():
             return ipu

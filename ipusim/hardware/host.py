@@ -1,4 +1,4 @@
-"""The host's side of infeeds and outfeeds, and the network between hosts: rates and latencies, each with its source."""
+"""Host side of infeeds and outfeeds, and network between hosts: rates and latencies with sources."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ipusim.hardware.sourced import sourced
 
 @dataclass(frozen=True)
 class HostSpec:
-    """The rates between one IPU and its host, and the host's own.
+    """Rates between an IPU and its host, and rates of the host.
 
     Attributes:
-        infeed_bytes_per_s: rate at which an IPU reads from the host's buffer.
-        host_fill_bytes_per_s: rate at which the host writes that buffer (prefetch).
-        outfeed_bytes_per_s: rate at which an IPU writes to the host's buffer.
-        host_drain_bytes_per_s: rate at which the host reads that buffer.
-        network_bytes_per_s: rate at which a host sends to another one, and receives at the same time.
-        operations_per_s: rate of the host's own arithmetic, of what a stage has it compute.
-        operation_ns: time in which the host begins one operation of these.
-        sync_ns: time of one synchronisation of an IPU with the host.
-        network_ns: time from one host to another for no bytes.
-        sources: for each figure where it is from, or ``assumed``.
-        data_rate_bytes_per_s: rate at which the host makes samples for the infeeds of all its replicas together; None
-            without a limit.
+        infeed_bytes_per_s: IPU's read rate from the host's buffer.
+        host_fill_bytes_per_s: host's write rate into the buffer (prefetch).
+        outfeed_bytes_per_s: IPU's write rate to the host's buffer.
+        host_drain_bytes_per_s: host's read rate from the buffer.
+        network_bytes_per_s: rate of a host sending to another host, while receiving at the same rate.
+        operations_per_s: arithmetic rate of the host, for stages with host calls.
+        operation_ns: start-up time of a host operation.
+        sync_ns: time of a synchronisation between an IPU and the host.
+        network_ns: latency between two hosts, for zero bytes.
+        sources: origin of every figure, or ``assumed``.
+        data_rate_bytes_per_s: rate of the host's sample production for infeeds, shared by its replicas; None if
+            unlimited.
 
-    Raises QuantityError when a rate is not above zero or the sync time is negative.
+    Raises QuantityError for a rate not above zero, or a negative time.
     """
 
     infeed_bytes_per_s: Fraction
@@ -60,7 +60,7 @@ class HostSpec:
     def with_rates(self, bytes_per_s: Mapping[str, Fraction]) -> HostSpec:
         """Return this host with some rates replaced; keys are names of :data:`RATES`.
 
-        Raises DeviceError for a name that is no rate, QuantityError for a rate not above zero.
+        Raises DeviceError for an unknown rate name, QuantityError for a rate not above zero.
         """
         for name in bytes_per_s:
             if name not in RATES:
@@ -71,17 +71,17 @@ class HostSpec:
         return replace(self, **rates, sources={**self.sources, **chosen})
 
 
-#: The rates of a HostSpec, by attribute name.
+#: Rates of a HostSpec, by attribute name.
 RATES: Final = tuple(field.name for field in fields(HostSpec) if field.name.endswith("_bytes_per_s"))
 
-#: What the host computes in the middle of a pass.
+#: Source of the host's arithmetic rate for host calls.
 _CORE: Final = (
     "assumed: one core at 2.25 GHz, 8 operations in float32 a cycle, of the dual EPYC 7742 that Graphcore's build and "
     "test guide of IPU-POD DA systems recommends"
 )
 _TRAFFIC_TEST: Final = "sample output of Graphcore's gc-hosttraffictest on one IPU of an M2000 (256-byte blocks)"
 
-#: The host of an M2000: small blocks with both sides contending, so a floor of what the machine can do.
+#: Host of an M2000: small blocks with contention on both sides, therefore a lower bound.
 M2000_HOST: Final = sourced(
     HostSpec,
     infeed_bytes_per_s=(Fraction(3_300_000_000), f"{_TRAFFIC_TEST}: tiles read 26.4 Gbit/s"),
@@ -92,12 +92,12 @@ M2000_HOST: Final = sourced(
     operations_per_s=(Fraction(2_250_000_000 * 8), _CORE),
     operation_ns=(Fraction(1_000), "assumed: a call of a library such as NumPy on a small array"),
     network_ns=(Fraction(10_000), "assumed: a message between two hosts, software included"),
-    # 4095 syncs in 1485 us, each with a delay of 160 cycles that is not the sync's
+    # 4095 syncs in 1485 us, with 160 cycles of unrelated delay per sync
     sync_ns=(
         Fraction(1_485_000, 4095) - Fraction(160 * 10**9, 1_330_000_000),
         "derived from the sample output of Graphcore's gc-hostsynclatencytest, at an assumed 1.33 GHz",
     ),
 )
 
-#: The same figures where none are published.
+#: M2000 figures for machines without published figures.
 ASSUMED_HOST: Final = replace(M2000_HOST, sources=dict.fromkeys(M2000_HOST.sources, "assumed as on an M2000"))

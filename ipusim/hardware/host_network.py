@@ -1,4 +1,4 @@
-"""What hosts do together over their network: messages from host to host, of a fixed time and of their bytes."""
+"""Collectives of hosts over their network, as messages with a fixed time plus transfer time."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from ipusim.hardware.system import System
 
 
 def sum_cycles(system: System, byte_count: int) -> int:
-    """Return the cycles in which all hosts sum up ``byte_count`` bytes of each, by a ring.
+    """Return the cycles of a ring all-reduce over the hosts, with ``byte_count`` bytes per host.
 
-    Each of its 2 (n - 1) rounds passes on an n-th; additions take no time (assumed).
+    The 2 (n - 1) rounds pass on an n-th of the bytes; additions are free (assumed).
     """
     return _messages_cycles(system, 2 * (system.hosts - 1), -(-byte_count // system.hosts))
 
 
 def gather_cycles(system: System, byte_count: int) -> int:
-    """Return the cycles in which every host gets what each of the others has, at most ``byte_count`` bytes.
+    """Return the cycles of a ring all-gather over the hosts, with at most ``byte_count`` bytes per host.
 
-    A ring, in each of whose n - 1 rounds a host passes on what it has got last.
+    In n - 1 rounds a host passes on the data received last.
     """
     return _messages_cycles(system, system.hosts - 1, byte_count)
 
 
 def broadcast_cycles(system: System, byte_count: int) -> int:
-    """Return the cycles in which ``byte_count`` bytes of one host come to all.
+    """Return the cycles of a broadcast of ``byte_count`` bytes from a host to the others.
 
-    A binomial tree: in each round all that have them send them to one more each.
+    Binomial tree: in a round, every host with the data sends to one more host.
     """
     return _messages_cycles(system, (system.hosts - 1).bit_length(), byte_count)
 
 
 def _messages_cycles(system: System, count: int, byte_count: int) -> int:
-    """Return the cycles of so many messages from host to host, one after the other."""
+    """Return the cycles of ``count`` consecutive messages between hosts."""
     sent = system.transfer_cycles(byte_count, system.host.network_bytes_per_s)
     begun = 0 if system.free else duration_cycles(system.host.network_ns, system.clock_hz)
     return Cycles(_messages, count, begun, sent)

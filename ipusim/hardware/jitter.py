@@ -1,4 +1,4 @@
-"""Random durations of passes, drawn by pass and micro-batch, so that every schedule meets the same ones."""
+"""Random pass durations, drawn by pass and micro-batch, hence equal in every schedule."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-#: Micro-batches that are drawn at once.
+#: Number of micro-batches per draw.
 BLOCK: Final = 64
-#: Parts of 1 that a factor is rounded to: what libraries of mathematics differ in is far smaller.
+#: Resolution of factors, as parts of 1; differences between mathematics libraries are far smaller.
 PARTS: Final = 2**24
-#: The normal number farthest from 0, rounded up: by Box and Muller of a uniform number of 2**-54 at least.
+#: Largest absolute normal number, rounded up: Box and Muller's method with a uniform number of 2**-54 or more.
 FARTHEST: Final = 8.66
 
 
 class Draws:
-    """The draws of one seed: lognormal factors of passes' durations, with the mean 1.
+    """Draws of a seed: lognormal factors of pass durations, with mean 1.
 
     Attributes:
-        seed: of the draws.
-        deviation: the standard deviation of a factor.
+        seed: seed of the draws.
+        deviation: standard deviation of a factor.
     """
 
     def __init__(self, seed: int, deviation: Fraction) -> None:
@@ -36,9 +36,9 @@ class Draws:
         """Return the factor of a pass's duration, in :data:`PARTS` of 1.
 
         Args:
-            ipu: on which it runs.
-            kind: of its span.
-            stage, execution, micro_batch: of the pass.
+            ipu: IPU of the pass.
+            kind: kind of the pass's span.
+            stage, execution, micro_batch: coordinates of the pass.
         """
         return self._block(ipu, kind, stage, execution, micro_batch // BLOCK)[micro_batch % BLOCK]
 
@@ -51,13 +51,13 @@ class Draws:
 def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.NDArray[np.int64]:
     """Return the factors of blocks of :data:`BLOCK` micro-batches, in :data:`PARTS` of 1.
 
-    They are normal numbers by Box and Muller of Philox's bits, whose key is the hash of the text
-    ``(seed, IPU, np.int64(kind), stage, execution, number)``. The kind stands there as NumPy prints its integers: this
-    text was hashed when kinds came from an array, and another one would change every run with jitter.
+    The factors come from normal numbers, made by Box and Muller's method from Philox bits. The Philox key is the hash
+    of the text ``(seed, IPU, np.int64(kind), stage, execution, number)``. The kind is printed like a NumPy integer for
+    compatibility: kinds once came from an array, and another text would change every run with jitter.
 
     Args:
-        blocks: seed, IPU, kind of the span, stage, execution and number of each block.
-        deviation: the standard deviation of a factor.
+        blocks: seed, IPU, kind of the span, stage, execution and number per block.
+        deviation: standard deviation of a factor.
 
     Returns:
         Factors, shape (blocks, :data:`BLOCK`).
@@ -68,7 +68,7 @@ def drawn_parts(blocks: Iterable[tuple[int, ...]], deviation: Fraction) -> npt.N
         text = f"({seed}, {ipu}, np.int64({int(kind)}), {stage}, {execution}, {number})"
         digest = blake2b(text.encode(), digest_size=16).digest()
         state["state"]["key"][:] = np.frombuffer(digest, ">u8")[::-1]
-        philox.state = state  # a new Philox of each key takes four times as long
+        philox.state = state  # a new Philox per key would take four times as long
         bits.append(philox.random_raw(2 * BLOCK))
     uniform = ((np.stack(bits) >> np.uint64(11)).astype(np.float64) + 0.5) / 2**53
     normal = np.sqrt(-2 * np.log(uniform[:, :BLOCK])) * np.cos(2 * np.pi * uniform[:, BLOCK:])

@@ -1,12 +1,11 @@
-"""One direction of the links between two neighbouring IPUs, and what it carries.
+"""A direction of the links between two neighbouring IPUs, and its traffic.
 
-Ten IPU-Links leave each IPU: six along its rung, two up and two down its rail.
-PopLibs models the six as two resources, four links for the traffic of the two
-IPUs of the rung themselves and two for traffic that crosses the rung on its way
-to another one (``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp). That
-is a C2 card; what the two IPUs of a rung reach in an IPU-Machine was measured.
+Ten IPU-Links leave an IPU: six along the rung, two up and two down the rail. PopLibs models the six as two resources:
+four links for traffic between the rung's two IPUs, and two links for traffic that crosses the rung on the way to
+another rung (``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp). The model describes a C2 card; the rate of a
+rung in an IPU-Machine was measured.
 
-Between pods there are GW-Links, two from each machine of four IPUs.
+GW-Links join pods, two from every machine of four IPUs.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ from ipusim.hardware.rates import Rates
 Channel = Literal[
     "rung", "machine rung", "rung crossing", "rail", "gateway", "gateway pair", "rung detour", "machine rung detour"
 ]
-#: End of the channels that limit a detour.
+#: Suffix of the channels that limit a detour.
 _DETOUR: Final = " detour"
 
 
 @dataclass(frozen=True, order=True)
 class LinkDirection:
-    """The IPU-Links that carry one kind of traffic from one IPU to a neighbour.
+    """The IPU-Links from an IPU to a neighbour for a single kind of traffic.
 
     Attributes:
-        source, target: physical IPU numbers, that is, positions in the ladder;
-            of the first IPUs of two machines for their GW-Links.
-        channel: ``rung`` for traffic that ends on this rung, ``machine rung`` for the same in
-            an IPU-Machine, ``rung crossing`` for traffic that goes on to another rung, ``rail`` for a hop
-            between rungs, ``gateway`` for one between pods, ``gateway pair`` between two pods alone; ``rung detour``
-            and ``machine rung detour`` for the limit of all links of a detour round the dead cable of a rung.
+        source, target: physical IPU numbers, meaning positions in the ladder; for GW-Links the first IPUs of two
+            machines.
+        channel: ``rung`` for traffic that ends on this rung, ``machine rung`` for the same in an IPU-Machine,
+            ``rung crossing`` for traffic to another rung, ``rail`` for a hop between rungs, ``gateway`` for a hop
+            between pods, ``gateway pair`` for a device of two pods; ``rung detour`` and ``machine rung detour`` for the
+            joint limit of a detour round a rung's dead cable.
     """
 
     source: int
@@ -47,19 +46,19 @@ class LinkDirection:
         return _bytes_per_s(self.channel, rates)
 
     def latency_ns(self, rates: Rates) -> Fraction:
-        """Return the time of a signal over this hop; 0 for a limit, which is no hop."""
+        """Return the time of a signal over this hop; 0 for a detour's limit."""
         if self.is_limit:
             return Fraction(0)
         return rates.gateway_latency_ns if self.channel.startswith("gateway") else rates.hop_latency_ns
 
     @property
     def is_limit(self) -> bool:
-        """Whether it limits a detour, and is no link."""
+        """Whether the direction limits a detour instead of naming a link."""
         return self.channel.endswith(_DETOUR)
 
     @property
     def label(self) -> str:
-        """The direction for people: ``0→1 rung``, of whatever machine."""
+        """Direction for people: ``0→1 rung``, for any kind of machine."""
         return f"{self.source}→{self.target} {self.channel.removeprefix('machine ')}"
 
     def __str__(self) -> str:
@@ -67,7 +66,7 @@ class LinkDirection:
         return self.label
 
 
-@lru_cache(maxsize=256)  # asked for of every link of every route
+@lru_cache(maxsize=256)  # asked for every link of every route
 def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
     link = rates.link_bytes_per_s * rates.link_efficiency
     gateway_link = rates.gateway_link_bytes_per_s * rates.link_efficiency
@@ -83,17 +82,17 @@ def _bytes_per_s(channel: Channel, rates: Rates) -> Fraction:
 
 
 def limited(route: tuple[LinkDirection, ...], rung: Channel) -> tuple[LinkDirection, ...]:
-    """Return the route between the two IPUs of a rung, with a limit to its rate if it is a detour.
+    """Return a rung's route, with a rate limit added to a detour.
 
-    A detour carries no more than the rung's own links would. In an IPU-Machine those were measured at less than the
-    nominal rate of two rail links (26.5 and 29.2 GB/s), which no measurement has shown for any two IPUs.
+    A detour is no faster than the rung's direct links. In an IPU-Machine the direct links were measured slower than the
+    nominal rate of two rail links (26.5 and 29.2 GB/s); no measurement shows the nominal rate between any two IPUs.
 
     Args:
         route: link directions from one IPU of a rung to the other.
         rung: channel of the traffic between both.
 
     Returns:
-        The route; behind the links of a detour the limit, in which all traffic between the two IPUs shares the rate.
+        The route. A detour ends with the limit, a rate shared by the traffic between the two IPUs.
 
     Example:
         >>> direct = (LinkDirection(0, 1, "machine rung"),)

@@ -1,4 +1,4 @@
-"""The machines that have a name: which IPUs, how many, how linked, behind which host."""
+"""Named machines: kind and number of IPUs, links, and host."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Connection = Literal["PCIe", "Fabric", "Model"]
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine whose IPUs are linked with each other.
+    """A machine of linked IPUs.
 
     Attributes:
-        name: what scenarios call it.
+        name: name in scenarios.
         description: one line for people.
-        ipu: generation of its IPUs.
-        count: number of IPUs, a power of two; their physical numbers are positions in the ladder.
-        source: where its topology is from, or ``assumed``.
-        looped: whether the ladder of the whole machine, or of each of its pods, is closed to a torus.
-        connection: how a host reaches one IPU.
+        ipu: generation of the IPUs.
+        count: number of IPUs, a power of two; physical numbers are positions in the ladder.
+        source: origin of the topology, or ``assumed``.
+        looped: whether the ladder of the whole machine, or of every pod, is closed to a torus.
+        connection: connection between a host and an IPU.
         host: rates of the host.
-        pcie_ids: the id of the IPU at each ladder position in a device listing; natural order when empty.
-        pci_domains: the PCI domain of each of these ids, where known.
+        pcie_ids: device listing ids of the IPUs by ladder position; natural order if empty.
+        pci_domains: PCI domains of these ids, if known.
         free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
-        streaming: the Streaming Memory beside every four of its IPUs; None where there is none.
+        streaming: Streaming Memory per group of four IPUs; None if absent.
 
     Example:
         >>> from ipusim.api import hardware
@@ -55,22 +55,22 @@ class Machine:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of IPUs that a device of this machine can have: the powers of two up to all."""
+        """Possible numbers of IPUs per device: powers of two up to the machine's count."""
         return tuple(1 << power for power in range(self.count.bit_length()))
 
     @property
     def rung(self) -> Channel:
-        """The channel of a rung's own two IPUs: links of a card, or of an IPU-Machine."""
+        """Channel between a rung's two IPUs: links of a card, or of an IPU-Machine."""
         return "machine rung" if self.connection == "Fabric" else "rung"
 
     def id_at(self, position: int) -> int:
         """Return the single-IPU id of the IPU at a ladder position.
 
         Args:
-            position: on the ladder, counted from 0.
+            position: ladder position, counted from 0.
 
         Returns:
-            The id, as Graphcore's tools number the IPUs of a machine.
+            The id, numbered like Graphcore's tools number a machine's IPUs.
         """
         return self.pcie_ids[position] if self.pcie_ids else position
 
@@ -118,12 +118,12 @@ _CATALOGUE: Final = (
     ),
 )
 
-#: Every named machine, by name.
+#: Named machines, by name.
 MACHINES: Final = {machine.name: machine for machine in _CATALOGUE}
 
 
 def find_machine(name: str) -> Machine:
-    """Return the machine of that name, in any case. Raises DeviceError with the known names when there is none."""
+    """Return a machine by name, case-insensitive. Raises DeviceError with the known names for an unknown name."""
     machine = MACHINES.get(name.lower())
     if machine is None:
         hint = did_you_mean(name, MACHINES, quoted=True)

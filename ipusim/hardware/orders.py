@@ -1,7 +1,7 @@
-"""Selection orders: which ladder position of a device each logical IPU gets.
+"""Selection orders: mapping from logical IPUs to ladder positions of a device.
 
-The orders are those of Graphcore's ``SelectionOrder`` enumeration, computed as
-Graphcore's TensorFlow compiler does (poplar_compiler.cc).
+The orders are Graphcore's ``SelectionOrder`` enumeration, computed like Graphcore's TensorFlow compiler
+(poplar_compiler.cc).
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ def _hoof(index: int, count: int) -> int:
     return 2 * index if index < half else count - 1 - 2 * (index - half)
 
 
-#: Each order: logical IPU and number of IPUs to ladder position, counted from the device's first IPU.
+#: Functions from logical IPU and number of IPUs to ladder position, counted from the device's first IPU.
 ORDERS: Final[dict[str, Callable[[int, int], int]]] = {"ZIGZAG": _zigzag, "SNAKE": _snake, "HOOF": _hoof}
 
 
 def selection(order: str, count: int) -> tuple[int, ...]:
-    """Return the ladder position of each logical IPU of a device of ``count`` IPUs.
+    """Return the ladder positions of the logical IPUs in a device of ``count`` IPUs.
 
-    ``order`` is ZIGZAG (the natural order), SNAKE (each consecutive pair directly
-    linked) or HOOF (the same, and the last and first on one rung); in a device of
-    several pods each pod is ordered by itself. Raises DeviceError for another
-    order, or a count that is no power of two.
+    ``order`` is ZIGZAG (natural order), SNAKE (direct links between consecutive IPUs) or HOOF (like SNAKE, plus last
+    and first IPU on a single rung). In a device of several pods, pods are ordered separately. Raises DeviceError for
+    another order, or a count other than a power of two.
 
     >>> selection("HOOF", 8)
     (0, 2, 4, 6, 7, 5, 3, 1)
@@ -55,11 +54,10 @@ def selection(order: str, count: int) -> tuple[int, ...]:
 
 
 def laid_out(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...]:
-    """Return the physical IPU of each logical one on the ``physical`` IPUs of a device, in ladder order.
+    """Return the physical IPUs of the logical IPUs, given a device's ``physical`` IPUs in ladder order.
 
-    Each replica takes ``shards`` consecutive ones, which are ordered by themselves, so that the
-    pipelines of all replicas lie alike (Graphcore's compiler orders the shards of one replica).
-    Raises DeviceError as :func:`selection` does.
+    A replica takes ``shards`` consecutive IPUs, ordered separately. The pipelines of different replicas therefore have
+    equal layouts (Graphcore's compiler orders the shards of a replica). Raises DeviceError like :func:`selection`.
 
     >>> laid_out(range(8), "SNAKE", 4)
     (0, 1, 3, 2, 4, 5, 7, 6)
@@ -69,12 +67,11 @@ def laid_out(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...
 
 
 def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
-    """Return the selection order that ``requested`` stands for, and why, as a sentence.
+    """Return the selection order for ``requested``, and the reason as a sentence.
 
-    AUTO is SNAKE for a pipeline whose forward stage i sits on IPU i for every i,
-    else ZIGZAG (Graphcore's TensorFlow compiler, poplar_compiler.cc). ``mapping``
-    is the IPU of each stage; ``pipelined`` is false for sharded execution and for
-    single programs. Raises DeviceError for an order that Graphcore does not have.
+    AUTO means SNAKE for a pipeline with forward stage i on IPU i throughout, else ZIGZAG (Graphcore's TensorFlow
+    compiler, poplar_compiler.cc). ``mapping`` lists the IPUs of stages; ``pipelined`` is False for sharded execution
+    and for single programs. Raises DeviceError for an order unknown to Graphcore.
     """
     if requested != "AUTO":
         if requested not in ORDERS:

@@ -1,10 +1,11 @@
-"""The IPUs of a device, where they sit and what joins them, whatever disturbs it."""
+"""IPUs of a device with positions and links, independent of disturbances."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.generations import IpuSpec
@@ -14,10 +15,13 @@ from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
 
+#: Session runs from one time that programs of a framework send their optimizer's values anew to the next; 0: never.
+OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "pytorch": 1}
+
 
 @dataclass(frozen=True)
 class Placed:
-    """A System but for its disturbances; :class:`ipusim.hardware.system.System` says what its attributes are."""
+    """A System without disturbances; :class:`ipusim.hardware.system.System` documents the attributes."""
 
     name: str
     ipu: IpuSpec
@@ -32,19 +36,25 @@ class Placed:
     streaming: StreamingMemory | None = None
     io_tiles: int = 0
     framework: str | None = None
-    updates_optimizer: bool = False
+    updates_optimizer: int | None = None
     hosts: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse IPUs that are not the device's."""
+        """Refuse IPUs outside the device."""
         if sorted(self.ipus) != list(self.topology.ipus):
             raise DeviceError(f"{self.name}: expected IPUs {list(self.topology.ipus)} in some order, got {self.ipus}")
         if self.replicas < 1 or self.count % self.replicas:
             raise DeviceError(f"{self.name}: expected replicas that divide {self.count} IPUs, got {self.replicas}")
 
+    @property
+    def optimizer_interval(self) -> int:
+        """Session runs from one time that the optimizer's values are sent anew to the next; 0: never."""
+        usual = OPTIMIZER_INTERVALS.get(self.framework or "", 0)
+        return usual if self.updates_optimizer is None else self.updates_optimizer
+
     @cached_property
     def cables(self) -> Mapping[int, tuple[int, ...]]:
-        """Of each logical IPU those that cables join it to, in ascending order."""
+        """Neighbours over cables in ascending order, by logical IPU."""
         logical = {physical: number for number, physical in enumerate(self.ipus)}
         joined = self.topology.neighbours
         return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
@@ -56,18 +66,18 @@ class Placed:
             link: the two logical IPUs.
 
         Returns:
-            Their physical numbers, the smaller one first.
+            The two physical numbers, smaller first.
         """
         one, other = sorted(self.ipus[ipu] for ipu in link)
         return one, other
 
     @property
     def count(self) -> int:
-        """The number of IPUs of the device."""
+        """Number of IPUs of the device."""
         return len(self.ipus)
 
     def streaming_memory_of(self, ipu: int) -> int:
-        """Return the number of the machine whose Streaming Memory a logical IPU shares with its neighbours.
+        """Return the machine number of the Streaming Memory that a logical IPU shares with its neighbours.
 
         Args:
             ipu: a logical IPU.

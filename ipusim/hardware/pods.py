@@ -1,10 +1,8 @@
-"""Pods of 64 IPUs joined by GW-Links, machine by machine, into a ring or a part of one.
+"""Pods of 64 IPUs joined by GW-Links, machine by machine, into a ring or a part of a ring.
 
-Each IPU-Machine of four IPUs has two GW-Link ports, east and west, of 100 Gbit/s.
-They join it to the machines of the same number in the next pod and in the one
-before; the last pod is joined to the first (Graphcore, Switched GW-Links in large
-scale Bow Pod systems). Two pods alone have both links between each other
-(Graphcore IPU-POD128 datasheet).
+An IPU-Machine of four IPUs has two GW-Link ports, east and west, of 100 Gbit/s. The ports lead to the machines of the
+same number in the next and previous pod; the last pod is joined to the first (Graphcore, Switched GW-Links in large
+scale Bow Pod systems). Two pods alone use both links between each other (Graphcore IPU-POD128 datasheet).
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ from ipusim.base.errors import DeviceError
 from ipusim.hardware.links import Channel, LinkDirection, limited
 from ipusim.hardware.topology import Route, Topology, hops_to
 
-#: IPUs of a pod: the largest number that IPU-Links join (Graphcore's Pod datasheets).
+#: IPUs per pod: the largest number joined by IPU-Links (Graphcore's Pod datasheets).
 POD_IPUS: Final = 64
 
-#: IPUs of an IPU-M2000 or Bow-2000, which share its gateway.
+#: IPUs that share a gateway, in an IPU-M2000 or Bow-2000.
 GATEWAY_IPUS: Final = 4
 
 
@@ -33,11 +31,11 @@ class PodRing:
     Attributes:
         first: lowest physical IPU number, the first of a pod.
         pods: number of pods, two or more.
-        looped: whether the pods are all of the machine's, so that the last is joined to the first.
-        dead: cables that carry nothing, each as the two physical IPU numbers that it joins, in ascending order; of a
-            GW-Link they are the first ones of its two machines.
+        looped: whether the ring is closed, with the last pod joined to the first; true for a whole machine.
+        dead: cables without traffic, as pairs of physical IPU numbers in ascending order; a GW-Link is the pair of its
+            machines' first IPUs.
 
-    Raises DeviceError when the positions do not make whole pods.
+    Raises DeviceError if the positions do not form whole pods.
     """
 
     first: int
@@ -46,7 +44,7 @@ class PodRing:
     dead: frozenset[tuple[int, int]] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse a pod alone and parts of pods."""
+        """Refuse a single pod and partial pods."""
         if self.first < 0 or self.first % POD_IPUS or self.pods < 2:
             raise DeviceError(
                 f"expected two or more whole pods (IPUs {POD_IPUS}p to {POD_IPUS}p + {POD_IPUS - 1}) from IPU 0 up, "
@@ -55,17 +53,17 @@ class PodRing:
 
     @property
     def rung(self) -> Channel:
-        """The channel of a rung's own two IPUs: pods are made of IPU-Machines."""
+        """Channel between a rung's two IPUs: pods consist of IPU-Machines."""
         return "machine rung"
 
     @property
     def count(self) -> int:
-        """The number of IPUs."""
+        """Number of IPUs."""
         return self.pods * POD_IPUS
 
     @property
     def ipus(self) -> range:
-        """The physical IPU numbers, pod by pod and in each in ladder order."""
+        """Physical IPU numbers, pod by pod, in ladder order."""
         return range(self.first, self.first + self.count)
 
     @cached_property
@@ -74,7 +72,7 @@ class PodRing:
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        """Of each physical IPU number those that cables join it to; GW-Links join the first ones of machines."""
+        """Neighbours over cables, by physical IPU number; GW-Links join first IPUs of machines."""
         joined = {ipu: others for torus in self._tori for ipu, others in torus.neighbours.items()}
         return {
             ipu: (*others, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
@@ -82,7 +80,7 @@ class PodRing:
         }
 
     def _beyond(self, ipu: int) -> tuple[int, ...]:
-        """Return the IPUs of the same position in the pods that the GW-Links of an IPU's machine go to, up first."""
+        """Return the IPUs at the same position in neighbouring pods, upper pod first."""
         pod, position = divmod(ipu - self.first, POD_IPUS)
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
         offset = position % GATEWAY_IPUS
@@ -90,12 +88,12 @@ class PodRing:
         return tuple(other for other in across if tuple(sorted((ipu - offset, other - offset))) not in self.dead)
 
     def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
-        """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
+        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @cached_property
     def _reachable(self) -> dict[int, tuple[int, ...]]:
-        """Of each IPU those that traffic goes on to from it: through its machine's gateway first, then over links."""
+        """Next IPUs for traffic, by IPU: through the machine's gateway first, then over links."""
         return {
             ipu: (*self._beyond(ipu), *sorted(others, key=lambda other: (other // 2 != ipu // 2, other)))
             for torus in self._tori
@@ -104,18 +102,17 @@ class PodRing:
 
     @property
     def cut_off(self) -> list[int]:
-        """The IPUs that no links join to the first one."""
+        """IPUs without a path to the first IPU."""
         reached = hops_to(self._reachable, self.first)
         return [ipu for ipu in self.ipus if ipu not in reached]
 
     def route(self, source: int, target: int) -> Route:
-        """Return the link directions from ``source`` to ``target``, physical IPU numbers, in the order of travel.
+        """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
 
-        Traffic for another pod leaves through the gateway of its own machine, the
-        shorter way round (of equals towards higher numbers), arrives at the IPU of
-        its own position there and goes on over IPU-Links. Where cables are dead it
-        takes a shortest path, of equals the one through a gateway first, then the one
-        over a rung. Raises DeviceError for an IPU that is not in the device.
+        Traffic for another pod leaves through the gateway of the local machine and takes the shorter way round the
+        pods; ties go towards higher numbers. It arrives at the IPU of the same position and continues over IPU-Links.
+        With dead cables, traffic takes a shortest path; ties go to the path through a gateway first, then over a rung.
+        Raises DeviceError for an IPU outside the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:

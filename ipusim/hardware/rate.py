@@ -1,4 +1,4 @@
-"""A rate: its unit, its default with a source, and the range in which the truth may lie."""
+"""A rate: unit, default with source, and plausible range."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any, Final, Literal
 
 from ipusim.base.units import format_rate, format_seconds
 
-#: What a rate prices: passes on an IPU, what IPUs do together, or what the host does between session runs; or code,
+#: Costs priced by a rate: passes on an IPU, communication between IPUs, host work between session runs, or code memory.
 #: in memory.
 Part = Literal["computation", "links", "host", "memory"]
-#: Source, and bounds, of several rates.
+#: Common sources and bounds of rates.
 PODS: Final = "fitted to published throughputs of pods (`ipusim validate`)"
 SHARE: Final = (Fraction(1, 100), 1)
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A rate with its unit, source and plausible range.
+    """A rate with unit, source and plausible range.
 
     Attributes:
-        attribute: its name in :class:`Rates`, with its unit.
-        unit: of its value; a plain count or share says of what.
-        default: the value in use when none is chosen.
-        least, most: bounds beyond which a value makes no sense.
-        part: what it prices.
-        meaning: what it is.
-        source: where the default is from, or ``assumed``.
-        plausible: the range in which the truth may lie; None where nothing published gives one.
-        evidence: what the range rests on, or why there is none.
+        attribute: name in :class:`Rates`, including the unit.
+        unit: unit of the value; a plain count or share names the counted things.
+        default: value in use without a choice.
+        least, most: bounds of sensible values.
+        part: kind of costs priced by the rate.
+        meaning: description of the rate.
+        source: origin of the default, or ``assumed``.
+        plausible: plausible range of the true value; None without a published source.
+        evidence: evidence for the range, or the reason for its absence.
     """
 
     attribute: str
@@ -45,16 +45,16 @@ class Rate:
 
     @property
     def name(self) -> str:
-        """The name in a scenario, where values carry their unit themselves."""
+        """Name in a scenario, where values carry units."""
         return self.attribute.removesuffix("_ns").removesuffix("_bytes_per_s")
 
     @property
     def is_fitted(self) -> bool:
-        """Whether the default is what explains measurements best, so that an end of its range would hold it back."""
+        """Whether the default is fitted, and would be held back at a range's end."""
         return self.source.startswith("fitted")
 
     def show(self, value: Fraction) -> str:
-        """Return a value of this rate with its unit, for people."""
+        """Return a value of this rate with unit, for people."""
         match self.unit:
             case "ns":
                 return format_seconds(float(value / 10**9))
@@ -65,14 +65,14 @@ class Rate:
         return f"{float(value):g} {self.unit}"
 
     def at_edge(self, value: Fraction | float) -> bool:
-        """Whether a value lies within a hundredth of an end of the plausible range, or beyond; False without one."""
+        """Whether a value is within a hundredth of a plausible end, or beyond."""
         if self.plausible is None:
             return False
         low, high = self.plausible
         return not low + (high - low) / 100 < value < high - (high - low) / 100
 
     def plausible_text(self) -> str:
-        """Return the plausible range, for people; empty where there is none."""
+        """Return the plausible range, for people; empty without a range."""
         if self.plausible is None:
             return ""
         low, high = (self.show(end) for end in self.plausible)
@@ -87,14 +87,14 @@ def described(
     plausible: tuple[Fraction | int | str, Fraction | int | str] | None = None,
     **known: Any,
 ) -> Any:
-    """Return a field of :class:`ipusim.hardware.rates.Rates` with what is known of it.
+    """Return a field of :class:`ipusim.hardware.rates.Rates` with the rate's description.
 
     Args:
-        default: the value in use when none is chosen.
-        unit: of the value.
-        bounds: beyond which a value makes no sense.
-        plausible: the range in which the truth may lie, if it is known.
-        known: the other attributes of :class:`Rate`.
+        default: value in use without a choice.
+        unit: unit of the value.
+        bounds: least and most sensible value.
+        plausible: plausible range of the true value, if known.
+        known: remaining attributes of :class:`Rate`.
     """
     least, most = map(Fraction, bounds)
     known |= {"default": Fraction(default), "unit": unit, "least": least, "most": most}

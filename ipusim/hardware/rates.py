@@ -1,9 +1,8 @@
-"""Rates: every constant that turns work, bytes and meetings into time, with unit, source and plausible range.
+"""Rates: constants that convert work, bytes and meetings to time, with unit, source and plausible range.
 
-Figures of a chip, its host and its memory stand with these (:mod:`ipusim.hardware.generations`,
-:mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are what is left: what
-links and products reach of what is nominal. They are a value, so that they can be named in
-a scenario, varied, fitted and printed.
+Figures of a chip, its host and its memory are defined next to their classes (:mod:`ipusim.hardware.generations`,
+:mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are the remaining constants, such as the share of
+nominal speed reached by links and products. As a value, rates can be named in a scenario, varied, fitted and printed.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ _offchip_ns: Final = partial(_host_ns, bounds=(0, 100 * 10**9))
 
 @dataclass(frozen=True)
 class Rates(ComputationRates):
-    """The value of every rate; :data:`RATES` says what each is.
+    """Values of the rates; :data:`RATES` describes them.
 
     Attributes:
-        file: where those that were chosen are from; empty where a scenario says them itself.
+        file: file of the chosen rates; empty for rates stated in a scenario.
 
     Raises:
-        QuantityError: for a rate out of its bounds.
+        QuantityError: for a rate out of bounds.
 
     Example:
         >>> from fractions import Fraction
@@ -164,25 +163,27 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        357_000,
-        meaning="for each variable, of a session run behind which the program sends its optimizer's values anew",
+        401_000,
+        meaning="for each variable, of a session run behind which the program sends its optimizer's values anew; or "
+        "what else each variable takes of a session run",
         source=PODS,
         plausible=(0, 700_000),
         evidence="PopART streams each value by itself, in a program of its own, which takes no longer than a session "
-        "run's least; MLPerf's rows of BERT with their state on chip leave 0.05 to 0.19 s for 393 variables",
+        "run's least; MLPerf's rows of BERT with their state on chip leave 0.05 to 0.19 s for 393 variables, and a "
+        "BERT of three layers in PyTorch takes 21 ms a step for 62 (ALCF's training series)",
     )
     offchip_stream_ns: Fraction = _offchip_ns(
         115,
-        meaning="for each kilobyte of optimizer state that a replica loads or stores at a weight update, where it lies "
-        "off chip, beside its streams: of the whole state, or of the replica's part where replicas share it",
+        meaning="for each kilobyte of optimizer state that a machine's IPUs load or store at a weight update, where it "
+        "lies off chip, beside its streams: of the whole state, or of the replicas' parts where they share it",
         source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
-        "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for four IPUs at once, with both "
-        "moments of LAMB in single precision, where they count as half here, less the streams",
+        "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
+        "with both moments of LAMB in single precision, where they count as half here, less the streams",
         plausible=(26, 350),
         evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
     )
     offchip_state_ns: Fraction = _offchip_ns(
-        95,
+        112,
         meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
         "however much of it a replica streams",
         source=PODS,
@@ -190,17 +191,18 @@ class Rates(ComputationRates):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        881,
+        599,
         meaning="the same of a PyTorch program",
         source=PODS,
-        plausible=(300, 2200),
-        evidence="BERT in PyTorch leaves 0.6 to 0.8 s for 0.67 GB, GPT-2 with its layers' own error 0.5 s for 0.25 GB",
+        plausible=(100, 1900),
+        evidence="beside its optimizer's values, BERT in PyTorch leaves 0.4 to 0.6 s for 0.67 GB, GPT-2 with its "
+        "layers' own error 0.4 s for 0.25 GB",
     )
 
     file: str = field(default="", compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense."""
+        """Refuse senseless values."""
         for rate in RATES:
             value: Fraction = getattr(self, rate.attribute)
             if not rate.least <= value <= rate.most:
@@ -208,7 +210,7 @@ class Rates(ComputationRates):
                 raise QuantityError(f"rates: expected {rate.attribute} from {bounds} {rate.unit}, got {float(value):g}")
 
     def __hash__(self) -> int:
-        """Return the hash of all values, which prices are looked up by."""
+        """Return the hash of the values, used to look up prices."""
         return self._hash
 
     @cached_property
@@ -219,7 +221,7 @@ class Rates(ComputationRates):
         """Return the fixed time of a global exchange.
 
         Args:
-            ipus: of the device, 2 or more.
+            ipus: number of IPUs in the device, 2 or more.
 
         Returns:
             Nanoseconds.
@@ -232,7 +234,7 @@ class Rates(ComputationRates):
         Args:
             framework: such as ``pytorch``; empty for none.
             weight_bytes: of the model's weights whose optimizer state lies off chip.
-            streamed_bytes: of that state, in and out of one replica.
+            streamed_bytes: of that state, in and out of the machine that streams most.
 
         Returns:
             Nanoseconds.
@@ -240,28 +242,30 @@ class Rates(ComputationRates):
         by_weights = self.pytorch_offchip_state_ns if framework == "pytorch" else self.offchip_state_ns
         return (by_weights * weight_bytes + self.offchip_stream_ns * streamed_bytes) / 1000
 
-    def session_ns(self, values: int) -> Fraction:
+    def session_ns(self, variables: int, interval: int) -> Fraction:
         """Return the time of a framework's host between two session runs, beside optimizer state off chip.
 
         Args:
-            values: of the optimizer, that the program sends anew.
+            variables: for which the optimizer has values.
+            interval: session runs from one time that the program sends these anew to the next; 0: never.
 
         Returns:
-            Nanoseconds.
+            Nanoseconds, the mean of a session run.
         """
-        return self.session_run_ns + values * self.optimizer_value_ns
+        sent = Fraction(variables, interval) if interval else Fraction(0)
+        return self.session_run_ns + sent * self.optimizer_value_ns
 
     def with_values(self, **values: Fraction) -> Rates:
         """Return these rates with some replaced.
 
         Args:
-            **values: new values by attribute name, in the unit of each.
+            **values: new values by attribute name, in the rate's unit.
 
         Returns:
-            The other rates as they are.
+            The new rates; other rates stay unchanged.
 
         Raises:
-            QuantityError: for a name that is none.
+            QuantityError: for an unknown name.
         """
         known = [rate.attribute for rate in RATES]
         for name in values:
@@ -272,22 +276,22 @@ class Rates(ComputationRates):
         return replace(self, **exact)
 
     def chosen(self) -> tuple[Rate, ...]:
-        """Return the rates whose values are not the defaults."""
+        """Return the rates with values other than the defaults."""
         return tuple(rate for rate in RATES if getattr(self, rate.attribute) != rate.default)
 
     def source_of(self, rate: Rate) -> str:
-        """Return where the value in use is from.
+        """Return the origin of the value in use.
 
         Args:
             rate: one of :data:`ipusim.hardware.rates.RATES`.
 
         Returns:
-            The source of the default value; of another value, that it was set.
+            Source of the default value; for another value, a remark on the user's choice or the file.
         """
         return (self.file or "chosen by the user") if rate in self.chosen() else rate.source
 
 
-#: Every rate, in the order in which tables show them.
+#: The rates, in table order.
 RATES: Final = tuple(Rate(attribute=field.name, **field.metadata) for field in fields(Rates) if field.metadata)
-#: The rates in use when none is chosen.
+#: Default rates.
 DEFAULT_RATES: Final = Rates()

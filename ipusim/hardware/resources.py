@@ -1,4 +1,4 @@
-"""The resources of a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
+"""Resources of a run: IPUs, link directions, host ports, hosts, their network, Streaming Memories."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class Resource(NamedTuple):
-    """Something that works on one thing after the other, or on several at once.
+    """A resource that executes tasks sequentially, or several simultaneously.
 
     Attributes:
-        kind: such as ``IPU`` or ``link``.
-        name: of one of that kind: the number of a logical IPU, of a machine, or of a replica, a link's label.
-        track: of hosts and their ports, what they work on, as a Timeline numbers it (HostTrack).
+        kind: kind of the resource, such as ``IPU`` or ``link``.
+        name: number of a logical IPU, machine or replica, or a link's label.
+        track: task of a host or port, numbered like a Timeline's HostTrack.
     """
 
     kind: str

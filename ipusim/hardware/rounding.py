@@ -1,4 +1,4 @@
-"""Bytes and times become whole cycles here and nowhere else, rounded up in exact arithmetic."""
+"""Convert bytes and times to whole cycles, rounded up in exact arithmetic; no other module rounds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, Final
 from ipusim.base.errors import QuantityError
 from ipusim.hardware.formulas import Cycles
 
-#: Nanoseconds of a second.
+#: Nanoseconds per second.
 _NANOSECONDS: Final = 10**9
 
 
 def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz: int) -> Cycles:
-    """Return the cycles of a ``clock_hz`` clock in which ``byte_count`` bytes pass at ``bytes_per_s``, rounded up.
+    """Return the cycles of a ``clock_hz`` clock for ``byte_count`` bytes at ``bytes_per_s``, rounded up.
 
-    Raises QuantityError for a negative byte count, or a rate or clock that is not positive.
+    Raises QuantityError for a negative byte count, or a non-positive rate or clock.
 
     >>> transfer_cycles(100, Fraction(16), 8)
     50
@@ -31,7 +31,7 @@ def transfer_cycles(byte_count: int | Fraction, bytes_per_s: Fraction, clock_hz:
 def duration_cycles(nanoseconds: Fraction, clock_hz: int) -> Cycles:
     """Return the cycles of a ``clock_hz`` clock that cover ``nanoseconds``, rounded up.
 
-    Raises QuantityError for a negative time or a clock that is not positive.
+    Raises QuantityError for a negative time or a non-positive clock.
 
     >>> duration_cycles(Fraction(30), 1_325_000_000)
     40

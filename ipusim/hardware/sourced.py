@@ -1,4 +1,4 @@
-"""Figures with their sources."""
+"""Figures with sources."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _Made = TypeVar("_Made")
 
 
 def sourced(make: Callable[..., _Made], **figures: tuple[Any, str]) -> _Made:
-    """Return what ``make`` makes of ``figures``, each of which comes with its source; ``sources`` are those by name."""
+    """Return ``make(**figures)`` for figures given as (value, source) pairs, passing the sources as ``sources``."""
     values = {name: figure for name, (figure, _) in figures.items()}
     return make(**values, sources={name: source for name, (_, source) in figures.items()})

@@ -1,4 +1,4 @@
-"""Streaming Memory: the DRAM of an M2000 beside its four IPUs, which Poplar's remote buffers lie in."""
+"""Streaming Memory: DRAM of an M2000 beside its four IPUs, the home of Poplar's remote buffers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from typing import Final
 from ipusim.base.errors import QuantityError
 from ipusim.hardware.sourced import sourced
 
-#: IPUs that share one Streaming Memory, consecutive in physical numbers: those of one M2000 or Bow-2000.
+#: IPUs sharing a Streaming Memory, with consecutive physical numbers: the IPUs of an M2000 or Bow-2000.
 SHARING_IPUS: Final = 4
 
 
 @dataclass(frozen=True)
 class StreamingMemory:
-    """The Streaming Memory of one M2000.
+    """Streaming Memory of an M2000.
 
-    Each transfer that is under way gets an equal part of the memory's bandwidth, and
-    no more than its IPU's own link carries.
+    Concurrent transfers share the memory's bandwidth equally. A transfer never exceeds the rate of the IPU's link.
 
     Attributes:
-        bytes_per_s: bandwidth of the memory, for all its IPUs together, reads and writes.
-        ipu_bytes_per_s: what the link of one IPU to the memory carries.
-        capacity_bytes: its size.
-        sources: for each figure where it is from, or ``assumed``.
+        bytes_per_s: bandwidth of the memory, shared by its IPUs, for reads and writes.
+        ipu_bytes_per_s: rate of an IPU's link to the memory.
+        capacity_bytes: size of the memory.
+        sources: origin of every figure, or ``assumed``.
 
-    Raises QuantityError for a rate or a size that is not above zero.
+    Raises QuantityError for a rate or size not above zero.
     """
 
     bytes_per_s: Fraction
@@ -42,11 +41,11 @@ class StreamingMemory:
                 raise QuantityError(f"Streaming Memory: expected {name} above 0, got {getattr(self, name)}")
 
     def share(self, transfers: int) -> Fraction:
-        """Return the bytes per second of each of ``transfers`` that are under way at once."""
+        """Return the bytes per second per transfer, for ``transfers`` concurrent transfers."""
         return min(self.ipu_bytes_per_s, self.bytes_per_s / transfers)
 
 
-#: The Streaming Memory of an M2000, and of a Bow-2000.
+#: Streaming Memory of an M2000 or Bow-2000.
 M2000_STREAMING: Final = sourced(
     StreamingMemory,
     bytes_per_s=(Fraction(32 * 10**9), "assumed, 8 GB/s for each of four IPUs: no sound figure is published"),

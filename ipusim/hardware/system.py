@@ -1,4 +1,4 @@
-"""A System: the IPUs that a program runs on, where each sits, and what moving bytes among them costs."""
+"""A System: the IPUs that run a program, their positions, and the cost of communication."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from ipusim.hardware.disturbances import Disturbance, dead_cables, problems_of
 from ipusim.hardware.formulas import Cycles, joined, total, whole
 from ipusim.hardware.links import Channel
 from ipusim.hardware.orders import laid_out
-from ipusim.hardware.placed import Placed
+from ipusim.hardware.placed import OPTIMIZER_INTERVALS, Placed
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
-FRAMEWORKS: Final = ("popart", "tensorflow1", "tensorflow2", "pytorch")
+FRAMEWORKS: Final = tuple(OPTIMIZER_INTERVALS)
 #: Those whose programs PopART compiles.
 ON_POPART: Final = ("popart", "pytorch")
-#: Bytes of one merged copy, summed by (source, target) logical IPU.
+#: Bytes of a merged copy, by (source, target) logical IPU.
 Traffic = Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True)
 class System(Placed):
-    """One device of a machine, its IPUs in a selection order.
+    """A device of a machine, with IPUs in a selection order.
 
     Attributes:
         name: name of the machine.
-        ipu: generation of its IPUs, with the clock in use.
-        ipus: physical number in the machine of each logical IPU.
+        ipu: generation of the IPUs, with the clock in use.
+        ipus: physical numbers of the logical IPUs in the machine.
         selection_order: ZIGZAG, SNAKE or HOOF.
-        order_reason: why that order, as a sentence.
-        topology: the device's IPU-Links, and GW-Links when it has several pods.
+        order_reason: reason for the order, as a sentence.
+        topology: the device's IPU-Links, and GW-Links between several pods.
         host: the host's rates.
-        rates: what prices passes, and what the IPUs do together.
+        rates: rates that price passes and communication between IPUs.
         free: whether sync, links, host and weight updates counted from layers cost nothing; given cycles hold.
-        replicas: replicas of the program, each on consecutive logical IPUs.
-        streaming: the Streaming Memory of every four physical IPUs, where remote buffers are enabled; else None.
-        io_tiles: tiles of each IPU that are set aside for host copies; ``ipu`` is without them.
-        hosts: hosts that train together, each with a device like this one.
-        joined: the device that the IPUs of all hosts are part of, one host's behind the other's, where they sum up over
-            their links; None where the hosts do.
+        replicas: replicas of the program, on consecutive logical IPUs.
+        streaming: Streaming Memory per four physical IPUs; None with remote buffers disabled.
+        io_tiles: tiles per IPU reserved for host copies; ``ipu`` excludes the tiles.
+        hosts: hosts that train together, with equal devices.
+        joined: device that joins the IPUs of the hosts, host by host, for sums over links; None if the hosts sum.
         framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
-        updates_optimizer: whether it sends the optimizer's values anew behind each session run.
+        updates_optimizer: session runs from one time that the program sends its optimizer's values anew to the next;
+            0: never; None: as with its framework (``optimizer_interval``).
         disturbances: what works otherwise than the rates say, all of them at once, as :meth:`disturbed` puts them.
 
     Raises:
-        DeviceError: when ``ipus`` are not those of ``topology``, or the replicas do not divide them.
+        DeviceError: if ``ipus`` differ from ``topology``'s IPUs, or the replicas do not divide the IPUs.
 
     Example:
         >>> from ipusim.api import hardware
@@ -65,22 +65,22 @@ class System(Placed):
 
     @property
     def undisturbed(self) -> System:
-        """The same system without disturbances, all of whose cables carry."""
+        """The same system without disturbances; every cable works."""
         if not self.disturbances:
             return self
         return replace(self, topology=replace(self.topology, dead=frozenset()), disturbances=())
 
     def disturbed(self, disturbances: Sequence[Disturbance]) -> System:
-        """Return the same system with disturbances, in whose topology dead cables carry nothing.
+        """Return the same system with disturbances; dead cables disappear from the topology.
 
         Args:
-            disturbances: all of them.
+            disturbances: the complete set of disturbances.
 
         Returns:
             The system.
 
         Raises:
-            DeviceError: for the first that this system cannot have.
+            DeviceError: for the first disturbance impossible on this system.
         """
         for number, key, text in problems_of(disturbances, self):
             raise DeviceError(f"disturbance {number}: {key}: {text}")
@@ -88,36 +88,36 @@ class System(Placed):
         return replace(self, topology=topology, disturbances=tuple(disturbances))
 
     def __str__(self) -> str:
-        """Return the system in one line."""
+        """Return the system as a single line."""
         numbers = " ".join(map(str, self.ipus))
         clock = f"{self.clock_hz / 1e9:g} GHz"
         return f"{self.name}: {self.count} x {self.ipu.name} at {clock}, {self.selection_order} {numbers}"
 
     @property
     def clock_hz(self) -> int:
-        """The tile clock."""
+        """Tile clock."""
         return self.ipu.clock_hz
 
     @property
     def shards(self) -> int:
-        """The number of IPUs of one replica."""
+        """Number of IPUs per replica."""
         return self.count // self.replicas
 
     @property
     def learners(self) -> int:
-        """The number of replicas of all hosts, which one weight update is of."""
+        """Total number of replicas over the hosts, which share a weight update."""
         return self.replicas * self.hosts
 
     @property
     def pods(self) -> int:
-        """The number of pods that the device spans; 1 when IPU-Links join all of it."""
+        """Number of pods that the device spans; 1 if IPU-Links join the whole device."""
         return -(-self.count // POD_IPUS)
 
     @property
     def sync_cycles(self) -> int:
-        """Cycles in which all IPUs of the device synchronise; 0 for a single IPU.
+        """Cycles of a synchronisation of the device's IPUs; 0 for a single IPU.
 
-        The tiles of each, the signal among the IPUs, and what its tiles and they are apart when they arrive.
+        Sum of the sync within an IPU, the signal among the IPUs, and the skew between arrivals.
         """
         if self.count == 1 or self.free:
             return 0
@@ -126,7 +126,7 @@ class System(Placed):
 
     @property
     def exchanging(self) -> FixedParts:
-        """Fixed parts of a superstep that exchanges anything between IPUs, but for sync and latency."""
+        """Fixed parts of a superstep with exchange between IPUs, without sync and latency."""
         if self.count == 1 or self.free:
             return NOTHING_FIXED
         rates = self.rates
@@ -137,19 +137,19 @@ class System(Placed):
         )
 
     def framework_cycles(self, nanoseconds: Fraction) -> int:
-        """Return the cycles of what a framework's host does between session runs.
+        """Return the cycles of a framework's host work between session runs.
 
         Args:
-            nanoseconds: for how long it does that.
+            nanoseconds: duration of the host work.
 
         Returns:
-            Cycles of the tile clock; 0 where no framework counts.
+            Cycles of the tile clock; 0 without a framework.
         """
         return 0 if self.framework is None else self._duration(nanoseconds)
 
     @property
     def host_sync_cycles(self) -> int:
-        """Cycles of one synchronisation of an IPU with the host."""
+        """Cycles of a synchronisation between an IPU and the host."""
         return self._duration(self.host.sync_ns)
 
     def route(self, source: int, target: int) -> Route:
@@ -162,7 +162,7 @@ class System(Placed):
             The route, in physical IPU numbers.
 
         Raises:
-            DeviceError: for an IPU that the device does not have.
+            DeviceError: for an IPU outside the device.
         """
         for ipu in (source, target):
             if not 0 <= ipu < self.count:
@@ -170,16 +170,16 @@ class System(Placed):
         return self.topology.route(self.ipus[source], self.ipus[target])
 
     def merged_copy(self, traffic: Traffic) -> CopyCost:
-        """Return the cost of one merged inter-IPU copy.
+        """Return the cost of a merged inter-IPU copy.
 
         Args:
-            traffic: bytes from one logical IPU to another; entries of 0 bytes are no copy.
+            traffic: bytes by (source, target) logical IPU; entries of 0 bytes do not count.
 
         Returns:
-            The parts of its time; without any copy only the sync is left.
+            Parts of the copy's time; only the sync if no bytes move.
 
         Raises:
-            DeviceError: for a copy from an IPU to itself or to an IPU that the device does not have.
+            DeviceError: for a copy from an IPU to itself, or an IPU outside the device.
             QuantityError: for a negative number of bytes.
         """
         routed: list[tuple[Route, int]] = []
@@ -195,7 +195,7 @@ class System(Placed):
                 routed.append((route, byte_count))
         if not routed:
             return CopyCost(FixedParts(self.sync_cycles), ())
-        # Routes over the same channels take the same latency, and as many bytes on links of a kind the same cycles.
+        # Routes over the same channels have equal latency. Equal bytes on links of a kind take equal cycles.
         alike = {tuple(direction.channel for direction in route): route for route, _ in routed}
         latency_ns = max(sum(direction.latency_ns(self.rates) for direction in route) for route in alike.values())
         cycles: dict[tuple[Channel, int], int] = {}
@@ -211,10 +211,10 @@ class System(Placed):
         return CopyCost(fixed, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which one IPU reads bytes from the host's buffer.
+        """Return the cycles of an IPU's read from the host's buffer.
 
         Args:
-            byte_count: how many.
+            byte_count: number of bytes.
 
         Returns:
             Cycles of the tile clock; 0 on the free system.
@@ -222,10 +222,10 @@ class System(Placed):
         return self.transfer_cycles(byte_count, self.host.infeed_bytes_per_s)
 
     def outfeed_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which one IPU writes bytes to the host's buffer.
+        """Return the cycles of an IPU's write to the host's buffer.
 
         Args:
-            byte_count: how many.
+            byte_count: number of bytes.
 
         Returns:
             Cycles of the tile clock; 0 on the free system.
@@ -233,10 +233,10 @@ class System(Placed):
         return self.transfer_cycles(byte_count, self.host.outfeed_bytes_per_s)
 
     def host_fill_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which the host writes bytes of an infeed into its buffer.
+        """Return the cycles of the host's write of infeed bytes into the buffer.
 
         Args:
-            byte_count: how many.
+            byte_count: number of bytes.
 
         Returns:
             Cycles of the tile clock; 0 on the free system.
@@ -244,23 +244,23 @@ class System(Placed):
         return self.transfer_cycles(byte_count, self.host.host_fill_bytes_per_s)
 
     def host_data_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which the host makes bytes of samples, for whichever of its replicas.
+        """Return the cycles of the host's sample production, for any of its replicas.
 
         Args:
-            byte_count: how many.
+            byte_count: bytes of the samples.
 
         Returns:
-            Cycles of the tile clock; 0 without a limit to the host's data rate, and on the free system.
+            Cycles of the tile clock; 0 with an unlimited data rate, and on the free system.
         """
         rate = self.host.data_rate_bytes_per_s
         return 0 if rate is None else self.transfer_cycles(byte_count, rate)
 
     def host_compute_cycles(self, calls: int, operations: Fraction | int) -> int:
-        """Return the cycles in which the host does floating-point operations.
+        """Return the cycles of floating-point operations on the host.
 
         Args:
-            calls: of a library, in which they are done.
-            operations: of all calls together.
+            calls: number of library calls.
+            operations: total operations of the calls.
 
         Returns:
             Cycles of the tile clock.
@@ -269,10 +269,10 @@ class System(Placed):
         return joined(begun, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
-        """Return the cycles in which the host reads bytes of an outfeed from its buffer.
+        """Return the cycles of the host's read of outfeed bytes from the buffer.
 
         Args:
-            byte_count: how many.
+            byte_count: number of bytes.
 
         Returns:
             Cycles of the tile clock; 0 on the free system.
@@ -280,17 +280,17 @@ class System(Placed):
         return self.transfer_cycles(byte_count, self.host.host_drain_bytes_per_s)
 
     def without_io_tiles(self) -> System:
-        """Return the same device with all tiles of its IPUs computing."""
+        """Return the same device with I/O tiles turned into computing tiles."""
         return replace(self, ipu=self.ipu.without_tiles(-self.io_tiles), io_tiles=0)
 
     def reordered(self, order: str) -> System:
-        """Return the same device with its IPUs in another selection order.
+        """Return the same device with the IPUs in another selection order.
 
         Args:
             order: SNAKE, HOOF, ZIGZAG or AUTO.
 
         Returns:
-            The device; logical IPUs are other physical ones.
+            The device, with another mapping from logical to physical IPUs.
 
         Raises:
             DeviceError: for an unknown order.
@@ -303,21 +303,21 @@ class System(Placed):
         )
 
     def replica(self, number: int) -> System:
-        """Return the part of the device that a replica runs on, as a device of its own.
+        """Return a replica's part of the device, as a separate device.
 
-        Its routes are those that it has in the whole: a replica's IPUs are whole rungs side by side, at
-        most half of a torus unless they are all of it, so that no shortest path leaves them but round dead cables.
+        Routes are the same as in the whole device. A replica consists of adjacent whole rungs, at most half of a torus
+        or the complete torus. Shortest paths therefore stay inside, except around dead cables.
 
         Args:
-            number: of the replica, from 0.
+            number: number of the replica, from 0.
 
         Returns:
-            A device of one replica.
+            A device with a single replica.
         """
         if self.replicas == 1:
             return self
         ipus = self.ipus[number * self.shards : (number + 1) * self.shards]
-        # A pod is looped by itself; any smaller part of one is a ladder.
+        # A whole pod is a closed loop; any smaller part is a ladder.
         looped = self.shards == POD_IPUS
         around = self.topology if self.topology.dead else None
         return replace(
@@ -329,10 +329,10 @@ class System(Placed):
         )
 
     def transfer_cycles(self, byte_count: int | Fraction, bytes_per_s: Fraction) -> int:
-        """Return the cycles in which bytes pass at a rate.
+        """Return the cycles of a transfer at a rate.
 
         Args:
-            byte_count: how many.
+            byte_count: number of bytes.
             bytes_per_s: the rate.
 
         Returns:

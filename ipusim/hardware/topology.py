@@ -1,9 +1,8 @@
-"""The IPU-Link graph of a device, and the route that traffic takes over it.
+"""The IPU-Link graph of a device, and routes over the graph.
 
-Two IPUs, 2r and 2r + 1, form rung r; rails join 2r to 2r + 2 and 2r + 1 to
-2r + 3. A ladder ends at its first and last rung, in a torus the rails loop round
-(Graphcore GCL user guide). Traffic crosses the rung first, if it must change
-rails, and then walks the rail (PopLibs lib/poplibs_test/Util.cpp).
+IPUs 2r and 2r + 1 form rung r; rails join 2r to 2r + 2 and 2r + 1 to 2r + 3. A ladder ends at the first and last rung;
+in a torus the rails loop round (Graphcore GCL user guide). Traffic that changes rails crosses the rung first, then
+walks the rail (PopLibs lib/poplibs_test/Util.cpp).
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ Route = tuple[LinkDirection, ...]
 
 
 class Routes(Protocol):
-    """Routes from one physical IPU to another."""
+    """Routes between physical IPUs."""
 
     def route(self, source: int, target: int) -> Route:
-        """Return the link directions of the way."""
+        """Return the link directions of the route."""
         ...
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The links among consecutive ladder positions of a machine.
+    """Links among consecutive ladder positions of a machine.
 
     Attributes:
-        first: lowest physical IPU number; even, unless the device is one IPU.
+        first: lowest physical IPU number; even, except for a single-IPU device.
         count: IPUs, 1 or an even number.
-        looped: whether the ends of the rails are joined, which makes a torus.
-        rung: what carries the traffic of a rung's own two IPUs: ``rung``, or ``machine rung`` in IPU-Machines.
-        dead: cables that carry nothing, each as the two physical IPU numbers that it joins, in ascending order.
-        around: the links that routes are found in where they may leave these IPUs; None where none needs to.
+        looped: whether the ends of the rails are joined to a torus.
+        rung: channel between a rung's two IPUs: ``rung``, or ``machine rung`` in IPU-Machines.
+        dead: cables without traffic, as pairs of physical IPU numbers in ascending order.
+        around: larger link graph for routes that may leave these IPUs; None if routes stay inside.
 
-    Raises DeviceError when the positions do not make whole rungs.
+    Raises DeviceError if the positions do not form whole rungs.
     """
 
     first: int
@@ -62,27 +61,27 @@ class Topology:
 
     @property
     def ipus(self) -> range:
-        """The physical IPU numbers, in ladder order."""
+        """Physical IPU numbers, in ladder order."""
         return range(self.first, self.first + self.count)
 
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
-        """Of each physical IPU number those that links join it to, in ascending order."""
+        """Neighbours over links in ascending order, by physical IPU number."""
         ipus = self.ipus
         pairs = [*zip(ipus[::2], ipus[1::2], strict=False), *zip(ipus, ipus[2:], strict=False)]
-        if self.looped and self.count > 4:  # two rungs have no ends left to join
+        if self.looped and self.count > 4:  # two rungs have no free ends
             pairs += zip(ipus[-2:], ipus[:2], strict=True)
         pairs = [pair for pair in pairs if (min(pair), max(pair)) not in self.dead]
         joined = [*pairs, *((other, one) for one, other in pairs)]
         return {ipu: tuple(sorted(other for one, other in joined if one == ipu)) for ipu in ipus}
 
     def without(self, dead: Collection[tuple[int, int]]) -> Topology:
-        """Return the same links without further cables, given as pairs of physical IPU numbers in ascending order."""
+        """Return the same links without further cables, given as ascending pairs of physical IPUs."""
         return replace(self, dead=self.dead.union(dead))
 
     @property
     def cut_off(self) -> list[int]:
-        """The IPUs that no links join to the first one."""
+        """IPUs without a path to the first IPU."""
         reached = hops_to(self.neighbours, self.first)
         return [ipu for ipu in self.ipus if ipu not in reached]
 
@@ -91,12 +90,11 @@ class Topology:
         return _routes_of(self)
 
     def route(self, source: int, target: int) -> Route:
-        """Return the link directions from ``source`` to ``target``, physical IPU numbers, in the order of travel.
+        """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
 
-        The route is a shortest path; of equals the one that takes the rung first,
-        then the one through the lower IPU number. Empty when source and target are
-        the same; a detour between the IPUs of a rung ends with its limit. Raises
-        DeviceError for an IPU that is not in the device.
+        The route is a shortest path; ties go to the path over the rung first, then through the lower IPU number. Empty
+        for equal source and target. A detour between the IPUs of a rung ends with a rate limit. Raises DeviceError for
+        an IPU outside the device.
         """
         for ipu in (source, target):
             if ipu not in self.ipus:
@@ -114,7 +112,7 @@ class Topology:
         while (here := path[-1]) != target:
             nearer = (there for there in self.neighbours[here] if hops[there] < hops[here])
             path.append(min(nearer, key=lambda there: (len(path) == 1 and not _same_rung(source, there), there)))
-        rung: Channel = self.rung if len(path) == 2 else "rung crossing"  # which detours of a dead rung do as well
+        rung: Channel = self.rung if len(path) == 2 else "rung crossing"  # as do detours of a dead rung
         route = tuple(
             LinkDirection(here, there, rung if _same_rung(here, there) else "rail") for here, there in pairwise(path)
         )
@@ -122,7 +120,7 @@ class Topology:
 
 
 def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, int]:
-    """Return of each physical IPU number that can reach ``target`` the links of its shortest paths there."""
+    """Return the lengths of shortest paths to ``target``, by physical IPU number; unreachable IPUs are absent."""
     hops, reached = {target: 0}, deque([target])
     while reached:
         here = reached.popleft()
@@ -133,8 +131,8 @@ def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, i
 
 
 @lru_cache(maxsize=32)
-def _routes_of(topology: Topology) -> dict[tuple[int, int], Route]:  # noqa: ARG001 - equal ones have the same
-    """Return where the routes of a topology are kept once they are found; scenario after scenario asks for them."""
+def _routes_of(topology: Topology) -> dict[tuple[int, int], Route]:  # noqa: ARG001 - key of the cache
+    """Return the cache of a topology's routes, shared by scenarios."""
     return {}
 
 

@@ -15,7 +15,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.shape import Column, PlanShape
 
 #: Position after every pass.
-_NEVER = np.iinfo(np.int64).max
+_UNREACHED = np.iinfo(np.int64).max
 
 
 def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]:
@@ -24,45 +24,46 @@ def most_waiting(shape: PlanShape, passes: Column) -> dict[tuple[int, int], int]
     ``passes`` has the columns of an Order, shape (passes, 4), in the order of every IPU.
     """
     _, kind, stage, micro_batch = passes.T
-    back = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
-    rows = np.flatnonzero(back | (kind == Pass.FORWARD))
+    direction = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
+    rows = np.flatnonzero(direction | (kind == Pass.FORWARD))
     copies = len(shape.copies)
-    at = np.full((copies, 2, shape.stages, shape.micro_batches), _NEVER)  # by copy, direction, stage, micro-batch
-    at[micro_batch[rows] % copies, back[rows].astype(int), stage[rows], micro_batch[rows]] = rows
+    # By copy, direction, stage and micro-batch.
+    row_of = np.full((copies, 2, shape.stages, shape.micro_batches), _UNREACHED)
+    row_of[micro_batch[rows] % copies, direction[rows].astype(int), stage[rows], micro_batch[rows]] = rows
     pairs = [(stage, stage + 1) for stage in range(shape.stages - 1)]
     if shape.training:
         pairs += [(target, source) for source, target in pairs]
-    return {pair: _waiting(shape, at, *pair) for pair in pairs}
+    return {pair: _most_between(shape, row_of, *pair) for pair in pairs}
 
 
-def _waiting(shape: PlanShape, at: Column, source: int, target: int) -> int:
+def _most_between(shape: PlanShape, row_of: Column, source: int, target: int) -> int:
     """Return the most tensors that may wait between a stage and a neighbour.
 
-    ``at`` has the positions of producing and consuming passes within the orders of their IPUs.
+    ``row_of`` has the positions of producing and consuming passes within the orders of their IPUs.
     """
-    back, most = int(target < source), 1
+    direction, most = int(target < source), 1
     for copy, mapping in enumerate(shape.copies):
-        made, taken = np.sort(at[copy, back, source]), np.sort(at[copy, back, target])
+        sends, uses = np.sort(row_of[copy, direction, source]), np.sort(row_of[copy, direction, target])
         if mapping[source] == mapping[target]:
-            before = np.searchsorted(made, taken)
+            sent_count = np.searchsorted(sends, uses)
         else:
-            before = np.searchsorted(made, _known(shape, at, mapping[target], mapping[source], taken))
-        most = max(most, int((before - np.arange(len(taken))).max(initial=1)))
+            sent_count = np.searchsorted(sends, _proof_of(shape, row_of, mapping[target], mapping[source], uses))
+        most = max(most, int((sent_count - np.arange(len(uses))).max(initial=1)))
     return most
 
 
-def _known(shape: PlanShape, at: Column, receiver: int, sender: int, taken: Column) -> Column:
+def _proof_of(shape: PlanShape, row_of: Column, receiver: int, sender: int, uses: Column) -> Column:
     """Return the sender's first position that must follow, for every position of the receiver."""
-    sent, used = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for copy, back, stage in np.ndindex(at.shape[:-1]):
+    send_positions, use_positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for copy, direction, stage in np.ndindex(row_of.shape[:-1]):
         mapping = shape.copies[copy]
-        target = stage - 1 if back else stage + 1
+        target = stage - 1 if direction else stage + 1
         inside = 0 <= target < shape.stages
         if inside and (mapping[stage], mapping[target]) == (receiver, sender):
-            sent.append(at[copy, back, stage])
-            used.append(at[copy, back, target])
-    order = np.argsort(np.concatenate(sent), kind="stable")
-    position = np.concatenate(sent)[order]
-    first = np.minimum.accumulate(np.concatenate(used)[order][::-1])[::-1]
-    positions: Column = np.append(first, _NEVER)[np.searchsorted(position, taken)]
+            send_positions.append(row_of[copy, direction, stage])
+            use_positions.append(row_of[copy, direction, target])
+    order = np.argsort(np.concatenate(send_positions), kind="stable")
+    position = np.concatenate(send_positions)[order]
+    first = np.minimum.accumulate(np.concatenate(use_positions)[order][::-1])[::-1]
+    positions: Column = np.append(first, _UNREACHED)[np.searchsorted(position, uses)]
     return positions

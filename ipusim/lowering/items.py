@@ -34,10 +34,10 @@ class SortKey(NamedTuple):
     turn: npt.NDArray[np.int64] | int = 0
     around: int = 0
 
-    def of(self, own: npt.NDArray[np.bool_], around: int = 0) -> SortKey:
+    def for_passes(self, mask: npt.NDArray[np.bool_], around: int = 0) -> SortKey:
         """Return the keys of selected passes, with a place ``around`` the pass."""
-        step, turn = (column[own] if isinstance(column, np.ndarray) else column for column in (self.step, self.turn))
-        return SortKey(self.ipu[own], step, self.rank, turn, around)
+        step, turn = (column[mask] if isinstance(column, np.ndarray) else column for column in (self.step, self.turn))
+        return SortKey(self.ipu[mask], step, self.rank, turn, around)
 
 
 def items(

@@ -24,7 +24,7 @@ from ipusim.pipeline.time_steps import earliest
 class _Rank(IntEnum):
     """Parts of a time-step, in order."""
 
-    BEHIND = 0  # instructions enabled by the meeting before the time-step
+    AFTER_MEETING = 0  # instructions enabled by the meeting before the time-step
     BEGIN_IO = 1
     INFEED = 2
     PASSES = 3
@@ -32,13 +32,15 @@ class _Rank(IntEnum):
     END = 5
 
 
-def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) -> Plan:
+def lock_step(order: Order, side: SideInstructions, earlier_plan: Plan | None = None) -> Plan:
     """Return the Plan in which IPUs meet after every time-step of ``order``.
 
-    An order without time-steps gets the earliest time-steps, or the time-steps of Plan ``before``, an earlier Plan of
-    the same Order.
+    An order without time-steps gets the earliest time-steps, or those of ``earlier_plan``, an earlier Plan of the
+    same Order.
     """
-    table, emitted = (order.table, order.emitted) if before is None else (before.table, before.emitted)
+    table, emitted = (
+        (order.table, order.emitted) if earlier_plan is None else (earlier_plan.table, earlier_plan.emitted)
+    )
     if emitted is None:
         steps = earliest(order, one_at_a_time=False)
         table = np.column_stack([steps, order.passes])
@@ -59,25 +61,25 @@ def lock_step(order: Order, side: SideInstructions, before: Plan | None = None) 
 
 def _feeds(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[Items]:
     step, ipu, kind, stage, micro_batch = table.T
-    taken, results, code, period = feeds(side, shape, kind, stage, micro_batch)
+    reads, results, code, period = feeds(side, shape, kind, stage, micro_batch)
     if shape.overlapped_io:
-        yield from _beside(table[taken], table[results], code, period)
+        yield from _on_io_tiles(table[reads], table[results], code, period)
         return
-    yield items(SortKey(ipu[taken], step[taken], _Rank.INFEED), Code.INFEED, NONE, micro_batch[taken])
-    yield items(SortKey(ipu[results], step[results] + 1, _Rank.BEHIND), code, NONE, micro_batch[results], period)
+    yield items(SortKey(ipu[reads], step[reads], _Rank.INFEED), Code.INFEED, NONE, micro_batch[reads])
+    yield items(SortKey(ipu[results], step[results] + 1, _Rank.AFTER_MEETING), code, NONE, micro_batch[results], period)
 
 
-def _beside(taken: Table, results: Table, code: Code, period: int) -> Iterator[Items]:
+def _on_io_tiles(reads: Table, results: Table, code: Code, period: int) -> Iterator[Items]:
     """Yield host copies on I/O tiles, a time-step before or after the pass."""
     if code is Code.ADD_RESULTS:  # results stay on the IPU
-        yield items(SortKey(results[:, 1], results[:, 0] + 1, _Rank.BEHIND), code, NONE, results[:, 4])
+        yield items(SortKey(results[:, 1], results[:, 0] + 1, _Rank.AFTER_MEETING), code, NONE, results[:, 4])
         results = results[:0]
-    both = np.concatenate([taken[:, :2] - [1, 0], results[:, :2] + [1, 0]])
-    moments, of = np.unique(both, axis=0, return_inverse=True)
+    rows = np.concatenate([reads[:, :2] - [1, 0], results[:, :2] + [1, 0]])
+    moments, moment_of = np.unique(rows, axis=0, return_inverse=True)
     step, ipu = moments.T
-    of_taken, of_results = np.split(of.ravel(), [len(taken)])
+    of_taken, of_results = np.split(moment_of.ravel(), [len(reads)])
     into, out = np.full((2, len(moments)), NONE)
-    into[of_taken] = taken[:, 4]
+    into[of_taken] = reads[:, 4]
     out[of_results] = results[:, 4]
     yield items(SortKey(ipu, step, _Rank.BEGIN_IO), Code.BEGIN_IO, period, into, out)
     yield items(SortKey(ipu, step, _Rank.END_IO), Code.END_IO)
@@ -87,15 +89,15 @@ def _moves(table: Table, side: SideInstructions, shape: PlanShape) -> Iterator[I
     """Yield moves of activations: around passes, with copies between time-steps, or on I/O tiles."""
     if side.moved is None:
         return
-    ipu, stage, micro_batch, forward, taken, *_ = columns_of(moves_of(table, shape, side.moved, meets=True))
-    for way, row in ((Way.OUT, forward), (Way.BACK, taken)):
+    ipu, stage, micro_batch, forward, use_row, *_ = columns_of(moves_of(table, shape, side.moved, meets=True))
+    for way, row in ((Way.OUT, forward), (Way.BACK, use_row)):
         step, out = table[row, 0], way is Way.OUT
         if side.moved.to == "partner":
             begin = SortKey(ipu, step - (not out), _Rank.END)
-            end = SortKey(ipu, step + out, _Rank.BEHIND)
+            end = SortKey(ipu, step + out, _Rank.AFTER_MEETING)
         elif shape.overlapped_io:
-            beside = step + (1 if out else -1)
-            begin, end = SortKey(ipu, beside, _Rank.BEGIN_IO), SortKey(ipu, beside, _Rank.END_IO)
+            io_step = step + (1 if out else -1)
+            begin, end = SortKey(ipu, io_step, _Rank.BEGIN_IO), SortKey(ipu, io_step, _Rank.END_IO)
         else:
             begin, end = (SortKey(ipu, step, _Rank.PASSES, row, place) for place in ((5, 6) if out else (-6, -5)))
         for code, key in ((Code.MOVE, begin), (Code.MOVED, end)):
@@ -106,8 +108,8 @@ def _with_meetings(table: Items, emitted: int) -> Table:
     """Insert meetings between instructions, as many as the time-steps between."""
     ipu, step = table[0], np.clip(table[1], 0, emitted)
     begins = np.r_[True, np.diff(ipu) != 0]
-    apart = step - np.where(begins, 0, np.r_[0, step[:-1]])
-    rows = np.flatnonzero(apart)
+    distance = step - np.where(begins, 0, np.r_[0, step[:-1]])
+    rows = np.flatnonzero(distance)
     meetings = np.full((len(rows), len(COLUMNS)), NONE, dtype=np.int64)
-    meetings[:, 0], meetings[:, 1], meetings[:, 4] = ipu[rows], Code.MEET, apart[rows]
+    meetings[:, 0], meetings[:, 1], meetings[:, 4] = ipu[rows], Code.MEET, distance[rows]
     return np.insert(instructions(table), rows, meetings, axis=0)

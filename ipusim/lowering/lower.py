@@ -18,10 +18,10 @@ _LOWERINGS: Final[dict[Sync, Callable[[Order, SideInstructions], Plan]]] = {
     Sync.LOCK_STEP: lock_step,
     Sync.POINT_TO_POINT: point_to_point,
 }
-_NOTHING: Final = SideInstructions()
+_NO_SIDE: Final = SideInstructions()
 
 
-def lower(order: Order, sync: Sync, side: SideInstructions = _NOTHING) -> Plan:
+def lower(order: Order, sync: Sync, side: SideInstructions = _NO_SIDE) -> Plan:
     """Return the Plan of ``order`` in a sync mode, with side instructions."""
     return _LOWERINGS[sync](order, side)
 
@@ -43,6 +43,8 @@ def check_sync(sync: Sync, shape: PlanShape) -> None:
         "I/O tiles that overlap host copies with time-steps": shape.overlapped_io,
         "concurrent stages": bool(shape.sizes),
     }
-    for what, used in side.items():
-        if used:
-            raise UnsupportedProgramError(f"{what[0].upper()}{what[1:]} run only in lock-step, not in {sync.words}.")
+    for feature, is_used in side.items():
+        if is_used:
+            raise UnsupportedProgramError(
+                f"{feature[0].upper()}{feature[1:]} are in lock-step only, not in {sync.words}."
+            )

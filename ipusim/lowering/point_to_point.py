@@ -31,12 +31,12 @@ def point_to_point(order: Order, side: SideInstructions) -> Plan:
         ipu, *columns = passes.T
         key = SortKey(ipu, turn=np.arange(len(passes)))
         parts = [*passes_with_sides(side, key, *columns), *_tensors(passes, key, slots, shape, side)]
-        taken, results, code, period = feeds(side, shape, *columns)
+        reads, results, code, period = feeds(side, shape, *columns)
         micro_batch = columns[-1]
         if side.moved is not None:
             parts += _moves(columns_of(moves_of(table, shape, side.moved, meets=False)))
-        parts.append(items(key.of(taken, -4), Code.INFEED, NONE, micro_batch[taken]))
-        parts.append(items(key.of(results, 4), code, NONE, micro_batch[results], period))
+        parts.append(items(key.for_passes(reads, -4), Code.INFEED, NONE, micro_batch[reads]))
+        parts.append(items(key.for_passes(results, 4), code, NONE, micro_batch[results], period))
         return instructions(in_order([*parts, *ending(side, shape, 1, 0)]))
 
     return Plan(
@@ -54,25 +54,25 @@ def _moves(moves: list[Column]) -> Iterator[Items]:
 
     A move begins after a pass. The IPU waits before it needs the memory or the activations.
     """
-    ipu, stage, micro_batch, forward, taken, fetched, _, freed_for, *_ = moves
-    freed = freed_for != NONE
-    for code, way, turn, around, own in (
+    ipu, stage, micro_batch, forward, use_row, fetched, _, freed_for, *_ = moves
+    has_waiter = freed_for != NONE
+    for code, way, turn, around, mask in (
         (Code.MOVE, Way.OUT, forward, 5, slice(None)),
         (Code.MOVE, Way.BACK, fetched, 6, slice(None)),
-        (Code.MOVED, Way.OUT, freed_for, -6, freed),
-        (Code.MOVED, Way.BACK, taken, -2, slice(None)),
+        (Code.MOVED, Way.OUT, freed_for, -6, has_waiter),
+        (Code.MOVED, Way.BACK, use_row, -2, slice(None)),
     ):
-        yield items(SortKey(ipu[own], turn=turn[own], around=around), code, stage[own], micro_batch[own], way)
+        yield items(SortKey(ipu[mask], turn=turn[mask], around=around), code, stage[mask], micro_batch[mask], way)
 
 
-def _slots(joined: Mask) -> tuple[Column, Column]:
+def _slots(joins: Mask) -> tuple[Column, Column]:
     """Return the first and the last pass of every pass's slot.
 
     A slot is a pass, or several joined passes.
     """
-    turn = np.arange(len(joined))
-    first = np.maximum.accumulate(np.where(np.r_[True, ~joined[:-1]][: len(joined)], turn, 0))
-    last = np.minimum.accumulate(np.where(joined, len(joined), turn)[::-1])[::-1]
+    turn = np.arange(len(joins))
+    first = np.maximum.accumulate(np.where(np.r_[True, ~joins[:-1]][: len(joins)], turn, 0))
+    last = np.minimum.accumulate(np.where(joins, len(joins), turn)[::-1])[::-1]
     return first, last
 
 
@@ -89,14 +89,14 @@ def _tensors(
     ipu_of, last = shape.ipu_of, shape.stages - 1
     forward = kind == Pass.FORWARD
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
-    after = np.where(stage < last, stage + 1, last if shape.training else NONE)
+    next_stage = np.where(stage < last, stage + 1, last if shape.training else NONE)
     send = Code.SEND if side.overlap_copies else Code.BLOCKING_SEND
-    for made, target in ((forward, after), (backward, stage - 1)):
-        own = made & (target != NONE)
-        behind = key._replace(turn=np.where(ipu_of(target, micro_batch) != ipu, last_of, key.turn))
-        yield items(behind.of(own, 3), send, stage[own], micro_batch[own], target[own])
-    for taking, source in ((forward, stage - 1), (backward, stage + 1)):
-        own = taking & (source != NONE) & (source <= last)
-        own[own] = ipu_of(source[own], micro_batch[own]) != ipu[own]
-        before = key._replace(turn=first_of).of(own, -3)
-        yield items(before, Code.RECEIVE, stage[own], micro_batch[own], source[own])
+    for is_producer, target in ((forward, next_stage), (backward, stage - 1)):
+        mask = is_producer & (target != NONE)
+        send_key = key._replace(turn=np.where(ipu_of(target, micro_batch) != ipu, last_of, key.turn))
+        yield items(send_key.for_passes(mask, 3), send, stage[mask], micro_batch[mask], target[mask])
+    for is_consumer, source in ((forward, stage - 1), (backward, stage + 1)):
+        mask = is_consumer & (source != NONE) & (source <= last)
+        mask[mask] = ipu_of(source[mask], micro_batch[mask]) != ipu[mask]
+        receive_key = key._replace(turn=first_of).for_passes(mask, -3)
+        yield items(receive_key, Code.RECEIVE, stage[mask], micro_batch[mask], source[mask])

@@ -110,11 +110,11 @@ def passes_with_sides(
         own = (kind == one) & (stage == where)
         for code, size, shift in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
             if size:
-                yield items(key.of(own, shift), code, where, NONE, one)
+                yield items(key.for_passes(own, shift), code, where, NONE, one)
     if side.gathered:
         own = np.isin(stage, sorted(side.gathered))
         for code, shift in ((Code.GATHER, -1), (Code.RELEASE, 1)):
-            yield items(key.of(own, shift), code, stage[own])
+            yield items(key.for_passes(own, shift), code, stage[own])
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     for code, stages, passes, shift in (
         (Code.LOOK_UP, side.looked_up, kind == Pass.FORWARD, -1),
@@ -122,12 +122,12 @@ def passes_with_sides(
     ):
         if stages:
             own = passes & np.isin(stage, sorted(stages))
-            yield items(key.of(own, shift), code, stage[own], micro_batch[own])
+            yield items(key.for_passes(own, shift), code, stage[own], micro_batch[own])
     # Last, as the pass begins directly after host calls and collectives.
     for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
         for one, where in sorted(passes_of):
             own = (kind == one) & (stage == where)
-            yield items(key.of(own, -1), code, where, micro_batch[own], one)
+            yield items(key.for_passes(own, -1), code, where, micro_batch[own], one)
 
 
 def feeds(

@@ -65,14 +65,14 @@ def _activation_streams(program: PipelineProgram) -> dict[tuple[int, int], Strea
     shape = program.shape
     passes: dict[tuple[int, int], Stream] = {}
     for stage in range(shape.stages):
-        before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
-        saved = program.saved_bytes(stage) if after else 0
-        arriving = sum(program.sent_bytes(other, stage) for other in before)
-        leaving = sum(program.sent_bytes(stage, other) for other in after)
-        passes[Pass.FORWARD, stage] = Stream(arriving, saved + leaving)
+        sources, targets = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+        kept_bytes = program.saved_bytes(stage) if targets else 0
+        arriving = sum(program.sent_bytes(neighbour, stage) for neighbour in sources)
+        output_bytes = sum(program.sent_bytes(stage, neighbour) for neighbour in targets)
+        passes[Pass.FORWARD, stage] = Stream(arriving, kept_bytes + output_bytes)
         if shape.training:
-            gradients = sum(program.sent_bytes(other, stage) for other in after)
-            back = sum(program.sent_bytes(stage, other) for other in before)
+            gradients = sum(program.sent_bytes(neighbour, stage) for neighbour in targets)
+            gradient_bytes = sum(program.sent_bytes(stage, neighbour) for neighbour in sources)
             for kind in (Pass.BACKWARD, Pass.INPUT_GRADIENT):
-                passes[kind, stage] = Stream(saved + gradients, back)
+                passes[kind, stage] = Stream(kept_bytes + gradients, gradient_bytes)
     return passes

@@ -36,20 +36,20 @@ class _UnderWay:
 
     Attributes:
         step, start, cause: time-step, first cycle and cause of the move's span.
-        before: moves that must end before this move begins.
+        predecessors: moves that must end before this move begins.
         place: function that returns the move's place among the transfers under way.
         tensor: the move as a tensor on links; None in Streaming Memory.
-        done: event of the move's end, if an IPU waits for the move.
+        end_event: event of the move's end, if an IPU waits for the move.
         followers: moves that wait for the end of this move.
     """
 
     step: int
     start: int
     cause: int
-    before: tuple[_Key, ...] = ()
+    predecessors: tuple[_Key, ...] = ()
     place: Callable[[], Hashable] = lambda: None
     tensor: Tensor | None = None
-    done: simpy.Event | None = None
+    end_event: simpy.Event | None = None
     followers: list[_Key] = field(default_factory=list)
 
 
@@ -60,8 +60,8 @@ class ActivationMoves(Facility):
         self,
         context: Context,
         ipu: IpuId,
-        there: IpuId,
-        after: Mapping[tuple[int, int], int],
+        receiver: IpuId,
+        earlier_moves: Mapping[tuple[int, int], int],
         carrier: _Carrier | None,
     ) -> None:
         """Prepare the moves of ``ipu``.
@@ -69,25 +69,27 @@ class ActivationMoves(Facility):
         Args:
             context: the run.
             ipu: the IPU that makes and uses the activations.
-            there: the IPU that receives the activations; ``ipu`` for Streaming Memory.
-            after: for each (stage, micro-batch), the micro-batch that must move out before this micro-batch comes back.
+            receiver: the IPU that receives the activations; ``ipu`` for Streaming Memory.
+            earlier_moves: for each (stage, micro-batch), the micro-batch that must move out before this one comes back.
             carrier: function that returns the current carrier; None if the merged copies carry the moves.
         """
         self.ipus = (ipu,)
         self.handlers = {Code.MOVE: self._begin, Code.MOVED: self._wait}
-        self._ipu, self._there, self._after, self._carrier = ipu, there, after, carrier
+        self._ipu, self._receiver, self._earlier_moves, self._carrier = ipu, receiver, earlier_moves, carrier
         self._clock, self._record = context.clock, context.recorder.record
         self._move = context.executor(ipu.replica).move
-        self._ends = resources.ipus([ipu.number, there.number])
-        stages = {stage for stage, _ in after}
-        self._sends = _own(context.costs.moves, ipu, stages)
+        self._ends = resources.ipus([ipu.number, receiver.number])
+        stages = {stage for stage, _ in earlier_moves}
+        self._sends = _moves_of_ipu(context.costs.moves, ipu, stages)
         for later in context.rerouted:
-            context.clock.call_at(later.cycle, partial(self._reroute, _own(later.moves, ipu, stages), later.dead))
+            context.clock.call_at(
+                later.cycle, partial(self._reroute, _moves_of_ipu(later.moves, ipu, stages), later.dead)
+            )
         self._under_way: dict[_Key, _UnderWay] = {}
-        (self._waits,) = context.described(SpanKind.MOVE_WAIT, [ipu]).values()
+        (self._waits,) = context.describe_ipus(SpanKind.MOVE_WAIT, [ipu]).values()
         table = context.plan.instructions
         _, _, stage, micro_batch, way = table[(table[:, 0] == ipu.shard) & (table[:, 1] == Code.MOVE)].T
-        kinds = STREAMED_KINDS if there == ipu else (SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)
+        kinds = STREAMED_KINDS if receiver == ipu else (SpanKind.MOVE_OUT, SpanKind.MOVE_BACK)
         sizes = [context.program.saved_bytes(number) for number in range(context.plan.shape.stages)]
         first = context.recorder.describe_columns(
             len(way),
@@ -99,20 +101,20 @@ class ActivationMoves(Facility):
             replica=ipu.replica,
         )
         keys = zip(stage.tolist(), micro_batch.tolist(), way.tolist(), strict=True)
-        self._what = {key: first + number for number, key in enumerate(keys)}
+        self._descriptions = {key: first + number for number, key in enumerate(keys)}
 
     def _begin(self, _ipu: IpuId, stage: int, micro_batch: int, way: int, step: int, cause: int) -> int:
         """Begin a move, now or after earlier moves; return ``cause`` without a wait."""
         key = stage, micro_batch, way
         waits_for: tuple[_Key, ...] = ()
         if way == Way.BACK:
-            others = {self._after.get((stage, micro_batch), NONE), micro_batch}
-            waits_for = tuple((stage, of, int(Way.OUT)) for of in sorted(others))
-        before = tuple(other for other in waits_for if other in self._under_way)
-        move = self._under_way[key] = _UnderWay(step, self._clock.now, cause, before)
-        for other in before:
-            self._under_way[other].followers.append(key)
-        if not before:
+            micro_batches = {self._earlier_moves.get((stage, micro_batch), NONE), micro_batch}
+            waits_for = tuple((stage, number, int(Way.OUT)) for number in sorted(micro_batches))
+        predecessors = tuple(predecessor for predecessor in waits_for if predecessor in self._under_way)
+        move = self._under_way[key] = _UnderWay(step, self._clock.now, cause, predecessors)
+        for predecessor in predecessors:
+            self._under_way[predecessor].followers.append(key)
+        if not predecessors:
             self._carry(key, move)
         return cause
 
@@ -121,7 +123,7 @@ class ActivationMoves(Facility):
         move.start, send = self._clock.now, self._sends[key[0], key[2]]
         if self._carrier is None:
             return
-        if not (send.lead_cycles or send.links if self._there != self._ipu else send.bytes):
+        if not (send.lead_cycles or send.links if self._receiver != self._ipu else send.bytes):
             self._end(key)
             return
         carrier = self._carrier()
@@ -131,9 +133,9 @@ class ActivationMoves(Facility):
             move.tensor = tensor
             carrier.carry(tensor, self._ends)
         else:
-            ended = carrier.transfer(send.bytes)
-            ended.callbacks.append(partial(self._carried, key))
-            move.place = partial(carrier.state, ended)
+            end_event = carrier.transfer(send.bytes)
+            end_event.callbacks.append(partial(self._carried, key))
+            move.place = partial(carrier.state, end_event)
 
     def _carried(self, key: _Key, *_: object) -> None:
         self._end(key)
@@ -141,16 +143,16 @@ class ActivationMoves(Facility):
     def _end(self, key: _Key) -> int:
         """End a move: record its span, begin followers, wake the IPU; return the span."""
         move, (stage, micro_batch, way) = self._under_way.pop(key), key
-        self._move(self._ipu.shard, self._there.shard, stage, micro_batch, way)
-        span = self._record(self._what[key], move.step, move.start, self._clock.now, move.cause)
-        for other in move.followers:
-            follower = self._under_way[other]
-            follower.before = tuple(of for of in follower.before if of != key)
-            if not follower.before:
+        self._move(self._ipu.shard, self._receiver.shard, stage, micro_batch, way)
+        span = self._record(self._descriptions[key], move.step, move.start, self._clock.now, move.cause)
+        for follower_key in move.followers:
+            follower = self._under_way[follower_key]
+            follower.predecessors = tuple(predecessor for predecessor in follower.predecessors if predecessor != key)
+            if not follower.predecessors:
                 follower.cause = span
-                self._carry(other, follower)
-        if move.done is not None:
-            move.done.succeed(span)
+                self._carry(follower_key, follower)
+        if move.end_event is not None:
+            move.end_event.succeed(span)
         return span
 
     def _wait(
@@ -164,8 +166,8 @@ class ActivationMoves(Facility):
         if self._carrier is None:  # the merged copy before this time-step has carried the move
             self._end(key)
             return cause
-        move.done = self._clock.event()
-        return move.done, self._waits
+        move.end_event = self._clock.event()
+        return move.end_event, self._waits
 
     def _reroute(self, sends: dict[tuple[int, int], Send], dead: frozenset[int], _: object) -> None:
         """Switch to other routes, and restart moves over dead links."""
@@ -177,12 +179,12 @@ class ActivationMoves(Facility):
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a facility serves a single IPU
         """Return the move that the IPU waits for, or None."""
-        waiting = [key for key, move in self._under_way.items() if move.done is not None]
-        return Wait("the move of activations {1} of stage {0}".format(*waiting[0])) if waiting else None
+        keys = [key for key, move in self._under_way.items() if move.end_event is not None]
+        return Wait("the move of activations {1} of stage {0}".format(*keys[0])) if keys else None
 
     def state(self, first_micro_batch: int) -> Hashable:
         """Return the moves under way in order of begin, with places in the carrier."""
-        now = self._clock.now
+        cycle = self._clock.now
 
         def relative(key: _Key) -> _Key:
             return key[0], key[1] - first_micro_batch, key[2]
@@ -190,17 +192,17 @@ class ActivationMoves(Facility):
         return tuple(
             (
                 relative(key),
-                now - move.start,
-                tuple(map(relative, move.before)),
+                cycle - move.start,
+                tuple(map(relative, move.predecessors)),
                 tuple(map(relative, move.followers)),
-                move.done is not None,
+                move.end_event is not None,
                 move.place(),
             )
             for key, move in self._under_way.items()
         )
 
 
-def _own(
+def _moves_of_ipu(
     moves: Mapping[tuple[int, int, int, int], Send], ipu: IpuId, stages: Iterable[int]
 ) -> dict[tuple[int, int], Send]:
     """Return the moves of one IPU by stage and direction, in plain numbers."""
@@ -216,13 +218,13 @@ def activation_moves(
         context: the run.
         carrier_of: function that returns the carrier of an IPU's moves; by default the merged copies carry moves.
     """
-    moved, plan = context.program.moved_activations, context.plan
-    if moved is None:
+    options, plan = context.program.moved_activations, context.plan
+    if options is None:
         return
-    after: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
-    for move in moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets):
-        after[move.ipu][move.stage, move.micro_batch] = move.after
+    earlier_moves: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    for move in moves_of(plan.table, plan.shape, options, meets=plan.sync.meets):
+        earlier_moves[move.ipu][move.stage, move.micro_batch] = move.earlier_move
     for ipu in context.ipus():
-        if ipu.shard in after:
-            there = context.ipu(ipu.replica, moved.place(ipu.shard, plan.shape.mapping))
-            yield ActivationMoves(context, ipu, there, after[ipu.shard], carrier_of(ipu))
+        if ipu.shard in earlier_moves:
+            receiver = context.ipu(ipu.replica, options.place(ipu.shard, plan.shape.mapping))
+            yield ActivationMoves(context, ipu, receiver, earlier_moves[ipu.shard], carrier_of(ipu))

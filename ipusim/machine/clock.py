@@ -13,7 +13,7 @@ import simpy
 from simpy.events import NORMAL
 
 from ipusim.hardware.resources import Resource
-from ipusim.machine.disturbances import Pace, What, Work
+from ipusim.machine.disturbances import Pace, PieceOfWork, Task
 from ipusim.machine.resources import Workers
 from ipusim.machine.speeds import Speeds
 from ipusim.timeline.kinds import SpanKind
@@ -50,8 +50,8 @@ class _Process(simpy.Process):
                 if target.callbacks is not None:
                     break
                 event = target  # this event has happened already
-        except StopIteration as ended:
-            self._ok, self._value = True, ended.value
+        except StopIteration as stop:
+            self._ok, self._value = True, stop.value
             self.env.schedule(self)
         else:
             target.callbacks.append(self._go_on)
@@ -66,18 +66,19 @@ class Clock(simpy.Environment):
 
     Attributes:
         steady: whether work always runs at full speed.
-        end: ``end(workers, what, start, cycles)`` returns the end of work that begins in cycle ``start`` and takes
+        end: ``end(workers, task, start, cycles)`` returns the end of work that begins in cycle ``start`` and takes
             ``cycles`` at full speed.
-        spend: ``spend(workers, what, cycles)`` returns the event of the end of work that begins now; its value is the
+        spend: ``spend(workers, task, cycles)`` returns the event of the end of work that begins now; its value is the
             cycle.
         elapse: like ``spend``, for cycles that already include the workers' slowing.
-        at: ``at(cycle)`` returns the event of a future cycle, for example a result of ``end``; its value is the cycle.
+        event_at: ``event_at(cycle)`` returns the event of a future cycle, for example a result of ``end``; its value is
+            the cycle.
     """
 
-    end: Callable[[Workers, What, int, int], int]
-    spend: Callable[[Workers, What, int], Moment]
-    elapse: Callable[[Workers, What, int], Moment]
-    at: Callable[[int], Moment]
+    end: Callable[[Workers, Task, int, int], int]
+    spend: Callable[[Workers, Task, int], Moment]
+    elapse: Callable[[Workers, Task, int], Moment]
+    event_at: Callable[[int], Moment]
 
     def __init__(self, speeds: Speeds | None = None) -> None:
         """Start at cycle 0; without ``speeds`` work always runs at full speed."""
@@ -87,46 +88,46 @@ class Clock(simpy.Environment):
         queue, number, new, clock = self._queue, self._eid, Moment.__new__, self
 
         # Closures, run for every pass of every simulated IPU, which skip the look-up of resources at full speed.
-        def at(cycle: int) -> Moment:
+        def event_at(cycle: int) -> Moment:
             event = new(Moment)
             event.env, event.callbacks, event._value = clock, [], cycle
             heappush(queue, (cycle, NORMAL, next(number), event))
             return event
 
-        def elapse(workers: Workers, what: What, cycles: int) -> Moment:  # noqa: ARG001
+        def elapse(workers: Workers, task: Task, cycles: int) -> Moment:  # noqa: ARG001
             event = new(Moment)
             event.env, event.callbacks, event._value = clock, [], clock._now + cycles  # type: ignore[assignment]
             heappush(queue, (event._value, NORMAL, next(number), event))
             return event
 
-        self.at, self.elapse = at, elapse
+        self.event_at, self.elapse = event_at, elapse
         if speeds is None:
-            self.end, self.spend = lambda workers, what, start, cycles: start + cycles, elapse  # noqa: ARG005
+            self.end, self.spend = lambda workers, task, start, cycles: start + cycles, elapse  # noqa: ARG005
             return
         self._speeds = speeds
         end_of, steady = self._end_of, dict[tuple[Workers, SpanKind], bool]()
 
-        def end(workers: Workers, what: What, start: int, cycles: int) -> int:
-            if not isinstance(what, Work):
-                known = steady.get((workers, what))
-                if known is None:
-                    known = steady[workers, what] = not any(speeds.touches(worker, what) for worker in workers)
-                if known:
+        def end(workers: Workers, task: Task, start: int, cycles: int) -> int:
+            if not isinstance(task, PieceOfWork):
+                is_steady = steady.get((workers, task))
+                if is_steady is None:
+                    is_steady = steady[workers, task] = not any(speeds.touches(worker, task) for worker in workers)
+                if is_steady:
                     return start + cycles
             if len(workers) == 1:
-                return end_of(workers[0], what, start, cycles)
-            return max([end_of(worker, what, start, cycles) for worker in workers] or [start + cycles])
+                return end_of(workers[0], task, start, cycles)
+            return max([end_of(worker, task, start, cycles) for worker in workers] or [start + cycles])
 
         self.end = end
-        self.spend = lambda workers, what, cycles: at(self.end(workers, what, self.now, cycles))
+        self.spend = lambda workers, task, cycles: event_at(self.end(workers, task, self.now, cycles))
 
     #: The current cycle; a getter in C, as a Python property takes the time of a call.
     now: int = property(attrgetter("_now"))  # type: ignore[assignment]
 
-    def call_at(self, cycle: int, then: Callable[[simpy.Event], None]) -> simpy.Event:
-        """Call ``then`` with the event of a later cycle; return the event."""
-        event = self.at(cycle)
-        event.callbacks.append(then)
+    def call_at(self, cycle: int, callback: Callable[[simpy.Event], None]) -> simpy.Event:
+        """Call ``callback`` with the event of a later cycle; return the event."""
+        event = self.event_at(cycle)
+        event.callbacks.append(callback)
         return event
 
     def happen(self, event: simpy.Event, value: object) -> None:
@@ -147,7 +148,7 @@ class Clock(simpy.Environment):
         """Whether work of all ``workers`` runs at full speed throughout the run."""
         return self.steady or not any(map(self._speeds.touches, workers))
 
-    def foreseen(self, workers: Workers) -> Callable[[Work, int], int] | None:
+    def foreseen(self, workers: Workers) -> Callable[[PieceOfWork, int], int] | None:
         """Return a function from a pass's cycles at full speed to real cycles.
 
         None if the cycle of the pass's begin matters.
@@ -155,46 +156,48 @@ class Clock(simpy.Environment):
         (worker,) = workers
         return self._speeds.foreseen(worker)
 
-    def speed(self, worker: Resource, what: What) -> Pace:
+    def speed(self, worker: Resource, task: Task) -> Pace:
         """Return the speed of work now, and the cycle of the next change.
 
         The cycle is None if the speed stays.
         """
-        return (Fraction(1), None) if self.steady else self._speeds.pace(worker, what, self.now)
+        return (Fraction(1), None) if self.steady else self._speeds.pace(worker, task, self.now)
 
-    def delay(self, workers: Iterable[Resource], what: What, start: int) -> int:
+    def delay(self, workers: Iterable[Resource], task: Task, start: int) -> int:
         """Return the workers' total delay, for work that begins in cycle ``start``."""
-        return 0 if self.steady else sum(self._speeds.delay(worker, what, start) for worker in workers)
+        return 0 if self.steady else sum(self._speeds.delay(worker, task, start) for worker in workers)
 
-    def until(self, process: simpy.Process) -> int | None:
+    def cycles_until(self, process: simpy.Process) -> int | None:
         """Return the cycles until a process resumes; None if the moment is unknown."""
         return process.target.cycle - self.now if isinstance(process.target, Moment) else None
 
-    def worked(self, worker: Resource, what: What, start: int, end: int) -> int | Fraction:
+    def worked(self, worker: Resource, task: Task, start: int, end: int) -> int | Fraction:
         """Return a resource's cycles of work at full speed between two cycles."""
         if self.steady:
             return end - start
-        done = Fraction(0)
+        total = Fraction(0)
         while start < end:
-            speed, until = self._speeds.pace(worker, what, start)
-            stop = end if until is None else min(until, end)
-            done += speed * (stop - start)
+            speed, next_change = self._speeds.pace(worker, task, start)
+            stop = end if next_change is None else min(next_change, end)
+            total += speed * (stop - start)
             start = stop
-        return done
+        return total
 
-    def _end_of(self, worker: Resource, what: What, start: int, cycles: int) -> int:
+    def _end_of(self, worker: Resource, task: Task, start: int, cycles: int) -> int:
         """Return the whole cycle in which a resource finishes the work."""
-        if not self._speeds.touches(worker, what):
+        if not self._speeds.touches(worker, task):
             return start + cycles
-        start += self._speeds.delay(worker, what, start)
-        left: int | Fraction = cycles
-        while left:
-            speed, until = self._speeds.pace(worker, what, start)
-            if until is None or left <= speed * (until - start):
+        start += self._speeds.delay(worker, task, start)
+        rest_cycles: int | Fraction = cycles
+        while rest_cycles:
+            speed, next_change = self._speeds.pace(worker, task, start)
+            if next_change is None or rest_cycles <= speed * (next_change - start):
                 # Whole numbers: quotients of fractions took a third of a run with jitter.
-                return start - (-left.numerator * speed.denominator // (left.denominator * speed.numerator))
-            left -= speed * (until - start)
-            start = until
+                return start - (
+                    -rest_cycles.numerator * speed.denominator // (rest_cycles.denominator * speed.numerator)
+                )
+            rest_cycles -= speed * (next_change - start)
+            start = next_change
         return start
 
     def run_all(self, processes: list[simpy.Process]) -> bool:

@@ -24,12 +24,13 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        what, cycles: description of a pass's span in the recorder, and the pass's duration; -1 and 0 for others.
+        descriptions: description of a pass's span in the recorder; -1 for other instructions.
+        cycles: duration of a pass; 0 for other instructions.
         code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
         step: time-step of the instruction's spans within an execution.
     """
 
-    what: list[int]
+    descriptions: list[int]
     cycles: list[int]
     code: list[int]
     stage: list[int]
@@ -43,12 +44,17 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
     plan, costs = context.plan, context.costs
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T
-    prices = np.array([[costs.passes.get((kind, at), 0) for at in range(plan.shape.stages)] for kind in range(PASSES)])
+    prices = np.array(
+        [
+            [costs.passes.get((kind, stage_number), 0) for stage_number in range(plan.shape.stages)]
+            for kind in range(PASSES)
+        ]
+    )
     passes, of_tensor = code < PASSES, any_of(code, (Code.SEND, Code.BLOCKING_SEND, Code.RECEIVE))
     cycles = np.zeros(len(table), np.int64)
     cycles[passes] = prices[code[passes], stage[passes]]
     if slots := list(costs.composites(plan)):
-        row_of = {(code, *of): row for row, (_, code, *of, _) in enumerate(table.tolist()) if code < PASSES}
+        row_of = {(code, *op): row for row, (_, code, *op, _) in enumerate(table.tolist()) if code < PASSES}
         for slot in slots:
             cycles[[row_of[op] for op in slot]] = costs.parts_of_slot([op[:2] for op in slot])
     count = int(passes.sum())
@@ -60,18 +66,18 @@ def instruction_columns(context: Context, replica: int) -> dict[int, Instruction
         micro_batch=micro_batch[passes],
         replica=replica,
     )
-    what = np.full(len(table), NONE)
-    what[passes] = np.arange(first, first + count)
+    descriptions = np.full(len(table), NONE)
+    descriptions[passes] = np.arange(first, first + count)
     tensor = number.copy()
     receives = code == Code.RECEIVE
     source, target = np.where(receives, number, stage), np.where(receives, stage, number)
     tensor[of_tensor] = tensor_numbers(source, target, micro_batch, plan.shape)[of_tensor]
     ends = np.flatnonzero(np.diff(shard)) + 1
-    columns = (what, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
+    columns = (descriptions, cycles, code, stage, micro_batch, tensor, _steps(context, ends))
     parts = [np.split(column, ends) for column in columns]
     return {
-        int(own[0]): InstructionColumns(*(part[index].tolist() for part in parts))
-        for index, own in enumerate(np.split(shard, ends))
+        int(ipu_rows[0]): InstructionColumns(*(part[index].tolist() for part in parts))
+        for index, ipu_rows in enumerate(np.split(shard, ends))
     }
 
 
@@ -82,11 +88,11 @@ def _steps(context: Context, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int6
     """
     plan, last = context.plan, context.steps - 1
     _, code, stage, _, number = plan.instructions.T
-    met = np.where(code == Code.MEET, number, 0)
-    before = np.cumsum(met) - met
+    meetings = np.where(code == Code.MEET, number, 0)
+    meetings_before = np.cumsum(meetings) - meetings
     first = np.zeros(len(code), np.int64)
-    first[ends] = np.diff(before[ends], prepend=0)
-    step = before - np.cumsum(first)
+    first[ends] = np.diff(meetings_before[ends], prepend=0)
+    step = meetings_before - np.cumsum(first)
     step[any_of(code, OF_UPDATE) & (stage == NONE)] = last
     # Results that leave after a meeting belong to the time-step before it; likewise their sum without a weight update.
     step[code == Code.OUTFEED] -= plan.sync.meets
@@ -111,7 +117,7 @@ class Marks(Facility):
         return cause
 
 
-def marked(columns: InstructionColumns, micro_batches: Container[int], *, in_phases: bool) -> InstructionColumns:
+def with_marks(columns: InstructionColumns, micro_batches: Container[int], *, in_phases: bool) -> InstructionColumns:
     """Return instructions with marks at the start and before first-stage forward passes.
 
     Args:
@@ -120,21 +126,21 @@ def marked(columns: InstructionColumns, micro_batches: Container[int], *, in_pha
         in_phases: whether all passes of the IPU over these micro-batches get a mark, not only forward passes.
     """
     code, stage, micro_batch = columns.code, columns.stage, columns.micro_batch
-    of = zip(code, stage, micro_batch, strict=True)
+    ops = zip(code, stage, micro_batch, strict=True)
     forward = (int(Code.FORWARD), 0)
-    at = [
+    rows = [
         row
-        for row, (one, where, batch) in enumerate(of)
-        if ((one, where) == forward or (in_phases and one < PASSES)) and batch in micro_batches
+        for row, (op_code, op_stage, batch) in enumerate(ops)
+        if ((op_code, op_stage) == forward or (in_phases and op_code < PASSES)) and batch in micro_batches
     ]
     new: dict[str, int | list[int]] = {
         "cycles": 0,
         "code": MARK,
-        "stage": [NONE, *(stage[row] for row in at)],
-        "micro_batch": [NONE, *(micro_batch[row] for row in at)],
-        "number": [NONE, *(code[row] for row in at)],
+        "stage": [NONE, *(stage[row] for row in rows)],
+        "micro_batch": [NONE, *(micro_batch[row] for row in rows)],
+        "number": [NONE, *(code[row] for row in rows)],
         "step": 0,
     }
     return InstructionColumns(
-        *(np.insert(column, [0, *at], new.get(name, NONE)).tolist() for name, column in columns._asdict().items())
+        *(np.insert(column, [0, *rows], new.get(name, NONE)).tolist() for name, column in columns._asdict().items())
     )

@@ -261,12 +261,12 @@ class Shards:
         """
         stages, offload = executor.stages(shard), self._program.offload
         if stage is not None:
-            return list(stages[stage].parameters.values())
+            return list(stages[stage].own.values())
         arrays: list[Array] = []
         for number in sorted(stages):
             resident, profile = stages[number], self._program.stages[number]
             if offload.weights:
-                arrays += resident.parameters.values()
+                arrays += resident.own.values()
             state = [array for array in resident.state.values() if array.ndim]
             if offload.sharded_update:
                 arrays += [array for array in state if offload.shards(profile, array.size)]

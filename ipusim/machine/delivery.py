@@ -32,7 +32,7 @@ def tensor_numbers(source: Column, target: Column, micro_batch: Column, shape: P
     return (2 * (copy * shape.stages + source) + (target < source)) * shape.micro_batches + micro_batch
 
 
-class _Way(NamedTuple):
+class _TensorWay(NamedTuple):
     """The way of a stage's tensors from forward or from backward passes.
 
     Attributes:
@@ -71,8 +71,8 @@ class Delivery(Facility):
         #: First and last micro-batch sent each way, for schedules whose tensors pile up.
         self._sent_ends: dict[int, tuple[int, int]] | None = {} if context.in_phases else None
         #: Per tensor number: the span that brought an arrived tensor, the event of a waiting IPU, the tensor in flight.
-        self._here: dict[int, int] = {}
-        self._waiting: dict[int, simpy.Event] = {}
+        self._arrivals: dict[int, int] = {}
+        self._wait_events: dict[int, simpy.Event] = {}
         self._on_way: dict[int, Tensor] = {}
         #: Events for senders that wait for the delivery of a tensor.
         self._blocking: dict[int, simpy.Event] = {}
@@ -80,16 +80,16 @@ class Delivery(Facility):
         for later in context.rerouted:
             ways = self._ways_by(later.sends, replica)
             context.clock.call_at(later.cycle, partial(self._reroute, ways, later.dead))
-        self._wait_of = context.described(SpanKind.RECEIVE_WAIT, self.ipus)
-        self._what = self._described(context, replica)
+        self._wait_of = context.describe_ipus(SpanKind.RECEIVE_WAIT, self.ipus)
+        self._descriptions = self._describe_tensors(context, replica)
 
-    def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_Way]:
+    def _ways_by(self, sends: Mapping[tuple[int, int, int, int], Send], replica: int) -> list[_TensorWay]:
         """Return the ways of every stage's forward and backward tensors."""
         shape = self._shape
         return [
-            _Way(
+            _TensorWay(
                 mapping[source],
-                shape.step_of(Pass.BACKWARD if back else Pass.FORWARD, source),
+                shape.step_of(Pass.BACKWARD if is_backward else Pass.FORWARD, source),
                 mapping[source] == mapping[target],
                 send := sends.get((replica, copy, source, target), Send()).plain(),
                 not (send.lead_cycles or send.links),
@@ -97,27 +97,27 @@ class Delivery(Facility):
             )
             for copy, mapping in enumerate(shape.copies)
             for source in range(shape.stages)
-            for back in (False, True)
-            for target in [max(source - 1, 0) if back else min(source + 1, shape.stages - 1)]
+            for is_backward in (False, True)
+            for target in [max(source - 1, 0) if is_backward else min(source + 1, shape.stages - 1)]
         ]
 
-    def _reroute(self, ways: list[_Way], dead: frozenset[int], _: object) -> None:
+    def _reroute(self, ways: list[_TensorWay], dead: frozenset[int], _: object) -> None:
         """Switch routes, and resend tensors in flight over dead links."""
         self._ways = ways
-        for tensor, coming in [*self._on_way.items()]:
-            if dead.intersection(coming.send.links):
+        for tensor, transfer in [*self._on_way.items()]:
+            if dead.intersection(transfer.send.links):
                 way = ways[tensor // self._count]
-                self._links.reroute(coming, way.send, way.ends)
+                self._links.reroute(transfer, way.send, way.ends)
 
-    def _described(self, context: Context, replica: int) -> list[int]:
+    def _describe_tensors(self, context: Context, replica: int) -> list[int]:
         """Return the span description of every sent tensor, by tensor number."""
         table = context.plan.instructions
         ipu, code, stage, micro_batch, number = table[any_of(table[:, 1], (Code.SEND, Code.BLOCKING_SEND))].T
         tensor = tensor_numbers(stage, number, micro_batch, self._shape)
         sizes = np.array([way.send.bytes for way in self._ways], np.int64)
         if self._sent_ends is not None:
-            way, sent = np.divmod(tensor, self._count)
-            begins, ends = (dict(zip(way[::step].tolist(), sent[::step].tolist(), strict=True)) for step in (-1, 1))
+            way, batch = np.divmod(tensor, self._count)
+            begins, ends = (dict(zip(way[::step].tolist(), batch[::step].tolist(), strict=True)) for step in (-1, 1))
             self._sent_ends.update({route_sent: (begins[route_sent], ends[route_sent]) for route_sent in begins})
         first = context.recorder.describe_columns(
             len(tensor),
@@ -128,9 +128,9 @@ class Delivery(Facility):
             bytes=sizes[tensor // self._count],
             replica=replica,
         )
-        what = np.full(len(self._ways) * self._count, NONE)
-        what[tensor] = np.arange(first, first + len(tensor))
-        return what.tolist()
+        descriptions = np.full(len(self._ways) * self._count, NONE)
+        descriptions[tensor] = np.arange(first, first + len(tensor))
+        return descriptions.tolist()
 
     def _send(self, _ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, step: int, cause: int) -> int:
         """Hand a tensor from the pass with span ``cause`` to the links."""
@@ -138,8 +138,8 @@ class Delivery(Facility):
         if way.at_once:
             self._arrive(tensor, way, cause)
         else:
-            coming = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._deliver)
-            self._links.carry(coming, way.ends)
+            transfer = self._on_way[tensor] = Tensor(tensor, way.send, step, cause, self._clock.now, self._deliver)
+            self._links.carry(transfer, way.ends)
         return cause
 
     def _send_blocking(
@@ -154,25 +154,25 @@ class Delivery(Facility):
             delivered.succeed(cause)
         return delivered
 
-    def _deliver(self, coming: Tensor, now: int) -> None:
+    def _deliver(self, transfer: Tensor, cycle: int) -> None:
         """Record the arrival of a tensor, and wake the IPU that waits for it."""
-        tensor, start, span = coming.number, coming.handed_over, coming.cause
-        if now > start:
-            span = self._record(self._what[tensor], coming.step, start, now, span)
+        tensor, start, span = transfer.number, transfer.handed_over, transfer.cause
+        if cycle > start:
+            span = self._record(self._descriptions[tensor], transfer.step, start, cycle, span)
         del self._on_way[tensor]
         if self._hand_on is not None:
             way = self._ways[tensor // self._count]
             self._hand_on(way.shard, way.made_in, tensor % self._count)
-        arrived = self._waiting.pop(tensor, None)
+        arrived = self._wait_events.pop(tensor, None)
         blocked = self._blocking.pop(tensor, None) if self._blocking else None
-        if coming.waiting:
+        if transfer.void_callbacks:
             arrived = self._clock.event()
-            arrived.callbacks.extend(coming.waiting)
+            arrived.callbacks.extend(transfer.void_callbacks)
         if arrived is None:
-            if coming.is_awaited and coming.foreseen is not None:
-                coming.foreseen._value = span
+            if transfer.is_awaited and transfer.foreseen is not None:
+                transfer.foreseen._value = span
             else:
-                self._here[tensor] = span
+                self._arrivals[tensor] = span
         elif blocked is None:
             self._clock.happen(arrived, span)
         else:
@@ -180,28 +180,28 @@ class Delivery(Facility):
         if blocked is not None:
             blocked.succeed(span)
 
-    def _arrive(self, tensor: int, way: _Way, span: int) -> None:
+    def _arrive(self, tensor: int, way: _TensorWay, span: int) -> None:
         if self._hand_on is not None:
             self._hand_on(way.shard, way.made_in, tensor % self._count)
         if not way.is_local:
-            if tensor in self._waiting:
-                self._waiting.pop(tensor).succeed(span)
+            if tensor in self._wait_events:
+                self._wait_events.pop(tensor).succeed(span)
             else:
-                self._here[tensor] = span
+                self._arrivals[tensor] = span
 
     def _receive(
         self, ipu: IpuId, _stage: int, _micro_batch: int, tensor: int, _step: int, cause: int
     ) -> int | tuple[simpy.Event, int]:
         """Receive a tensor; return ``cause`` after its arrival, else the event of arrival."""
-        if tensor in self._here:
-            del self._here[tensor]
+        if tensor in self._arrivals:
+            del self._arrivals[tensor]
             return cause
-        coming = self._on_way.get(tensor)
-        if coming is not None and coming.alone and coming.foreseen is not None:
-            event = coming.foreseen  # if another tensor shares the links later, the links call the waiting IPU
-            coming.is_awaited = True
+        transfer = self._on_way.get(tensor)
+        if transfer is not None and transfer.is_alone and transfer.foreseen is not None:
+            event = transfer.foreseen  # if another tensor shares the links later, the links call the waiting IPU
+            transfer.is_awaited = True
         else:
-            event = self._waiting[tensor] = self._clock.event()
+            event = self._wait_events[tensor] = self._clock.event()
         return event, self._wait_of[ipu.number]
 
     def state(self, first_micro_batch: int) -> Hashable:
@@ -211,9 +211,11 @@ class Delivery(Facility):
             ways = (divmod(tensor, self._count) for tensor in tensors)
             return tuple((way, micro_batch - first_micro_batch) for way, micro_batch in ways)
 
-        here: Hashable = relative(sorted(self._here)) if self._sent_ends is None else self._piles(first_micro_batch)
+        arrivals: Hashable = (
+            relative(sorted(self._arrivals)) if self._sent_ends is None else self._piles(first_micro_batch)
+        )
         blocking = relative(sorted(self._blocking))
-        return here, relative(self._on_way), relative(sorted(self._waiting)), blocking, self._links.state()
+        return arrivals, relative(self._on_way), relative(sorted(self._wait_events)), blocking, self._links.state()
 
     def _piles(self, first_micro_batch: int) -> Hashable:
         """Return the arrived tensors per way: a list, or a gapless pile's ends.
@@ -224,7 +226,7 @@ class Delivery(Facility):
         """
         assert self._sent_ends is not None
         piles = []
-        for way, tensors in groupby(sorted(self._here), lambda tensor: tensor // self._count):
+        for way, tensors in groupby(sorted(self._arrivals), lambda tensor: tensor // self._count):
             micro_batches = [tensor % self._count for tensor in tensors]
             ends = micro_batches[0], micro_batches[-1]
             if ends[1] - ends[0] == len(micro_batches) - 1:
@@ -237,13 +239,13 @@ class Delivery(Facility):
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits for a tensor, or None."""
         for tensor in self._blocking:
-            source, target, made = self._way_of(tensor)
+            source, target, op = self._way_of(tensor)
             if source == ipu:
-                return Wait(f"the delivery of the output of {made} to IPU {target}")
-        for tensor in self._waiting:
-            source, target, made = self._way_of(tensor)
+                return Wait(f"the delivery of what {op} has made to IPU {target}")
+        for tensor in self._wait_events:
+            source, target, op = self._way_of(tensor)
             if target == ipu:
-                return Wait(f"the output of {made} on IPU {source}", (source,))
+                return Wait(f"what {op} makes on IPU {source}", (source,))
         return None
 
     def _way_of(self, tensor: int) -> tuple[int, int, Op]:
@@ -260,8 +262,8 @@ def build(context: Context) -> list[Facility]:
 
     Moves of activations to other IPUs use the same links; in lock-step the merged copies carry them.
     """
-    moved = context.program.moved_activations
-    to_ipus = moved is not None and moved.to == "partner"
+    options = context.program.moved_activations
+    to_ipus = options is not None and options.to == "partner"
     if context.plan.sync.meets:
         return [*activation_moves(context)] if to_ipus else []
     system, directions = context.system, context.costs.links

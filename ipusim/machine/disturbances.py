@@ -27,19 +27,19 @@ from ipusim.hardware.links import Channel, LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.resources import HOST_PROGRAM, NETWORK
-from ipusim.machine.run_changes import Moved, Pause, Skip, Stated, Watched, moved_to, moves_of
+from ipusim.machine.run_changes import IpuMove, Pause, Skip, StatedLengths, Watched, moved_to, moves_of
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 
 #: Speed of an undisturbed resource.
 FULL: Final = Fraction(1)
-_STILL: Final = Fraction(0)
+_STANDSTILL: Final = Fraction(0)
 #: Parts of the host's work shared by the replicas.
 _OF_ALL: Final = {"network": NETWORK, "program": HOST_PROGRAM}
 
 
-class Work(NamedTuple):
+class PieceOfWork(NamedTuple):
     """A piece of work.
 
     Attributes:
@@ -54,13 +54,13 @@ class Work(NamedTuple):
 
 
 #: A kind of work, or a particular pass.
-What = SpanKind | Work
+Task = SpanKind | PieceOfWork
 #: Speed of a resource (1 is full speed, 0 a standstill), and the cycle of the next change; None for a speed above 0
 #: that never changes.
 Pace = tuple[Fraction, int | None]
 
 
-class Window(NamedTuple):
+class SlowPeriod(NamedTuple):
     """A period of lower speed, or of delayed begins, of a resource.
 
     Attributes:
@@ -76,7 +76,7 @@ class Window(NamedTuple):
     late: int = 0
 
 
-class Rule(NamedTuple):
+class SpeedRule(NamedTuple):
     """The effect of a disturbance.
 
     Attributes:
@@ -92,26 +92,26 @@ class Rule(NamedTuple):
             disturbances.
     """
 
-    pace: Callable[[Resource, Work, int], Pace]
+    pace: Callable[[Resource, PieceOfWork, int], Pace]
     steady_from: int | None
-    delay: Callable[[Resource, Work, int], int] | None = None
+    delay: Callable[[Resource, PieceOfWork, int], int] | None = None
     changes: tuple[int, ...] = ()
     touches: Callable[[Resource], bool] = lambda worker: True  # noqa: ARG005
     passes: bool = False
-    factor: Callable[[Resource, Work], tuple[int, int]] | None = None
-    windows: Mapping[Resource, tuple[Window, ...]] = MappingProxyType({})
+    factor: Callable[[Resource, PieceOfWork], tuple[int, int]] | None = None
+    windows: Mapping[Resource, tuple[SlowPeriod, ...]] = MappingProxyType({})
 
 
 @singledispatch
-def rule(disturbance: Disturbance, system: System) -> Rule | None:  # noqa: ARG001 - read by most rules
+def rule(disturbance: Disturbance, system: System) -> SpeedRule | None:  # noqa: ARG001 - read by most rules
     """Return the Rule of a disturbance, by class; None without any effect."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 
 
 @rule.register
-def _slower(disturbance: Slower, system: System) -> Rule | None:
-    first, until, delay = disturbance.from_, disturbance.until, disturbance.delay
-    if first == until or (disturbance.slower == 1 and not delay):
+def _slower(disturbance: Slower, system: System) -> SpeedRule | None:
+    first, end, delay = disturbance.from_, disturbance.until, disturbance.delay
+    if first == end or (disturbance.slower == 1 and not delay):
         return None
     if disturbance.ipu is not None:
         slow = frozenset({Resource("IPU", disturbance.ipu)})
@@ -121,68 +121,68 @@ def _slower(disturbance: Slower, system: System) -> Rule | None:
         slow = _host(system, disturbance.host)
     else:
         slow = frozenset({Resource("Streaming Memory", disturbance.streaming_memory or 0)})
-    return _between(slow, 1 / disturbance.slower, first, until, delay)
+    return _window_rule(slow, 1 / disturbance.slower, first, end, delay)
 
 
 @rule.register
-def _delayed(disturbance: Delayed, system: System) -> Rule | None:
-    first, until, delay = disturbance.from_, disturbance.until, disturbance.delay
-    return _between(cable(system, disturbance.link), FULL, first, until, delay) if delay and first != until else None
+def _delay(disturbance: Delayed, system: System) -> SpeedRule | None:
+    first, end, delay = disturbance.from_, disturbance.until, disturbance.delay
+    return _window_rule(cable(system, disturbance.link), FULL, first, end, delay) if delay and first != end else None
 
 
 @rule.register
-def _stall(disturbance: Stall, system: System) -> Rule | None:
-    first, until = disturbance.at, disturbance.at + disturbance.stall
-    return _between(_host(system, disturbance.host), _STILL, first, until) if first < until else None
+def _stall(disturbance: Stall, system: System) -> SpeedRule | None:
+    first, end = disturbance.at, disturbance.at + disturbance.stall
+    return _window_rule(_host(system, disturbance.host), _STANDSTILL, first, end) if first < end else None
 
 
 @rule.register
-def _jitter(disturbance: Jitter, system: System) -> Rule | None:  # noqa: ARG001
+def _jitter(disturbance: Jitter, system: System) -> SpeedRule | None:  # noqa: ARG001
     if not disturbance.jitter:
         return None
-    drawn = Draws(disturbance.seed, disturbance.jitter)
+    draws = Draws(disturbance.seed, disturbance.jitter)
 
     def touches(worker: Resource) -> bool:
         return worker.kind == "IPU" and disturbance.ipu in (None, worker.name)
 
-    def factor(worker: Resource, work: Work) -> tuple[int, int]:
-        return drawn.parts(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), PARTS
+    def factor(worker: Resource, work: PieceOfWork) -> tuple[int, int]:
+        return draws.parts(int(worker.name), work.kind, work.stage, work.execution, work.micro_batch), PARTS
 
-    def pace(worker: Resource, work: Work, _: int) -> Pace:
+    def pace(worker: Resource, work: PieceOfWork, _: int) -> Pace:
         longer, whole = factor(worker, work)
         return Fraction(whole, longer), None
 
-    return Rule(pace, None, touches=touches, passes=True, factor=factor)
+    return SpeedRule(pace, None, touches=touches, passes=True, factor=factor)
 
 
 @rule.register
-def _stated(disturbance: Stated, system: System) -> Rule | None:  # noqa: ARG001
-    def factor(_: Resource, work: Work) -> tuple[int, int]:
+def _stated_lengths(disturbance: StatedLengths, system: System) -> SpeedRule | None:  # noqa: ARG001
+    def factor(_: Resource, work: PieceOfWork) -> tuple[int, int]:
         return disturbance.factors[work.kind, work.stage, work.micro_batch]
 
-    def pace(worker: Resource, work: Work, _: int) -> Pace:
+    def pace(worker: Resource, work: PieceOfWork, _: int) -> Pace:
         longer, whole = factor(worker, work)
         return Fraction(whole, max(longer, 1)), None
 
-    return Rule(pace, None, touches=lambda worker: worker.kind == "IPU", passes=True, factor=factor)
+    return SpeedRule(pace, None, touches=lambda worker: worker.kind == "IPU", passes=True, factor=factor)
 
 
 @rule.register
-def _dead(disturbance: Dead, system: System) -> Rule | None:  # noqa: ARG001
+def _dead(disturbance: Dead, system: System) -> SpeedRule | None:  # noqa: ARG001
     """Return the rule of a dead cable.
 
     Routes avoid the cable. Only a cable that dies during the run changes anything.
     """
     if not disturbance.later:
         return None
-    return Rule(_full, disturbance.from_, changes=(disturbance.from_,))
+    return SpeedRule(_full, disturbance.from_, changes=(disturbance.from_,))
 
 
 def cable(system: System, link: tuple[int, int]) -> frozenset[Resource]:
     """Return the link directions of a cable, across every channel."""
-    one, other = (system.ipus[ipu] for ipu in link)
-    both = (one, other), (other, one)
-    directions = (LinkDirection(*ends, of) for ends in both for of in get_args(Channel))
+    first, second = (system.ipus[ipu] for ipu in link)
+    pairs = (first, second), (second, first)
+    directions = (LinkDirection(*ends, channel) for ends in pairs for channel in get_args(Channel))
     return frozenset(Resource("link", direction.label) for direction in directions if not direction.is_limit)
 
 
@@ -198,7 +198,7 @@ def _host(system: System, part: HostPart) -> frozenset[Resource]:
 @rule.register(Lost)
 @rule.register(Pause)
 @rule.register(Skip)
-def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> Rule | None:  # noqa: ARG001
+def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> SpeedRule | None:  # noqa: ARG001
     """Return None, as these disturbances change no speed.
 
     Pause replaces losses and acts between executions; Skip jumps forward in time.
@@ -207,85 +207,85 @@ def _no_pace(disturbance: Lost | Pause | Skip, system: System) -> Rule | None:  
 
 
 @rule.register
-def _moved(disturbance: Moved, system: System) -> Rule | None:  # noqa: ARG001
+def _move(disturbance: IpuMove, system: System) -> SpeedRule | None:  # noqa: ARG001
     """Return the rule of a move: a change of routes, not of speeds."""
-    return Rule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
+    return SpeedRule(_full, disturbance.from_, changes=(disturbance.from_,), touches=lambda worker: False)  # noqa: ARG005
 
 
 @rule.register
-def _watched(disturbance: Watched, system: System) -> Rule | None:
-    rules = [its_rule for other in disturbance.others if (its_rule := rule(other, system)) is not None]
+def _watched(disturbance: Watched, system: System) -> SpeedRule | None:
+    rules = [its_rule for inner in disturbance.disturbances if (its_rule := rule(inner, system)) is not None]
 
     def touches(worker: Resource) -> bool:
         return any(rule_of.touches(worker) for rule_of in rules)
 
-    return Rule(_full, 0, touches=touches)
+    return SpeedRule(_full, 0, touches=touches)
 
 
-def _full(worker: Resource, work: Work, cycle: int) -> Pace:  # noqa: ARG001
+def _full(worker: Resource, work: PieceOfWork, cycle: int) -> Pace:  # noqa: ARG001
     return FULL, None
 
 
-def _between(slow: frozenset[Resource], speed: Fraction, first: int, until: int | None, late: int = 0) -> Rule:
+def _window_rule(slow: frozenset[Resource], speed: Fraction, first: int, end: int | None, late: int = 0) -> SpeedRule:
     """Return the rule of resources that are slower, or late, during a period."""
-    known = tuple(cycle for cycle in (first, until) if cycle)
-    windows = dict.fromkeys(slow, (Window(first, until, speed, late),))
-    steady = first if until is None else until
-    return Rule(_full, steady, changes=known, touches=windows.__contains__, windows=windows)
+    cycles = tuple(cycle for cycle in (first, end) if cycle)
+    windows = dict.fromkeys(slow, (SlowPeriod(first, end, speed, late),))
+    steady = first if end is None else end
+    return SpeedRule(_full, steady, changes=cycles, touches=windows.__contains__, windows=windows)
 
 
-def rules_of(system: System) -> list[Rule]:
+def rules_of(system: System) -> list[SpeedRule]:
     """Return the rules of a system's effective disturbances, for logical IPUs."""
     rules = [rule_of for disturbance in system.disturbances if (rule_of := rule(disturbance, system)) is not None]
     moves = moves_of(system)
     return [_of_hardware(rule_of, moves) for rule_of in rules] if moves else rules
 
 
-def _of_hardware(rule: Rule, moves: Sequence[Moved]) -> Rule:
+def _of_hardware(rule: SpeedRule, moves: Sequence[IpuMove]) -> SpeedRule:
     """Translate a rule from physical to logical IPUs, following the moves."""
     if rule.windows:
         windows = _windows_of_hardware(rule.windows, moves)
         return rule._replace(windows=windows, touches=windows.__contains__)
 
-    def on(worker: Resource, cycle: int) -> Resource:
+    def logical_worker(worker: Resource, cycle: int) -> Resource:
         return Resource("IPU", moved_to(int(worker.name), moves, cycle)) if worker.kind == "IPU" else worker
 
     def touches(worker: Resource) -> bool:
-        return any(rule.touches(on(worker, cycle)) for cycle in (0, *(move.from_ for move in moves)))
+        return any(rule.touches(logical_worker(worker, cycle)) for cycle in (0, *(move.from_ for move in moves)))
 
-    def pace(worker: Resource, work: Work, cycle: int) -> Pace:
-        worker, following = on(worker, cycle), [move.from_ for move in moves if move.from_ > cycle]
-        speed, until = rule.pace(worker, work, cycle) if rule.touches(worker) else (FULL, None)
-        return speed, min([*following, *([] if until is None else [until])], default=None)
+    def pace(worker: Resource, work: PieceOfWork, cycle: int) -> Pace:
+        worker, later_moves = logical_worker(worker, cycle), [move.from_ for move in moves if move.from_ > cycle]
+        speed, next_change = rule.pace(worker, work, cycle) if rule.touches(worker) else (FULL, None)
+        return speed, min([*later_moves, *([] if next_change is None else [next_change])], default=None)
 
     return rule._replace(pace=pace, touches=touches, factor=None)
 
 
 def _windows_of_hardware(
-    windows: Mapping[Resource, tuple[Window, ...]], moves: Sequence[Moved]
-) -> dict[Resource, tuple[Window, ...]]:
+    windows: Mapping[Resource, tuple[SlowPeriod, ...]], moves: Sequence[IpuMove]
+) -> dict[Resource, tuple[SlowPeriod, ...]]:
     """Translate windows from physical to logical IPUs, for the periods between moves."""
-    moved: dict[Resource, tuple[Window, ...]] = {}
+    result: dict[Resource, tuple[SlowPeriod, ...]] = {}
     begins: list[int | None] = [0, *sorted({move.from_ for move in moves}), None]
-    for worker, of in windows.items():
+    for worker, periods in windows.items():
         if worker.kind != "IPU":
-            moved[worker] = of
+            result[worker] = periods
             continue
         for ipu in {int(worker.name)}.union(*({move.ipu, move.spare} for move in moves)):
             for begin, end in pairwise(begins):
                 if begin is not None and moved_to(ipu, moves, begin) == worker.name:
                     logical = Resource("IPU", ipu)
-                    moved[logical] = moved.get(logical, ()) + tuple(_within(of, begin, end))
-    return {worker: of for worker, of in moved.items() if of}
+                    result[logical] = result.get(logical, ()) + tuple(_within(periods, begin, end))
+    return {worker: periods for worker, periods in result.items() if periods}
 
 
-def _within(windows: Sequence[Window], begin: int, end: int | None) -> Iterator[Window]:
+def _within(windows: Sequence[SlowPeriod], begin: int, end: int | None) -> Iterator[SlowPeriod]:
     """Yield the parts of windows between two cycles; ``end`` None means no end."""
     for window in windows:
         ends = [cycle for cycle in (window.until, end) if cycle is not None]
-        first, until = max(window.first, begin), min(ends, default=None)
-        if until is None or first < until:
-            yield window._replace(first=first, until=until)
+        first, stop = max(window.first, begin), min(ends, default=None)
+        if stop is None or first < stop:
+            yield window._replace(first=first, until=stop)
 
 
 def disturbs(system: System) -> bool:

@@ -95,7 +95,7 @@ class GradientSum(BeforeUpdate):
                 now = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
             loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
             hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)
-            now = yield self._clock.at(max((end for _, end in loads), default=hops))
+            now = yield self._clock.event_at(max((end for _, end in loads), default=hops))
             for what, (first_byte, end) in zip(whats, loads, strict=True):
                 self._record(what, step, first_byte, end, cause)
         self._reduce()
@@ -108,7 +108,7 @@ class ByHost(BeforeUpdate):
     def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
         """Prepare copies of a kind of span, and the host's work on a track."""
         super().__init__(context, code)
-        self._kind, self._track, self._together = kind, track, context.together
+        self._kind, self._track, self._together = kind, track, context.arithmetic
         self._ports = resources.host_ports(track, context.replicas)
         self._wait = self._of_all(SpanKind.HOST_WAIT)
 
@@ -129,7 +129,7 @@ class ByHost(BeforeUpdate):
         start = self._clock.now
         if end == start:
             return cause
-        yield self._clock.at(end)
+        yield self._clock.event_at(end)
         done = self._record(work, NONE, start, end, cause)
         self._record(self._wait, step, start, end, cause)
         return done
@@ -196,8 +196,8 @@ class Variables(Facility):
         """Describe the weight update per IPU."""
         self.ipus = tuple(context.ipus())
         self.handlers = {Code.UPDATE: self._update, Code.RELEASE: self._release}
-        self._context, self._together = context, context.together
-        self._spans = context.described(SpanKind.WEIGHT_UPDATE, self.ipus)
+        self._context, self._together = context, context.arithmetic
+        self._spans = context.describe_ipus(SpanKind.WEIGHT_UPDATE, self.ipus)
 
     def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
@@ -208,7 +208,7 @@ class Variables(Facility):
         return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
 
     def _release(self, ipu: IpuId, stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> int:
-        self._context.together.release(ipu.replica, ipu.shard, None if stage == NONE else stage)
+        self._context.arithmetic.release(ipu.replica, ipu.shard, None if stage == NONE else stage)
         return cause
 
 
@@ -243,9 +243,9 @@ def build(context: Context) -> Iterator[Facility]:
     """Yield the facilities of an execution's end, in order."""
     costs = context.costs
     if costs.copy_sum is not None:
-        yield GradientSum(context, costs.copy_sum, Code.SUM_COPIES, context.together.sum_copies)
+        yield GradientSum(context, costs.copy_sum, Code.SUM_COPIES, context.arithmetic.sum_copies)
     if costs.gradient_sum is not None:
-        yield GradientSum(context, costs.gradient_sum, Code.ALL_REDUCE, context.together.reduce)
+        yield GradientSum(context, costs.gradient_sum, Code.ALL_REDUCE, context.arithmetic.reduce)
     if costs.host_sum is not None:
         yield HostSumming(context, costs.host_sum)
     if costs.host_update is not None:

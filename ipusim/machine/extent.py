@@ -74,13 +74,13 @@ def most_disturbed_cycles(system: System, cycles: int, spans: int, executions: i
     losses = [event for event in system.disturbances if isinstance(event, Lost)]
     slowest = 1
     for worker in {*courses, *(Resource("IPU", ipu) for ipu in range(system.count if jitters else 0))}:
-        drawn = [jitter for jitter in jitters if worker.kind == "IPU" and jitter.ipu in (None, worker.name)]
-        longer = prod(ceil(exp(FARTHEST * sqrt(log1p(float(jitter.jitter) ** 2)))) for jitter in drawn)
+        ipu_jitters = [jitter for jitter in jitters if worker.kind == "IPU" and jitter.ipu in (None, worker.name)]
+        longer = prod(ceil(exp(FARTHEST * sqrt(log1p(float(jitter.jitter) ** 2)))) for jitter in ipu_jitters)
         slowest = max(slowest, ceil(longer / courses[worker].least_speed if worker in courses else longer))
-    standing = sum(course.standing_cycles for course in courses.values())
+    standstill = sum(course.standing_cycles for course in courses.values())
     late = sum(course.most_late for course in courses.values())
-    saved = sum(executions * loss.checkpoint + loss.detect + loss.restart for loss in losses)
-    return (1 + len(losses)) * (slowest * (cycles + spans) + standing + late * spans) + saved
+    loss_cycles = sum(executions * loss.checkpoint + loss.detect + loss.restart for loss in losses)
+    return (1 + len(losses)) * (slowest * (cycles + spans) + standstill + late * spans) + loss_cycles
 
 
 def tracks_of(system: System, costs: Costs) -> int:

@@ -86,7 +86,7 @@ class Context:
     Attributes:
         clock, recorder: the machine's time and its records.
         plan, program, system, costs: instructions, stages, device and durations.
-        together: the arithmetic.
+        arithmetic: the arithmetic.
         executions: executions of the pipeline.
         progress: callback with the number of finished time-steps.
         rerouted: costs of copies after cables die, in order.
@@ -100,7 +100,7 @@ class Context:
     program: PipelineProgram
     system: System
     costs: Costs
-    together: Replicas
+    arithmetic: Replicas
     executions: int
     progress: Callable[[int], object]
     rerouted: tuple[Rerouted, ...] = ()
@@ -119,16 +119,16 @@ class Context:
     @cached_property
     def groups(self) -> list[list[int]]:
         """Groups of replicas that meet after time-steps: a joint group, or a group each."""
-        together = len(self.costs.copies.meetings) == 1
-        return [list(self.replicas)] if together else [[replica] for replica in self.replicas]
+        is_joint = len(self.costs.copies.meetings) == 1
+        return [list(self.replicas)] if is_joint else [[replica] for replica in self.replicas]
 
     def ipus(self, replicas: Iterable[int] | None = None) -> list[IpuId]:
         """Return the IPUs of some replicas that hold a stage.
 
         The default is every replica.
         """
-        chosen = self.replicas if replicas is None else replicas
-        return [self.ipu(replica, shard) for replica in chosen for shard in self.plan.ipus]
+        numbers = self.replicas if replicas is None else replicas
+        return [self.ipu(replica, shard) for replica in numbers for shard in self.plan.ipus]
 
     def ipu(self, replica: int, shard: int) -> IpuId:
         """Return an IPU of a replica."""
@@ -140,18 +140,18 @@ class Context:
 
     def executor(self, replica: int) -> Executor:
         """Return the arithmetic of a replica."""
-        return self.together.executors[replica]
+        return self.arithmetic.executors[replica]
 
-    def wait(self, end: int, what: int, step: int, cause: int) -> Spans:
+    def wait(self, end: int, description: int, step: int, cause: int) -> Spans:
         """Wait until ``end``; return the wait's span, or ``cause`` without a wait."""
         start = self.clock.now
         if end == start:
             return cause
-        yield self.clock.at(end)
-        return self.recorder.record(what, step, start, end, cause)
+        yield self.clock.event_at(end)
+        return self.recorder.record(description, step, start, end, cause)
 
-    def described(self, kind: SpanKind, ipus: Iterable[IpuId]) -> dict[int, int]:
+    def describe_ipus(self, kind: SpanKind, ipus: Iterable[IpuId]) -> dict[int, int]:
         """Return a span description of a kind per IPU, by the IPU's number."""
-        own = list(ipus)
-        first = self.recorder.describe(*(Description(kind, ipu.number, replica=ipu.replica) for ipu in own))
-        return {ipu.number: first + at for at, ipu in enumerate(own)}
+        members = list(ipus)
+        first = self.recorder.describe(*(Description(kind, ipu.number, replica=ipu.replica) for ipu in members))
+        return {ipu.number: first + index for index, ipu in enumerate(members)}

@@ -44,8 +44,8 @@ class Feeds(Facility):
         #: Copies of the streams that take time, by track and IPU.
         self._copies = {(stream.track, stream.ipu): stream.transfer for stream in self._streams}
         #: Copies under way on I/O tiles, by IPU.
-        self._beside: dict[int, simpy.Process] = {}
-        self._waits = context.described(SpanKind.SYNC_WAIT, self.ipus)
+        self._io_copies: dict[int, simpy.Process] = {}
+        self._waits = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits for a feed, or None."""
@@ -53,8 +53,8 @@ class Feeds(Facility):
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - buffers do not depend on micro-batches
         """Return the states of streams, and the cycles until I/O tile copies resume."""
-        beside = tuple((ipu, self._clock.until(process)) for ipu, process in sorted(self._beside.items()))
-        return tuple(stream.state() for stream in self._streams), beside
+        io_copies = tuple((ipu, self._clock.cycles_until(process)) for ipu, process in sorted(self._io_copies.items()))
+        return tuple(stream.state() for stream in self._streams), io_copies
 
     def _take(self, ipu: IpuId, _stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         cause = yield from self._copies.get((HostTrack.INFEED, ipu.number), _free)(micro_batch, step, cause)
@@ -80,10 +80,10 @@ class Feeds(Facility):
         return cause
 
     def _give_total(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
-        before, start = cause, self._clock.now
+        earlier_cause, start = cause, self._clock.now
         cause = yield from self._copies.get((HostTrack.OUTFEED, ipu.number), _free)(NONE, step, cause)
         if self._overlapped and self._clock.now > start:
-            self._record(self._waits[ipu.number], step, start, self._clock.now, before)
+            self._record(self._waits[ipu.number], step, start, self._clock.now, earlier_cause)
         self._executor.outfeed_total()
         return cause
 
@@ -92,7 +92,7 @@ class Feeds(Facility):
         if not self._due(step, period):
             handed_out = NONE
         if (taken_in, handed_out) != (NONE, NONE):
-            self._beside[ipu.number] = self._clock.process(self._copy_beside(ipu, handed_out, taken_in, step, cause))
+            self._io_copies[ipu.number] = self._clock.process(self._copy_beside(ipu, handed_out, taken_in, step, cause))
         return cause
 
     def _copy_beside(self, ipu: IpuId, handed_out: int, taken_in: int, step: int, cause: int) -> Spans:
@@ -108,11 +108,11 @@ class Feeds(Facility):
 
     def _end_io(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         """Wait for late I/O tiles, and return the span that ended the time-step."""
-        beside = self._beside.pop(ipu.number, None)
-        if beside is None:
+        io_copy = self._io_copies.pop(ipu.number, None)
+        if io_copy is None:
             return cause
         start = self._clock.now
-        last: int = yield beside
+        last: int = yield io_copy
         if self._clock.now == start:
             return cause
         self._record(self._waits[ipu.number], step, start, self._clock.now, cause)
@@ -128,7 +128,7 @@ def _free(micro_batch: int, step: int, cause: int) -> Spans:  # noqa: ARG001 - c
 def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterator[HostStream]:
     """Yield the streams of a replica's infeeds and outfeeds that take time."""
     program, host, shape = context.program, context.costs.host, context.plan.shape
-    sent = program.outfeed_elements
+    outfeed = program.outfeed_elements
     kinds = (SpanKind.INFEED, SpanKind.OUTFEED)
     if shape.overlapped_io:
         kinds = (SpanKind.OVERLAPPED_INFEED, SpanKind.OVERLAPPED_OUTFEED)
@@ -139,13 +139,13 @@ def _streams(context: Context, replica: int, data: SharedRate | None) -> Iterato
             for kind, stage, size in zip(kinds, (0, shape.stages - 1), sizes, strict=True)
         )
         stream = partial(HostStream, context, replica=replica, copy=copy)
-        own = range(copy, shape.micro_batches, len(shape.copies))
+        batches = range(copy, shape.micro_batches, len(shape.copies))
         if host.infeed or host.fill:
-            depth, elements = program.infeed.prefetch_depth, context.executions * len(own)
-            yield stream(HostTrack.INFEED, first, own, depth=depth, elements=elements, shared=data)
-        numbers = [NONE] if sent.accumulated else [number for number in sent.micro_batches if number in own]
+            depth, elements = program.infeed.prefetch_depth, context.executions * len(batches)
+            yield stream(HostTrack.INFEED, first, batches, depth=depth, elements=elements, rate=data)
+        numbers = [NONE] if outfeed.accumulated else [number for number in outfeed.micro_batches if number in batches]
         if (host.outfeed or host.drain) and numbers:
-            elements = context.executions // sent.period * len(numbers)
+            elements = context.executions // outfeed.period * len(numbers)
             depth = min(program.outfeed.buffer_depth, max(1, elements))  # no more places than elements
             yield stream(HostTrack.OUTFEED, last, numbers, depth=depth, elements=elements)
 

@@ -26,8 +26,8 @@ class HostStream:
     Attributes:
         track: track of the host's work.
         ipu: logical IPU at the end of the stream.
-        left: elements not yet processed on the host. The number is no part of the state: a repeated state continues as
-            before while enough elements are left.
+        elements_left: elements not yet processed on the host. The number is no part of the state: a repeated state
+            continues as before while enough elements are left.
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class HostStream:
         elements: int,
         replica: int,
         copy: int,
-        shared: SharedRate | None = None,
+        rate: SharedRate | None = None,
     ) -> None:
         """Prepare a stream of ``elements`` elements for an infeed or an outfeed.
 
         The IPU's copies follow ``transfer``, a copy per entry of ``micro_batches``. Every replica, and every copy of
-        the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with a ``shared``
-        rate wait for each other; without, the host serves every stream independently.
+        the stages, has separate streams, which the host serves in parallel (assumed). Infeed streams with a common
+        ``rate`` wait for each other; without, the host serves every stream independently.
         """
         clock, recorder, host = context.clock, context.recorder, context.costs.host
         self._clock, self._record, self._kind = clock, recorder.record, transfer.kind
         is_outfeed = track is HostTrack.OUTFEED
         self._cycles, self._host_cycles = (host.outfeed, host.drain) if is_outfeed else (host.infeed, host.fill)
-        self._what = "room in the outfeed's buffer" if is_outfeed else "the next element of the infeed"
+        self._wait_text = "room in the outfeed's buffer" if is_outfeed else "the next element of the infeed"
         self._worker, self._port = resources.hosts(track, [replica]), resources.host_ports(track, [replica])
-        self.left, self.track, self.ipu = elements, track, transfer.ipu
+        self.elements_left, self.track, self.ipu = elements, track, transfer.ipu
         self._work = recorder.describe(Description(SpanKind.HOST, link=track.of_copy(copy), replica=replica))
         first = recorder.describe(*(transfer._replace(micro_batch=micro_batch) for micro_batch in micro_batches))
-        self._transfers = {micro_batch: first + at for at, micro_batch in enumerate(micro_batches)}
-        beside = transfer.kind.row.track is Track.IO_TILES
-        wait = SpanKind.OVERLAPPED_WAIT if beside else SpanKind.HOST_WAIT
+        self._transfers = {micro_batch: first + index for index, micro_batch in enumerate(micro_batches)}
+        is_on_io_tiles = transfer.kind.row.track is Track.IO_TILES
+        wait = SpanKind.OVERLAPPED_WAIT if is_on_io_tiles else SpanKind.HOST_WAIT
         self._wait = recorder.describe(Description(wait, transfer.ipu, replica=replica))
         # An outfeed's places are ready for the IPU at the start, an infeed's are not.
         self._for_ipu: deque[int] = deque([NONE] * depth if is_outfeed else [])
@@ -68,13 +68,13 @@ class HostStream:
         self._places_for_ipu, self._places_for_host = clock.event(), clock.event()
         self._ipu_is_waiting = self._host_is_waiting = False
         self._busy_until = 0
-        self._shared, self._in_progress = shared, clock.event()
+        self._rate, self._in_progress = rate, clock.event()
         if self._host_cycles:
             clock.process(self._host())
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits for this stream, or None."""
-        return Wait(self._what) if ipu == self.ipu and self._ipu_is_waiting else None
+        return Wait(self._wait_text) if ipu == self.ipu and self._ipu_is_waiting else None
 
     def state(self) -> Hashable:
         """Return the free and filled slots, the waiting side, and the host's pending work.
@@ -83,8 +83,8 @@ class HostStream:
         """
         busy = max(0, self._busy_until - self._clock.now)
         waits = self._ipu_is_waiting, self._host_is_waiting
-        shared = None if self._shared is None else self._shared.state(self._in_progress)
-        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.left), shared
+        rate_state = None if self._rate is None else self._rate.state(self._in_progress)
+        return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.elements_left), rate_state
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
         """Wait for a buffer slot, copy, pass the slot on; return the span.
@@ -96,10 +96,10 @@ class HostStream:
             if not self._for_ipu:
                 self._ipu_is_waiting, self._places_for_ipu = True, self._clock.event()
                 yield self._places_for_ipu
-                now = self._clock.now
-                if now > start:
-                    self._record(self._wait, step, start, now, cause)
-                    cause, start = self._for_ipu[0], now
+                cycle = self._clock.now
+                if cycle > start:
+                    self._record(self._wait, step, start, cycle, cause)
+                    cause, start = self._for_ipu[0], cycle
             self._for_ipu.popleft()
         end: int = yield self._clock.spend(self._port, self._kind, self._cycles)
         cause = self._record(self._transfers[micro_batch], step, start, end, cause)
@@ -113,7 +113,7 @@ class HostStream:
     def _host(self) -> Process:
         """Process every element, waiting while no slot is ready; a SimPy process."""
         previous = NONE
-        while self.left:
+        while self.elements_left:
             start, cause = self._clock.now, previous
             if not self._for_host:
                 self._host_is_waiting, self._places_for_host = True, self._clock.event()
@@ -121,16 +121,16 @@ class HostStream:
                 if self._clock.now > start:
                     start, cause = self._clock.now, self._for_host[0]
             self._for_host.popleft()
-            if self._shared is None:
+            if self._rate is None:
                 work = self._clock.spend(self._worker, SpanKind.HOST, self._host_cycles)
                 self._busy_until = work.cycle
                 yield work
             else:
-                self._in_progress = self._shared.transfer(1)
+                self._in_progress = self._rate.transfer(1)
                 yield self._in_progress
             previous = self._record(self._work, NONE, start, self._clock.now, cause)
             self._for_ipu.append(previous)
-            self.left -= 1
+            self.elements_left -= 1
             if self._ipu_is_waiting:
                 self._ipu_is_waiting = False
                 self._places_for_ipu.succeed()

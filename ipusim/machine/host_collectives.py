@@ -77,28 +77,28 @@ def broadcast_all(host: Host, name: str, arrays: Mapping[str, Array]) -> dict[st
     Shapes agree across hosts.
     """
     flat = [np.ascontiguousarray(array).view(np.uint8).reshape(-1) for array in arrays.values() if array.size]
-    sent = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
-    received, first = {}, 0
+    message = broadcast(host, name, np.concatenate(flat) if flat else np.zeros(0, np.uint8), root=0)
+    result, first = {}, 0
     for key, array in arrays.items():
-        received[key] = sent[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+        result[key] = message[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
         first += array.nbytes
-    return received
+    return result
 
 
-def _exchanged(host: Host | None, name: str, array: Array, how: str, law: laws.Law) -> Sequence[Array]:
+def _exchanged(host: Host | None, name: str, array: Array, detail: str, law: laws.Law) -> Sequence[Array]:
     """Return the arrays of every host, by rank.
 
     Raises ProgramError if hosts disagree on the operation.
     """
     if host is None:
         return [array]
-    brought = host.exchange(name, (how, array.copy()))
-    for rank, (other, _) in enumerate(brought):
-        if other != brought[0][0]:
+    contributions = host.exchange(name, (detail, array.copy()))
+    for rank, (peer_detail, _) in enumerate(contributions):
+        if peer_detail != contributions[0][0]:
             raise ProgramError(
-                f"{name}: expected the same on all hosts, got {brought[0][0]} on host 0, {other} on {rank}"
+                f"{name}: expected the same on all hosts, got {contributions[0][0]} on host 0, {peer_detail} on {rank}"
             )
-    arrays = [theirs for _, theirs in brought]
+    arrays = [theirs for _, theirs in contributions]
     host.owed.append(HostExchange(law, max(theirs.nbytes for theirs in arrays)))
     return arrays
 
@@ -112,9 +112,11 @@ def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
                 f"{name}: expected the same type on all hosts, got {first.dtype} on host 0, {array.dtype} on host "
                 f"{rank}"
             )
-        same = array.shape == first.shape if whole else array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
-        if not same:
-            but = "" if whole else " except for the first axis"
+        is_same = (
+            array.shape == first.shape if whole else array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
+        )
+        if not is_same:
+            but = "" if whole else " but for the first axis"
             raise ProgramError(
                 f"{name}: expected the same shape on all hosts{but}, got {first.shape} on host 0, {array.shape} on "
                 f"host {rank}"

@@ -32,24 +32,27 @@ class HostServer(Facility):
         self._ipus_of = {stage: [context.ipu_of(replica, stage, copy) for copy in copies] for stage in stages}
         self.ipus = tuple(dict.fromkeys(ipu for ipus in self._ipus_of.values() for ipu in ipus))
         self._work = self._describe(Description(SpanKind.HOST, link=track, replica=replica))
-        self._waits = context.described(SpanKind.HOST_WAIT, self.ipus)
+        self._waits = context.describe_ipus(SpanKind.HOST_WAIT, self.ipus)
         self._copies: dict[tuple[int, int], int] = {}
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - calls do not depend on micro-batches
         """Return the remaining busy cycles of the host."""
         return max(0, self._busy_until - self._clock.now)
 
-    def _copy(self, size: int, cycles: int, of: tuple[int, int], step: int, cause: int) -> Spans:
+    def _copy(self, size: int, cycles: int, key: tuple[int, int], step: int, cause: int) -> Spans:
         """Copy between host and IPU for a micro-batch; return the last span."""
         if not cycles:
             return cause
-        stage, micro_batch = of
+        stage, micro_batch = key
         if (stage, size) not in self._copies:
             copy = Description(self._kind, stage=stage, bytes=size, replica=self._replica)
-            described = self._describe(
-                *(copy._replace(ipu=self._ipu(stage, of), micro_batch=of) for of in range(self._micro_batches))
+            first = self._describe(
+                *(
+                    copy._replace(ipu=self._ipu(stage, number), micro_batch=number)
+                    for number in range(self._micro_batches)
+                )
             )
-            self._copies[stage, size] = described
+            self._copies[stage, size] = first
         start = self._clock.now
         end: int = yield self._clock.spend(self._port, self._kind, cycles)
         return self._record(self._copies[stage, size] + micro_batch, step, start, end, cause)
@@ -58,10 +61,10 @@ class HostServer(Facility):
         ipus = self._ipus_of[stage]
         return ipus[micro_batch % len(ipus)].number
 
-    def _call(self, of: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
+    def _call(self, key: tuple[int, int], cycles: int, step: int, cause: int) -> Spans:
         """Wait until the host has worked on a call; return the work's span."""
         ready, work = self._serve(cycles, cause)
-        yield from self._wait(ready, self._waits[self._ipu(*of)], step, cause)
+        yield from self._wait(ready, self._waits[self._ipu(*key)], step, cause)
         return work
 
     def _serve(self, cycles: int, cause: int) -> tuple[int, int]:
@@ -91,10 +94,10 @@ class Tables(HostServer):
 
     def _look_up(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         """Copy looked-up rows from the host for a forward pass; return the last span."""
-        cost, of = self._costs[stage], (stage, micro_batch)
-        cause = yield from self._copy(cost.bytes.ids, cost.ids, of, step, cause)
-        cause = yield from self._call(of, cost.gather, step, cause)
-        return (yield from self._copy(cost.bytes.rows, cost.rows, of, step, cause))
+        cost, key = self._costs[stage], (stage, micro_batch)
+        cause = yield from self._copy(cost.bytes.ids, cost.ids, key, step, cause)
+        cause = yield from self._call(key, cost.gather, step, cause)
+        return (yield from self._copy(cost.bytes.rows, cost.rows, key, step, cause))
 
     def _update(self, _ipu: IpuId, stage: int, micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         """Send gradients of rows to the host, without waiting; return the last span."""
@@ -119,11 +122,11 @@ class HostCompute(HostServer):
 
     def _compute(self, _ipu: IpuId, stage: int, micro_batch: int, kind: int, step: int, cause: int) -> Spans:
         """Carry out the host calls of a pass in order; return the last span."""
-        of = stage, micro_batch
-        for priced in self._passes[kind, stage]:
-            cause = yield from self._copy(priced.call.sent_bytes, priced.send, of, step, cause)
-            cause = yield from self._call(of, priced.host, step, cause)
-            cause = yield from self._copy(priced.call.returned_bytes, priced.read, of, step, cause)
+        key = stage, micro_batch
+        for call_cost in self._passes[kind, stage]:
+            cause = yield from self._copy(call_cost.call.sent_bytes, call_cost.send, key, step, cause)
+            cause = yield from self._call(key, call_cost.host, step, cause)
+            cause = yield from self._copy(call_cost.call.returned_bytes, call_cost.read, key, step, cause)
         return cause
 
 

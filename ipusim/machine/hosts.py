@@ -44,9 +44,9 @@ class Host:
 
     def settle(self) -> tuple[HostExchange, ...]:
         """Return the owed exchanges, and clear the list."""
-        settled = tuple(self.owed)
+        exchanges = tuple(self.owed)
         self.owed.clear()
-        return settled
+        return exchanges
 
 
 _HOST: Final[ContextVar[Host | None]] = ContextVar("host", default=None)
@@ -88,7 +88,7 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     results: dict[int, T] = {}
 
     def body(rank: int) -> None:
-        _HOST.set(Host(rank, count, lambda what, brought: parent.switch((what, brought))))
+        _HOST.set(Host(rank, count, lambda operation, contribution: parent.switch((operation, contribution))))
         results[rank] = functions[rank]()
 
     hosts = [greenlet(body) for _ in functions]
@@ -99,17 +99,17 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
     with one_blas_thread():
         try:
             while True:
-                waiting: dict[int, _Waits] = {}
+                waits_by_rank: dict[int, _Waits] = {}
                 for rank, host in enumerate(hosts):
                     turn(rank)
-                    with _noted(rank, waiting, hosts):
+                    with _add_notes(rank, waits_by_rank, hosts):
                         waits = host.switch(*answers[rank])
                     if not host.dead:
-                        waiting[rank] = waits
-                if not waiting:
+                        waits_by_rank[rank] = waits
+                if not waits_by_rank:
                     return [results[rank] for rank in range(count)]
-                _check(waiting, count)
-                answers = [([brought for _, brought in waiting.values()],)] * count
+                _check(waits_by_rank, count)
+                answers = [([contribution for _, contribution in waits_by_rank.values()],)] * count
         finally:
             for rank, host in enumerate(hosts):
                 if not host.dead and host:
@@ -118,31 +118,33 @@ def run_together(functions: Sequence[Callable[[], T]], turn: Callable[[int], Non
 
 
 @contextmanager
-def _noted(rank: int, waiting: Mapping[int, _Waits], hosts: Sequence[greenlet]) -> Iterator[None]:
+def _add_notes(rank: int, waits_by_rank: Mapping[int, _Waits], hosts: Sequence[greenlet]) -> Iterator[None]:
     """Add a note about waiting hosts to an error from a host's code."""
     try:
         yield
     except IpusimError:  # the message is complete
         raise
     except (Exception, SystemExit) as error:
-        if waiting:
-            error.add_note(_without(waiting, rank))
+        if waits_by_rank:
+            error.add_note(_message_of_end(waits_by_rank, rank))
         elif not all(host.dead for host in hosts):
             error.add_note(f"host {rank} has ended, and the other hosts with it")
         raise
 
 
-def _check(waiting: Mapping[int, _Waits], count: int) -> None:
+def _check(waits_by_rank: Mapping[int, _Waits], count: int) -> None:
     """Raise ProgramStateError unless ``count`` hosts wait in the same operation."""
     for rank in range(count):
-        if rank not in waiting:
-            raise ProgramStateError(_without(waiting, rank))
-    for rank, (operation, _) in waiting.items():
-        if operation != waiting[0][0]:
-            raise ProgramStateError(f"host 0 waits for all hosts in {waiting[0][0]}, but host {rank} in {operation}")
+        if rank not in waits_by_rank:
+            raise ProgramStateError(_message_of_end(waits_by_rank, rank))
+    for rank, (operation, _) in waits_by_rank.items():
+        if operation != waits_by_rank[0][0]:
+            raise ProgramStateError(
+                f"host 0 waits for all hosts in {waits_by_rank[0][0]}, but host {rank} in {operation}"
+            )
 
 
-def _without(waiting: Mapping[int, _Waits], ended: int) -> str:
+def _message_of_end(waits_by_rank: Mapping[int, _Waits], ended_rank: int) -> str:
     """Return the message about the first waiting host and an ended host."""
-    rank, (operation, _) = next(iter(waiting.items()))
-    return f"host {rank} waits for all hosts in {operation}, but host {ended} has ended"
+    rank, (operation, _) = next(iter(waits_by_rank.items()))
+    return f"host {rank} waits for all hosts in {operation}, but host {ended_rank} has ended"

@@ -39,7 +39,7 @@ class InLockStep:
         self._plans = cache(self._found_plans)
         #: Passes that have run, with the replicas that have not begun the pass yet.
         self._ahead: dict[tuple[int, int, int, int], set[int]] = {}
-        self._failed: BaseException | None = None
+        self._error: BaseException | None = None
         for number, executor in enumerate(executors):
             executor.acting = Surrounded(replica=Replica(number, _hand_over, count=len(executors)))
             executor.together = dict.fromkeys(self._passes, self.run)
@@ -47,7 +47,7 @@ class InLockStep:
     def begin(self) -> None:
         """Begin a run: drop the passes and the error of an earlier run."""
         self._ahead.clear()
-        self._failed = None
+        self._error = None
 
     def run(self, replica: int, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
         """Run a pass of ``replica``, unless the pass ran when another replica began it.
@@ -55,14 +55,14 @@ class InLockStep:
         Raises the executors' errors, and ModelError for replicas with different collectives than in the trial run of
         the function.
         """
-        if self._failed is not None:  # other processes run until time ends, and would report missing tensors
-            raise self._failed
+        if self._error is not None:  # other processes run until time ends, and would report missing tensors
+            raise self._error
         key = ipu, kind, stage, micro_batch
         if key not in self._ahead:
             try:
                 self._run_all(*key)
             except BaseException as error:
-                self._failed = error
+                self._error = error
                 raise
             self._ahead[key] = set(range(len(self._executors)))
         self._ahead[key].remove(replica)
@@ -70,18 +70,20 @@ class InLockStep:
             del self._ahead[key]
 
     def _run_all(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
-        turns = [_Turn(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors]
+        turns = [
+            _ReplicaPass(partial(executor.run_alone, ipu, kind, stage, micro_batch)) for executor in self._executors
+        ]
         with ExitStack() as ending:
             for turn in reversed(turns):
                 ending.callback(turn.end)
             answers: list[Array | None] = [None] * len(turns)
-            for expected in (*self._passes[kind, stage], None):
+            for collective in (*self._passes[kind, stage], None):
                 requests = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
                 calls = [request and request[0] for request in requests]
-                if problem := _problem(calls, None if expected is None else expected.call):
+                if problem := _problem(calls, None if collective is None else collective.call):
                     raise self._executors[0].failed(kind, stage, micro_batch, ModelError(problem))
-                if expected is not None:
-                    answers = list(self._carried_out(expected, ipu, [request[1] for request in requests if request]))
+                if collective is not None:
+                    answers = list(self._carried_out(collective, ipu, [request[1] for request in requests if request]))
 
     def _carried_out(self, collective: PassCollective, ipu: int, arrays: Sequence[Array]) -> Iterator[Array]:
         """Yield the result of a collective, per replica."""
@@ -89,8 +91,8 @@ class InLockStep:
         combine: np.ufunc = getattr(np, call.combination)
         plans = self._plans(call, collective.algorithm, ipu)
         for members, plan in zip(call.groups(replicas), plans, strict=True):
-            for made in run(plan, [arrays[replica] for replica in members], combine):
-                yield made.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(made, plan)
+            for result in run(plan, [arrays[replica] for replica in members], combine):
+                yield result.reshape(call.shape) if call.operation == "all_to_all" else _filled_up(result, plan)
 
     def _found_plans(self, call: CollectiveCall, algorithm: str, ipu: int) -> list[Collective]:
         """Return the collective of every group of replicas; cached, as a ring compares routes."""
@@ -99,7 +101,7 @@ class InLockStep:
         return [plan_of(system, group, call.elements(system.replicas), call.itemsize) for group in groups]
 
 
-class _Turn:
+class _ReplicaPass:
     """The pass of a replica, resumed in turns."""
 
     def __init__(self, run_pass: partial[None]) -> None:
@@ -131,17 +133,17 @@ def _hand_over(call: CollectiveCall, x: Array) -> Array:
     return combined
 
 
-def _problem(calls: Sequence[CollectiveCall | None], expected: CollectiveCall | None) -> str:
+def _problem(calls: Sequence[CollectiveCall | None], right: CollectiveCall | None) -> str:
     """Return a message about unexpected or differing calls of replicas; empty without a problem."""
-    other = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
-    if other is not None:
+    stranger = next((replica for replica, call in enumerate(calls) if call != calls[0]), None)
+    if stranger is not None:
         return (
-            f"replica {other} calls {_words(calls[other])} where replica 0 calls {_words(calls[0])}: all replicas call "
-            "the same collectives in the same order"
+            f"replica {stranger} calls {_words(calls[stranger])} where replica 0 calls {_words(calls[0])}: all "
+            "replicas call the same collectives in the same order"
         )
-    if calls[0] != expected:
+    if calls[0] != right:
         return (
-            f"the stage calls {_words(calls[0])}, but called {_words(expected)} in its trial: call the same "
+            f"it calls {_words(calls[0])} where it called {_words(right)} when it was tried: call the same "
             "collectives in every call"
         )
     return ""

@@ -32,12 +32,12 @@ class Bundle(NamedTuple):
     """Link directions that carry for equally long during a copy.
 
     Attributes:
-        what: group of the links' spans in the recorder.
+        description: group of the links' spans in the recorder.
         cycles: duration.
         links: the link directions.
     """
 
-    what: int
+    description: int
     cycles: int
     links: Workers
 
@@ -63,11 +63,11 @@ class Interconnect(Meeting):
         self._copies = (*copies, *(copy for later in self._routes for copy in later.meetings[group]))
         copies, self._copy_of = self._copies, context.costs.copies.copy_of
         self._executors = [context.executor(replica) for replica in replicas]
-        self._finished = context.progress if not replicas[0] else lambda _: None
+        self._report = context.progress if not replicas[0] else lambda _: None
         recorder = self._recorder = context.recorder
         replica = replicas[0] if len(context.groups) > 1 else NONE
         self._carrying, self._copying = 0, False
-        self._copy, self._at = self._copies[0], 0
+        self._copy, self._copy_number = self._copies[0], 0
         self._time_step, self._step = 0, 0
         #: Sleeping IPUs as bits, their number, and the IPUs that wake after a given meeting.
         self._bits = {ipu: 1 << bit for bit, ipu in enumerate(self._numbers)}
@@ -92,25 +92,25 @@ class Interconnect(Meeting):
         self._is_alone = len(context.groups) == 1 and not (host.infeed or host.fill or host.outfeed or host.drain)
         self._bundles = _bundles_of(context, self._copies)
 
-    def _arrive(self, of: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
+    def _arrive(self, ipu_id: IpuId, _stage: int, _micro_batch: int, times: int, _step: int, cause: int) -> simpy.Event:
         """Note an IPU's arrival for ``times`` time-steps; return its wake-up event."""
-        ipu = of.number
+        ipu = ipu_id.number
         self._arrived[ipu] = (self._clock.now, cause)
         last = self._meeting + times - 1
-        done = self._events.get(last)
-        if done is None:
-            done = self._events[last] = self._clock.event()
+        wake_event = self._events.get(last)
+        if wake_event is None:
+            wake_event = self._events[last] = self._clock.event()
         if times > 1:
             self._awake_after.setdefault(last, []).append(ipu)
             self._falling_asleep.append(ipu)
         if len(self._arrived) + self._sleepers == self._everyone:
             self._meet(cause)
-        return done
+        return wake_event
 
     def missing(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; empty if ``ipu`` has not arrived."""
-        here = {other for other, bit in self._bits.items() if other in self._arrived or self._asleep & bit}
-        return [other for other in self._numbers if other not in here] if ipu in here else []
+        arrivals = {number for number, bit in self._bits.items() if number in self._arrived or self._asleep & bit}
+        return [number for number in self._numbers if number not in arrivals] if ipu in arrivals else []
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting, or None."""
@@ -126,35 +126,35 @@ class Interconnect(Meeting):
         waking = tuple(
             (meeting - self._meeting, tuple(sorted(ipus))) for meeting, ipus in sorted(self._awake_after.items())
         )
-        since, _ = self._released
-        copying = (self._at, self._carrying) if self._copying else None
-        upcoming = self._which()
-        return super().state(first_micro_batch), waking, self._clock.now - since, upcoming, copying
+        release, _ = self._released
+        copying = (self._copy_number, self._carrying) if self._copying else None
+        upcoming = self._next_copy()
+        return super().state(first_micro_batch), waking, self._clock.now - release, upcoming, copying
 
-    def _which(self) -> int:
+    def _next_copy(self) -> int:
         """Return the number of the next copy, on the current routes."""
-        now = self._clock.now
-        return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= now for later in self._routes)
+        cycle = self._clock.now
+        return self._copy_of[self._time_step] + self._distinct * sum(later.cycle <= cycle for later in self._routes)
 
     def _cut_short(self, first_byte: int) -> int | None:
         """Return the cycle in which a cable dies during the copy, or None."""
-        now, links = self._clock.now, {share.link for share in self._copy.links}
-        dying = next((later for later in self._routes if later.cycle > now and links & later.dead), None)
+        cycle, links = self._clock.now, {share.link for share in self._copy.links}
+        dying = next((later for later in self._routes if later.cycle > cycle and links & later.dead), None)
         if dying is None:
             return None
-        of = self._bundles[self._at]
-        last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in of)
+        bundles = self._bundles[self._copy_number]
+        last = max(self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles) for bundle in bundles)
         return dying.cycle if last > dying.cycle else None
 
-    def _resend(self, start: int, met: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
+    def _resend(self, start: int, sync_end: int, laid_out: int, first_byte: int, cause: int, _: object) -> None:
         """Record the interrupted part of a copy, and begin the copy again."""
-        now = self._clock.now
-        cause = self._record_lead(start, min(met, now), min(laid_out, now), cause)
-        for bundle in self._bundles[self._at] if now > first_byte else ():
+        cycle = self._clock.now
+        cause = self._record_lead(start, min(sync_end, cycle), min(laid_out, cycle), cause)
+        for bundle in self._bundles[self._copy_number] if cycle > first_byte else ():
             end = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
-            self._record(bundle.what, self._step, first_byte, min(end, now), cause)
-        if now > laid_out:
-            cause = self._record(self._exchange[self._at], self._step, laid_out, now, cause)
+            self._record(bundle.description, self._step, first_byte, min(end, cycle), cause)
+        if cycle > laid_out:
+            cause = self._record(self._exchange[self._copy_number], self._step, laid_out, cycle, cause)
         self._meet(cause, resent=True)
 
     def _meet(self, cause: int, *, resent: bool = False) -> None:
@@ -168,50 +168,52 @@ class Interconnect(Meeting):
             if not resent:
                 self._record_waits(self._step)
             resent = False
-            self._at = self._which()
-            self._copy = copy = self._copies[self._at]
-            start, end, fixed = self._clock.now, self._clock.end, copy.fixed
-            met = end(self._workers, _SYNC, start, fixed.sync_cycles)
-            laid_out = end(self._workers, _PRE_COPY, met, fixed.pre_copy_cycles)
-            first_byte = end(self._workers, _EXCHANGE, laid_out, fixed.exchange_cycles + fixed.latency_cycles)
+            self._copy_number = self._next_copy()
+            self._copy = copy = self._copies[self._copy_number]
+            start, end, fixed_costs = self._clock.now, self._clock.end, copy.fixed
+            sync_end = end(self._workers, _SYNC, start, fixed_costs.sync_cycles)
+            laid_out = end(self._workers, _PRE_COPY, sync_end, fixed_costs.pre_copy_cycles)
+            first_byte = end(
+                self._workers, _EXCHANGE, laid_out, fixed_costs.exchange_cycles + fixed_costs.latency_cycles
+            )
             self._copying = True
-            if self._routes and (cut := self._cut_short(first_byte)) is not None:
-                self._clock.call_at(cut, partial(self._resend, start, met, laid_out, first_byte, cause))
+            if self._routes and (cut_cycle := self._cut_short(first_byte)) is not None:
+                self._clock.call_at(cut_cycle, partial(self._resend, start, sync_end, laid_out, first_byte, cause))
                 return
-            bundles = self._bundles[self._at]
+            bundles = self._bundles[self._copy_number]
             if self._is_alone and len(bundles) == 1:
                 (bundle,) = bundles
                 self._carrying = len(bundle.links)
                 last_byte = end(bundle.links, _LINK, first_byte, bundle.cycles)
-                whole = partial(self._carry_whole, start, met, laid_out, first_byte, last_byte, bundle, cause)
+                whole = partial(self._carry_whole, start, sync_end, laid_out, first_byte, last_byte, bundle, cause)
                 self._clock.call_at(self._put_away_at(last_byte), whole)
                 return
             if first_byte > start:
-                self._clock.call_at(first_byte, partial(self._begin, start, met, laid_out, cause))
+                self._clock.call_at(first_byte, partial(self._begin, start, sync_end, laid_out, cause))
                 return
             if copy.links:
                 self._transfer(start, cause)
                 return
-            if (done := self._finish(cause)) is not None:
-                done.succeed(cause)
+            if (wake_event := self._finish(cause)) is not None:
+                wake_event.succeed(cause)
             if self._sleepers != self._everyone:
                 return
 
     def _record_waits(self, step: int) -> dict[int, int]:
-        now = self._clock.now
-        since, cause = self._released
+        cycle = self._clock.now
+        release, cause = self._released
         if not self._asleep:
             super()._record_waits(step)
-        elif since < now:
-            if any(arrival == since for arrival, _ in self._arrived.values()):
+        elif release < cycle:
+            if any(arrival == release for arrival, _ in self._arrived.values()):
                 sleepers = (ipu for ipu, bit in self._bits.items() if self._asleep & bit)
                 self._arrived |= dict.fromkeys(sleepers, self._released)
                 super()._record_waits(step)
             else:
-                self._record(self._all_waits(self._asleep), step, since, now, cause)
-                for ipu, (arrival, before) in sorted(self._arrived.items()):
-                    if arrival < now:
-                        self._record(self._wait_of[ipu], step, arrival, now, before)
+                self._record(self._all_waits(self._asleep), step, release, cycle, cause)
+                for ipu, (arrival, earlier_cause) in sorted(self._arrived.items()):
+                    if arrival < cycle:
+                        self._record(self._wait_of[ipu], step, arrival, cycle, earlier_cause)
         self._arrived.clear()
         if self._falling_asleep:
             self._asleep |= sum(map(self._bits.__getitem__, self._falling_asleep))
@@ -223,21 +225,21 @@ class Interconnect(Meeting):
         """Return the recorder's group of the waits of sleeping IPUs."""
         return self._recorder.group([self._wait_of[ipu] for ipu, bit in self._bits.items() if asleep & bit])
 
-    def _begin(self, start: int, met: int, laid_out: int, cause: int, _: object) -> None:
+    def _begin(self, start: int, sync_end: int, laid_out: int, cause: int, _: object) -> None:
         """Record sync and pre-copy since the last arrival at ``start``, and start the links."""
-        self._transfer(laid_out, self._record_lead(start, met, laid_out, cause))
+        self._transfer(laid_out, self._record_lead(start, sync_end, laid_out, cause))
 
-    def _record_lead(self, start: int, met: int, laid_out: int, cause: int) -> int:
-        if met > start:
-            cause = self._record(self._sync, self._step, start, met, cause)
-        if laid_out > met:
-            cause = self._record(self._pre_copy, self._step, met, laid_out, cause)
+    def _record_lead(self, start: int, sync_end: int, laid_out: int, cause: int) -> int:
+        if sync_end > start:
+            cause = self._record(self._sync, self._step, start, sync_end, cause)
+        if laid_out > sync_end:
+            cause = self._record(self._pre_copy, self._step, sync_end, laid_out, cause)
         return cause
 
     def _carry_whole(
         self,
         start: int,
-        met: int,
+        sync_end: int,
         laid_out: int,
         first_byte: int,
         last_byte: int,
@@ -246,26 +248,26 @@ class Interconnect(Meeting):
         event: object,
     ) -> None:
         """Record a copy of a single bundle, at the copy's end."""
-        cause = self._record_lead(start, met, laid_out, cause)
+        cause = self._record_lead(start, sync_end, laid_out, cause)
         self._deliver(bundle, laid_out, first_byte, last_byte, cause, event)
 
-    def _transfer(self, since: int, cause: int) -> None:
+    def _transfer(self, exchange_start: int, cause: int) -> None:
         """Start the link directions of the copy; end a copy without links.
 
-        The exchange began at ``since``.
+        The exchange began at ``exchange_start``.
         """
         if not self._copy.links:
             self._end(cause)
             return
         self._carrying = len(self._copy.links)
         first_byte = self._clock.now
-        bundles = self._bundles[self._at]
+        bundles = self._bundles[self._copy_number]
         # Only the post-copy follows a single bundle: a shared event saves an event per time-step.
-        after = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
+        tail = self._copy.fixed.post_copy_cycles if len(bundles) == 1 else 0
         for bundle in bundles:
             last_byte = self._clock.end(bundle.links, _LINK, first_byte, bundle.cycles)
-            done = self._put_away_at(last_byte) if after else last_byte
-            self._clock.call_at(done, partial(self._deliver, bundle, since, first_byte, last_byte, cause))
+            end = self._put_away_at(last_byte) if tail else last_byte
+            self._clock.call_at(end, partial(self._deliver, bundle, exchange_start, first_byte, last_byte, cause))
 
     def _put_away_at(self, start: int) -> int:
         """Return the end of the post-copy of data received by ``start``."""
@@ -280,8 +282,8 @@ class Interconnect(Meeting):
 
         If every IPU sleeps through the next time-step, begin its meeting.
         """
-        if (done := self._finish(cause)) is not None:
-            self._clock.happen(done, cause)
+        if (wake_event := self._finish(cause)) is not None:
+            self._clock.happen(wake_event, cause)
         elif self._sleepers == self._everyone:
             self._meet(cause)
 
@@ -299,18 +301,20 @@ class Interconnect(Meeting):
             if self._asleep & self._bits[ipu]:
                 self._asleep ^= self._bits[ipu]
                 self._sleepers -= 1
-        done = self._events.pop(self._meeting, None)
+        wake_event = self._events.pop(self._meeting, None)
         self._meeting += 1
         self._released = (self._clock.now, cause)
-        self._finished(self._step)
-        return done
+        self._report(self._step)
+        return wake_event
 
-    def _deliver(self, bundle: Bundle, since: int, first_byte: int, last_byte: int, cause: int, event: object) -> None:
+    def _deliver(
+        self, bundle: Bundle, exchange_start: int, first_byte: int, last_byte: int, cause: int, event: object
+    ) -> None:
         """End a bundle's share of the merged copy; the last delivery ends the exchange."""
-        self._record(bundle.what, self._step, first_byte, last_byte, cause)
+        self._record(bundle.description, self._step, first_byte, last_byte, cause)
         self._carrying -= len(bundle.links)
         if not self._carrying:
-            last = self._record(self._exchange[self._at], self._step, since, last_byte, cause)
+            last = self._record(self._exchange[self._copy_number], self._step, exchange_start, last_byte, cause)
             if self._clock.now > last_byte:
                 self._put_away(last_byte, last, event)
             elif self._copy.fixed.post_copy_cycles:
@@ -328,19 +332,19 @@ def _bundles_of(context: Context, copies: Sequence[StepCopy]) -> list[list[Bundl
     alike: dict[tuple[tuple[int, int], ...], list[int]] = {}
     for link in sorted({share.link for copy in copies for share in copy.links}):
         cycles = tuple(
-            (which, share.cycles) for which, copy in enumerate(copies) for share in copy.links if share.link == link
+            (number, share.cycles) for number, copy in enumerate(copies) for share in copy.links if share.link == link
         )
         alike.setdefault(cycles, []).append(link)
     bundles: list[list[Bundle]] = [[] for _ in copies]
-    for pattern, together in alike.items():
-        steady = context.clock.is_steady(resources.links(labels[link] for link in together))
-        for links in [together] if steady else [[link] for link in together]:
+    for pattern, group in alike.items():
+        steady = context.clock.is_steady(resources.links(labels[link] for link in group))
+        for links in [group] if steady else [[link] for link in group]:
             workers = resources.links(labels[link] for link in links)
-            for which, link_cycles in pattern:
-                sizes = {share.link: share.bytes for share in copies[which].links}
+            for number, link_cycles in pattern:
+                sizes = {share.link: share.bytes for share in copies[number].links}
                 spans = (Description(SpanKind.LINK, link=link, bytes=sizes[link], replica=NONE) for link in links)
-                what = recorder.group([recorder.describe(span) for span in spans])
-                bundles[which].append(Bundle(what, link_cycles, workers))
+                description = recorder.group([recorder.describe(span) for span in spans])
+                bundles[number].append(Bundle(description, link_cycles, workers))
     return bundles
 
 

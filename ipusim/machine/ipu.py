@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.machine import resources
 from ipusim.machine.clock import Moment, Process, Spans
 from ipusim.machine.columns import MARK, InstructionColumns
-from ipusim.machine.disturbances import Work
+from ipusim.machine.disturbances import PieceOfWork
 from ipusim.machine.executor import NullExecutor
 from ipusim.machine.facility import Context, Facility, IpuId, Wait
 from ipusim.pipeline.instructions import NONE, PASSES
@@ -35,19 +35,19 @@ class Ipu:
         ipu: IpuId,
         columns: InstructionColumns,
         facilities: Iterable[Facility],
-        between: Callable[[IpuId, int, int, int], Spans],
+        wait_between: Callable[[IpuId, int, int, int], Spans],
     ) -> None:
         """Prepare to carry out ``columns`` in every execution: passes directly, the rest via ``facilities``.
 
-        ``between`` waits before an execution, and after the last: (ipu, execution, step, cause) to the last span.
+        ``wait_between`` waits before an execution, and after the last: (ipu, execution, step, cause) to the last span.
         """
         self.id = ipu
         self.execution = 0
-        self._context, self._columns, self._between = context, columns, between
+        self._context, self._columns, self._wait_between = context, columns, wait_between
         self._facilities = facilities = tuple(facilities)
         #: Handler per instruction, apart from passes.
         self._handlers = {int(code): handler for facility in facilities for code, handler in facility.handlers.items()}
-        self._left = iter(columns.code)
+        self._rest_codes = iter(columns.code)
         #: Number of marks before every instruction, and the total; empty without marks.
         self._marks = [*accumulate((code == MARK for code in columns.code), initial=0)] if MARK in columns.code else []
 
@@ -55,30 +55,30 @@ class Ipu:
     def position(self) -> int:
         """Number of instructions begun across executions so far, apart from marks."""
         instructions, marks = len(self._columns.code), self._marks
-        begun = instructions - length_hint(self._left)
+        progress = instructions - length_hint(self._rest_codes)
         if not marks:
-            return self.execution * instructions + begun
-        return self.execution * (instructions - marks[-1]) + begun - marks[begun]
+            return self.execution * instructions + progress
+        return self.execution * (instructions - marks[-1]) + progress - marks[progress]
 
     def run(self) -> Process:
         """Carry out every instruction of every execution; a SimPy process."""
         # Names bound once: this loop runs for every instruction of every simulated IPU.
         context, ipu, columns, handlers, kinds = self._context, self.id, self._columns, self._handlers, _KINDS
         clock, record, shard, workers = context.clock, context.recorder.record, ipu.shard, resources.ipus([ipu.number])
-        taken = None if clock.steady else clock.foreseen(workers)
+        real_cycles = None if clock.steady else clock.foreseen(workers)
         spend: Callable[[resources.Workers, SpanKind, int], Moment] = (
-            clock.spend if clock.steady else clock.elapse if taken else self._spend
+            clock.spend if clock.steady else clock.elapse if real_cycles else self._spend
         )
         executor, steps = context.executor(ipu.replica), context.steps
         compute = None if isinstance(executor, NullExecutor) else executor.run
-        cause, now = (yield from self._between(ipu, 0, 0, NONE)), clock.now
+        cause, cycle = (yield from self._wait_between(ipu, 0, 0, NONE)), clock.now
         for execution in range(context.executions):
             self.execution, first = execution, execution * steps
-            codes = self._left = iter(columns.code)
-            for code, what, cycles, stage, micro_batch, number, step in zip(
+            codes = self._rest_codes = iter(columns.code)
+            for code, description, cycles, stage, micro_batch, number, step in zip(
                 codes,
-                columns.what,
-                self._cycles(taken),
+                columns.descriptions,
+                self._cycles(real_cycles),
                 columns.stage,
                 columns.micro_batch,
                 columns.number,
@@ -89,8 +89,8 @@ class Ipu:
                     if compute is not None:
                         compute(shard, code, stage, micro_batch)
                     end = yield spend(workers, kinds[code], cycles)
-                    cause = record(what, first + step, now, end, cause)
-                    now = end
+                    cause = record(description, first + step, cycle, end, cause)
+                    cycle = end
                     continue
                 answer: Any = handlers[code](ipu, stage, micro_batch, number, first + step, cause)
                 kind = type(answer)
@@ -99,33 +99,35 @@ class Ipu:
                     continue
                 if kind is tuple:
                     event, wait = answer
-                    start, coming = now, (yield event)
-                    now = clock.now
-                    if now > start:  # else the IPU's own span is the cause, in any order of the two events
-                        record(wait, first + step, start, now, cause)
-                        cause = coming
+                    start, value = cycle, (yield event)
+                    cycle = clock.now
+                    if cycle > start:  # else the IPU's own span is the cause, in any order of the two events
+                        record(wait, first + step, start, cycle, cause)
+                        cause = value
                     continue
                 cause = (yield from answer) if kind is GeneratorType else (yield answer)
-                now = clock.now
-            cause = yield from self._between(ipu, execution + 1, first + steps - 1, cause)
-            now = clock.now
+                cycle = clock.now
+            cause = yield from self._wait_between(ipu, execution + 1, first + steps - 1, cause)
+            cycle = clock.now
 
-    def _cycles(self, taken: Callable[[Work, int], int] | None) -> Sequence[int]:
-        """Return the cycles of this execution's instructions, via ``taken`` or at full speed."""
+    def _cycles(self, real_cycles: Callable[[PieceOfWork, int], int] | None) -> Sequence[int]:
+        """Return the cycles of this execution's instructions, via ``real_cycles`` or at full speed."""
         columns = self._columns
-        if taken is None:
+        if real_cycles is None:
             return columns.cycles
         rows = zip(columns.code, columns.cycles, columns.stage, columns.micro_batch, strict=True)
         return [
-            taken(Work(_KINDS[code], stage, micro_batch, self.execution), cycles) if code < PASSES else cycles
+            real_cycles(PieceOfWork(_KINDS[code], stage, micro_batch, self.execution), cycles)
+            if code < PASSES
+            else cycles
             for code, cycles, stage, micro_batch in rows
         ]
 
     def _spend(self, workers: resources.Workers, kind: SpanKind, cycles: int) -> Moment:
         """Spend a pass's time under disturbances that depend on stage and micro-batch."""
         columns = self._columns
-        row = len(columns.code) - length_hint(self._left) - 1
-        work = Work(kind, columns.stage[row], columns.micro_batch[row], self.execution)
+        row = len(columns.code) - length_hint(self._rest_codes) - 1
+        work = PieceOfWork(kind, columns.stage[row], columns.micro_batch[row], self.execution)
         return self._context.clock.spend(workers, work, cycles)
 
     def waits_for(self) -> Wait:

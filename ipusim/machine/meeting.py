@@ -32,7 +32,7 @@ class Meeting(Facility):
         self._arrived: dict[int, tuple[int, int]] = {}
         self._busy = False
         self._done = self._clock.event()
-        self._wait_of = context.described(SpanKind.SYNC_WAIT, self.ipus)
+        self._wait_of = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
         """Note the arrival of ``ipu`` after span ``cause``; return the event of release."""

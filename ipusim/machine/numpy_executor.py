@@ -75,6 +75,7 @@ class NumpyExecutor(PlacedVariables):
         ]
         # Looked up once, as every pass reads these.
         self._steps = [(shape.position_of[stage], shape.step_of(Pass.BACKWARD, stage)) for stage in range(shape.stages)]
+        self._needs = [stage.needs_input_gradient for stage in workload.stages]
         self._stores = [stage.stores for stage in workload.stages]
         self._fetches = [stage.fetches for stage in workload.stages]
         self._passes: dict[int, Callable[[int, IpuMemory, int, int], None]] = {
@@ -223,14 +224,15 @@ class NumpyExecutor(PlacedVariables):
         saved, arriving = self._taken_back(ipu, Pass.BACKWARD, memory, (stage, micro_batch))
         home = memory.stages[stage]
         home.micro_batch = micro_batch
-        gradient = home.bound.backward(saved, arriving, stage > 0, home.accumulate, home.totals)
+        gradient = home.bound.backward(saved, arriving, self._needs[stage], home.accumulate, home.totals)
         home.accumulated += 1
         self._give_back(memory, (stage, micro_batch), gradient)
 
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
         saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
-        gradient, memory.rests[index] = memory.stages[stage].bound.backward_input(saved, arriving, stage > 0)
+        bound = memory.stages[stage].bound
+        gradient, memory.rests[index] = bound.backward_input(saved, arriving, self._needs[stage])
         self._give_back(memory, index, gradient)
 
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:

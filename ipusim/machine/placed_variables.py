@@ -28,8 +28,8 @@ class PlacedVariables:
         self._memories = {ipu: IpuMemory() for ipu in sorted(set(self._mapping))}
         self._optimizer = optimizer
         self._joint = optimizer if isinstance(optimizer, JointOptimizer) else None
-        self._updated: set[int] = set()
-        self._rest: Callable[[], object] | None = None
+        self._ready_ipus: set[int] = set()
+        self._finish: Callable[[], object] | None = None
         self.untrained: dict[str, Array] = {}
 
     def weights(self) -> dict[str, Array]:
@@ -54,18 +54,18 @@ class PlacedVariables:
         """Show this replica's gradients to the optimizer before the average over replicas."""
         if self._joint is not None:
             with Surrounded(untrained=Untrained(self.untrained)):
-                self._rest = self._joint.begin(self._all_stages(), True)
+                self._finish = self._joint.begin(self._all_stages(), True)
 
     def update(self, ipu: int) -> None:
         """Update the stages on ``ipu``; a joint optimizer waits for the last IPU."""
         if self._joint is not None:
-            self._updated.add(ipu)
-            if len(self._updated) == len(self._memories):
-                self._updated.clear()
+            self._ready_ipus.add(ipu)
+            if len(self._ready_ipus) == len(self._memories):
+                self._ready_ipus.clear()
                 with Surrounded(untrained=Untrained(self.untrained)):
-                    rest = self._rest or self._joint.begin(self._all_stages(), False)
-                    self._rest = None
-                    rest()
+                    finish = self._finish or self._joint.begin(self._all_stages(), False)
+                    self._finish = None
+                    finish()
                 self._copy_to_others()
         elif self._optimizer is not None:
             for stage in self._memories[ipu].stages.values():
@@ -75,10 +75,10 @@ class PlacedVariables:
         """Copy jointly updated variables from the first copy of every stage to the others."""
         for mapping in self._copies[1:]:
             for stage, (ipu, first) in enumerate(zip(mapping, self._mapping, strict=True)):
-                copy, source = (self._memories[at].stages[stage] for at in (ipu, first))
-                for arrays, others in ((copy.own, source.own), (copy.state, source.state)):
+                copy, source = (self._memories[home].stages[stage] for home in (ipu, first))
+                for arrays, sources in ((copy.own, source.own), (copy.state, source.state)):
                     for name, array in arrays.items():
-                        array[...] = others[name]
+                        array[...] = sources[name]
 
     def _all_stages(self) -> list[Updated]:
         stages = (self._memories[ipu].stages[stage] for stage, ipu in enumerate(self._mapping))

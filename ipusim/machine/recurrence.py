@@ -49,17 +49,17 @@ class Mark(NamedTuple):
 
 #: Callbacks at the begin or end of a disturbance, for tensors in flight. A jump over repeats before such an event
 #: ensures the earlier arrival of these tensors.
-_RECONSIDER: Final = frozenset({"Links._changed", "Delivery._reroute", "ActivationMoves._reroute"})
+_RECONSIDER: Final = frozenset({"Links._share_again", "Delivery._reroute", "ActivationMoves._reroute"})
 
 
-def queue_state(clock: Clock, running: Sequence[simpy.Process]) -> Hashable:
+def queue_state(clock: Clock, processes: Sequence[simpy.Process]) -> Hashable:
     """Return the scheduled events in order: cycles from now, and callbacks.
 
     Args:
         clock: the time of the machine.
-        running: the processes of the IPUs.
+        processes: the processes of the IPUs.
     """
-    numbers = {process: number for number, process in enumerate(running)}
+    numbers = {process: number for number, process in enumerate(processes)}
     return tuple(
         (time - clock.now, priority, *names)
         for time, priority, _, event in sorted(clock._queue, key=lambda entry: entry[:3])
@@ -117,12 +117,12 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
         marks: equidistant marks in order of time.
         alike: whether the IPUs' instructions between two marks recur, shifted, after the second mark.
     """
-    seen: dict[Hashable, list[int]] = {}
+    numbers_of: dict[Hashable, list[int]] = {}
     for number, mark in enumerate(marks):
-        seen.setdefault(mark.state, []).append(number)
+        numbers_of.setdefault(mark.state, []).append(number)
     for last in range(len(marks) - 1, 1, -1):
-        before = [number for number in seen[marks[last].state] if number < last]
-        for middle in reversed(before):
+        earlier = [number for number in numbers_of[marks[last].state] if number < last]
+        for middle in reversed(earlier):
             first = 2 * middle - last
             if first < 0:
                 break
@@ -131,9 +131,9 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
                 yield one, two
 
 
-def _are_even(one: Mark, two: Mark, three: Mark) -> bool:
+def _are_even(start: Mark, two: Mark, three: Mark) -> bool:
     """Whether every IPU carries out equally many instructions from mark to mark."""
-    return all(b - a == c - b for a, b, c in zip(one.positions, two.positions, three.positions, strict=True))
+    return all(b - a == c - b for a, b, c in zip(start.positions, two.positions, three.positions, strict=True))
 
 
 class Lists:
@@ -143,42 +143,43 @@ class Lists:
         """Take the instructions of a Plan."""
         instructions = plan.instructions
         ipus, starts = np.unique(instructions[:, 0], return_index=True)
-        of = np.split(instructions[:, 1:], starts[1:])
-        self._of = of * replicas
+        lists = np.split(instructions[:, 1:], starts[1:])
+        self._lists = lists * replicas
         repeats = plan.order.repeats
         bounds = [
-            (0, len(own)) if repeats is None else _bounds(own, *repeats[ipu]) for ipu, own in zip(ipus, of, strict=True)
+            (0, len(rows)) if repeats is None else _bounds(rows, *repeats[ipu])
+            for ipu, rows in zip(ipus, lists, strict=True)
         ]
         self._bounds = bounds * replicas
 
     def alike(self, first: Mark, second: Mark) -> bool:
         """Whether every IPU's instructions after the second mark equal those between the marks."""
         if second.execution > first.execution:  # whole executions have equal instructions
-            moved = second.execution - first.execution
-            through = zip(first.positions, second.positions, self._of, strict=True)
-            return all(b - a == moved * len(own) for a, b, own in through)
+            executions = second.execution - first.execution
+            through = zip(first.positions, second.positions, self._lists, strict=True)
+            return all(b - a == executions * len(rows) for a, b, rows in through)
         more = second.micro_batch - first.micro_batch
-        for a, b, own, (least, most) in zip(first.positions, second.positions, self._of, self._bounds, strict=True):
-            begin, end = a % len(own), b % len(own)
-            behind = 2 * end - begin
-            if a // len(own) != b // len(own) or begin < least or behind > most:
+        for a, b, rows, (least, most) in zip(first.positions, second.positions, self._lists, self._bounds, strict=True):
+            begin, end = a % len(rows), b % len(rows)
+            stop = 2 * end - begin
+            if a // len(rows) != b // len(rows) or begin < least or stop > most:
                 return False
             if begin == end:  # a faster IPU of another replica, finished with its fewer micro-batches
                 return False
-            if not _repeats(own[begin:end], own[end:behind], more):
+            if not _repeats(rows[begin:end], rows[end:stop], more):
                 return False
         return True
 
 
-def _bounds(own: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, int]:
+def _bounds(rows: npt.NDArray[np.int64], first: int, last: int) -> tuple[int, int]:
     """Return the index after pass ``first - 1``, and the index of pass ``last``."""
-    passes = np.flatnonzero(own[:, 0] < PASSES)
-    return int(passes[first - 1]) + 1 if first else 0, int(passes[last]) if last < len(passes) else len(own)
+    passes = np.flatnonzero(rows[:, 0] < PASSES)
+    return int(passes[first - 1]) + 1 if first else 0, int(passes[last]) if last < len(passes) else len(rows)
 
 
-def _repeats(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64], more: int) -> bool:
+def _repeats(rows: npt.NDArray[np.int64], later_rows: npt.NDArray[np.int64], more: int) -> bool:
     """Whether instructions are equal, shifted by ``more`` micro-batches."""
-    code, stage, micro_batch, number = one.T
-    moved = np.where(micro_batch == NONE, NONE, micro_batch + more)
+    code, stage, micro_batch, number = rows.T
+    shifted_batch = np.where(micro_batch == NONE, NONE, micro_batch + more)
     numbers = np.where((code == Code.BEGIN_IO) & (number != NONE), number + more, number)
-    return bool(np.array_equal(np.stack([code, stage, moved, numbers], axis=1), other))
+    return bool(np.array_equal(np.stack([code, stage, shifted_batch, numbers], axis=1), later_rows))

@@ -18,7 +18,7 @@ from ipusim.timeline.repeats import Repeat, block_between, phases, with_copies
 from ipusim.timeline.timeline import Timeline, TimelineInfo
 
 #: Number of positions, within and across executions, searched for a period; latest first.
-_TRIED = 64
+_MOST_PERIODS = 64
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class ShortRun:
         """Return the longer run of ``info``, with repeated blocks of this run."""
         short, left_out = self.timeline.info, info.count - self.timeline.info.count
         inner = self.inner if left_out else ()
-        once = self.timeline.folded(self._with_copies(inner))
-        if once is None:
-            once = self.timeline.folded(inner)
-        assert once is not None, "blocks that happen once have no copies to leave out"
-        repeats = [repeat._replace(times=repeat.times + left_out // repeat.length) for repeat in once.repeats]
+        single = self.timeline.folded(self._with_copies(inner))
+        if single is None:
+            single = self.timeline.folded(inner)
+        assert single is not None, "blocks that happen once have no copies to leave out"
+        repeats = [repeat._replace(times=repeat.times + left_out // repeat.length) for repeat in single.repeats]
         more = info.executions - short.executions
         if self.outer is not None and more:
-            first, last = np.searchsorted(once.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
+            first, last = np.searchsorted(single.blocks.positions(), [self.outer.first, self.outer.last]).tolist()
             cycles = self.outer.cycles
             cycles += sum(
                 left_out // repeat.length * repeat.cycles for repeat in repeats if first <= repeat.first < last
@@ -73,7 +73,7 @@ class ShortRun:
             times = 1 + more // self.outer.executions
             repeats.append(Repeat(first, last, times, cycles, 0, 0, self.outer.executions))
         repeats.sort(key=lambda repeat: (repeat.first, -repeat.last))
-        return once.contiguous().stretched(info, repeats)
+        return single.contiguous().stretched(info, repeats)
 
     def _with_copies(self, inner: Sequence[Repeat]) -> list[Repeat]:
         """Extend blocks by copies among the rows, equally in every execution."""
@@ -107,29 +107,29 @@ def short_run(
     columns = timeline.columns
     inner = []
     for execution in range(timeline.info.executions) if within else ():
-        of = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
+        execution_marks = [mark for mark in marks if mark.execution == execution and mark.micro_batch != NONE]
         blocks = [
-            next(_blocks(columns, [mark for mark in of if mark.phase == phase], lists.alike), None)
-            for phase in dict.fromkeys(mark.phase for mark in of)
+            next(_blocks(columns, [mark for mark in execution_marks if mark.phase == phase], lists.alike), None)
+            for phase in dict.fromkeys(mark.phase for mark in execution_marks)
         ]
         inside = [block for block in blocks if block is not None]
         if (
             not inside
             or len(inside) < len(blocks)
-            or (len(inside) > 1 and not _apart(columns, inside, plan.sync.meets))
+            or (len(inside) > 1 and not _are_independent(columns, inside, plan.sync.meets))
         ):
             return ShortRun(timeline, within=False)
         inner += inside
     outer = None
     if across:
-        begun = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % across == 0]
-        outer = next(_blocks(columns, begun, lists.alike), None)
+        begins = [mark for mark in marks if mark.micro_batch == NONE and mark.execution % across == 0]
+        outer = next(_blocks(columns, begins, lists.alike), None)
         if outer is None:
             return ShortRun(timeline, across=False)
     return ShortRun(timeline, tuple(inner), outer)
 
 
-def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
+def _are_independent(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat], meets: bool) -> bool:
     """Whether every stage's passes of a kind repeat within a single, independent block.
 
     The number of piled-up tensors between blocks then does not matter: in a longer run, tensors only arrive earlier.
@@ -140,23 +140,23 @@ def _apart(columns: Mapping[str, npt.NDArray[np.int64]], blocks: Sequence[Repeat
     block_of = np.full(int(phase.max()) + 1, NONE)
     for number, block in enumerate(blocks):
         rows = slice(block.first, block.last)
-        own = np.unique(phase[rows][passes[rows]])
-        if (block_of[own] != NONE).any():
+        stage_phases = np.unique(phase[rows][passes[rows]])
+        if (block_of[stage_phases] != NONE).any():
             return False
-        block_of[own] = number
+        block_of[stage_phases] = number
     if (block_of[phase[passes]] == NONE).any():
         return False
     cause, ipu = columns["cause"], columns["ipu"]
     released = passes & (cause != NONE) & (ipu != ipu[cause]) & (phase[cause] >= 0)
-    alone = block_of[phase[released]] == block_of[phase[cause[released]]]
-    return meets or bool(alone.all())
+    is_inside = block_of[phase[released]] == block_of[phase[cause[released]]]
+    return meets or bool(is_inside.all())
 
 
 def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
     """Yield blocks of a single copy whose spans recur in the next period."""
-    for one, two in islice(periods(marks, alike), _TRIED):
+    for one, two in islice(periods(marks, alike), _MOST_PERIODS):
         begin, end = one.cycle, two.cycle
         further = {"micro_batches": two.micro_batch - one.micro_batch, "executions": two.execution - one.execution}
         for time_steps in _time_steps(columns, begin, end):

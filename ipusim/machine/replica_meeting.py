@@ -19,18 +19,18 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.recorder import Description
 
 
-class Part(NamedTuple):
+class CollectivePart(NamedTuple):
     """A single collective of an instruction; an instruction runs several in order.
 
     Attributes:
         cost: cost of the collective.
         what: description of the first replica's span; descriptions of the other replicas follow.
-        done: callback at the end.
+        callback: callback at the end.
     """
 
     cost: CollectiveCost
     what: int
-    done: Callable[[], object]
+    callback: Callable[[], object]
 
 
 class ReplicaMeeting(Meeting):
@@ -41,18 +41,20 @@ class ReplicaMeeting(Meeting):
         super().__init__(context, [context.ipu(replica, shard) for replica in context.replicas])
         self.handlers = {code: self._join}
         self._kind = kind
-        self._parts: Sequence[Part] = ()
+        self._parts: Sequence[CollectivePart] = ()
         self._step = 0
 
-    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[CollectivePart]:
         """Return the collectives of an instruction by stage, micro-batch and number."""
         raise NotImplementedError
 
-    def _part(self, collective: ReplicaCollective, done: Callable[[], object] = lambda: None, **fields: int) -> Part:
+    def _part(
+        self, collective: ReplicaCollective, callback: Callable[[], object] = lambda: None, **fields: int
+    ) -> CollectivePart:
         """Return a collective with its span descriptions, with additional ``fields``."""
         size, describe = collective.bytes, self._context.recorder.describe
         spans = (Description(self._kind, ipu.number, bytes=size, replica=ipu.replica, **fields) for ipu in self.ipus)
-        return Part(collective.cost, describe(*spans), done)
+        return CollectivePart(collective.cost, describe(*spans), callback)
 
     def _join(self, ipu: IpuId, stage: int, micro_batch: int, number: int, step: int, cause: int) -> Process:
         """Register the arrival of ``ipu``; return the span after the joint work."""
@@ -63,19 +65,19 @@ class ReplicaMeeting(Meeting):
     def _meet(self, cause: int) -> None:  # noqa: ARG002 - arrivals hold the last spans
         self._do_together(self._carry_out(self._parts, self._step))
 
-    def _carry_out(self, parts: Sequence[Part], step: int) -> Process:
+    def _carry_out(self, parts: Sequence[CollectivePart], step: int) -> Process:
         """Carry out the rounds of every collective, and release the IPUs.
 
         A SimPy process.
         """
-        spans = {ipu: before for ipu, (_, before) in self._arrived.items()}
+        spans = {ipu: last_span for ipu, (_, last_span) in self._arrived.items()}
         spans |= self._record_waits(step)
         for part in parts:
             start = self._clock.now
-            end: int = yield self._clock.at(carried_until(self._clock, self._workers, self._kind, part.cost))
-            part.done()
-            for what, ipu in enumerate(self._numbers, part.what):
-                spans[ipu] = self._record(what, step, start, end, spans[ipu])
+            end: int = yield self._clock.event_at(carried_until(self._clock, self._workers, self._kind, part.cost))
+            part.callback()
+            for description, ipu in enumerate(self._numbers, part.what):
+                spans[ipu] = self._record(description, step, start, end, spans[ipu])
         self._release(spans)
 
 
@@ -87,12 +89,12 @@ class WeightGather(ReplicaMeeting):
     def __init__(self, context: Context, shard: int, gathers: Mapping[int, ReplicaCollective]) -> None:
         """Describe the all-gather per stage."""
         super().__init__(context, shard, Code.GATHER, SpanKind.ALL_GATHER)
-        self._gathers: dict[int, list[Part]] = {}
+        self._gathers: dict[int, list[CollectivePart]] = {}
         for stage, gather in gathers.items():
-            done = partial(context.together.gather, shard, None if stage == NONE else stage, gather.algorithm)
-            self._gathers[stage] = [self._part(gather, done)]
+            callback = partial(context.arithmetic.gather, shard, None if stage == NONE else stage, gather.algorithm)
+            self._gathers[stage] = [self._part(gather, callback)]
 
-    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:  # noqa: ARG002 - common signature
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[CollectivePart]:  # noqa: ARG002 - common signature
         return self._gathers[stage]
 
 
@@ -104,21 +106,21 @@ class CalledCollectives(ReplicaMeeting):
     def __init__(self, context: Context, shard: int) -> None:
         """Prepare for the passes of a shard."""
         super().__init__(context, shard, Code.COLLECTIVE, SpanKind.COLLECTIVE)
-        self._called: dict[tuple[int, int, int], list[Part]] = {}
+        self._parts_by_call: dict[tuple[int, int, int], list[CollectivePart]] = {}
 
-    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[Part]:
+    def _parts_of(self, stage: int, micro_batch: int, number: int) -> Sequence[CollectivePart]:
         key = number, stage, micro_batch
-        if key not in self._called:  # described once, as every execution repeats the calls
+        if key not in self._parts_by_call:  # described once, as every execution repeats the calls
             calls = self._context.costs.collectives[number, stage]
-            self._called[key] = [self._part(call, stage=stage, micro_batch=micro_batch) for call in calls]
-        return self._called[key]
+            self._parts_by_call[key] = [self._part(call, stage=stage, micro_batch=micro_batch) for call in calls]
+        return self._parts_by_call[key]
 
 
 def build(context: Context) -> Iterator[ReplicaMeeting]:
     """Yield the meetings of replicas: for all-gathers of sharded variables, and for called collectives."""
     shape, costs = context.plan.shape, context.costs
     for shard in context.plan.ipus:
-        mine = [stage for stage, at in shape.homes if at == shard]
+        mine = [stage for stage, home in shape.homes if home == shard]
         gathers = {stage: costs.weight_gathers[stage] for stage in mine if stage in costs.weight_gathers}
         if shard in costs.update_gathers:
             gathers[NONE] = costs.update_gathers[shard]

@@ -12,7 +12,7 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
 from ipusim.machine.disturbances import cable
-from ipusim.machine.run_changes import Moved, Skip, swapped
+from ipusim.machine.run_changes import IpuMove, Skip, swap_ipus
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.costs import Costs, Send, StepCopy
@@ -43,30 +43,30 @@ def rerouted(plan: Plan, program: PipelineProgram, system: System, costs: Costs)
     changing = [
         change
         for change in system.disturbances
-        if isinstance(change, Moved) or (isinstance(change, Dead) and change.later)
+        if isinstance(change, IpuMove) or (isinstance(change, Dead) and change.later)
     ]
     links = {direction: number for number, direction in enumerate(costs.links)}
     changes, device = [], system
     for change in sorted(changing, key=lambda change: change.from_):
-        if isinstance(change, Moved):
-            device = swapped(device, change)
+        if isinstance(change, IpuMove):
+            device = swap_ipus(device, change)
         else:
             device = replace(device, topology=device.topology.without([system.cable(change.link)]))
-        after = price_plan(plan, program, device)
-        number = [links.setdefault(direction, len(links)) for direction in after.links]
+        new_costs = price_plan(plan, program, device)
+        number = [links.setdefault(direction, len(links)) for direction in new_costs.links]
         carried = {Resource("link", direction.label): links[direction] for direction in links}
-        dead = frozenset() if isinstance(change, Moved) else cable(system, change.link)
+        dead = frozenset() if isinstance(change, IpuMove) else cable(system, change.link)
         dead_links = frozenset(carried[link] for link in dead & carried.keys())
-        meetings = tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in after.copies.meetings)
+        meetings = tuple(tuple(_renumbered(copy, number) for copy in copies) for copies in new_costs.copies.meetings)
         sends, moves = (
-            {key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in of.items()}
-            for of in (after.sends, after.moves)
+            {key: send._replace(links=tuple(number[link] for link in send.links)) for key, send in table.items()}
+            for table in (new_costs.sends, new_costs.moves)
         )
-        changes.append(Rerouted(_met(change.from_, system), dead_links, device, meetings, sends, moves))
+        changes.append(Rerouted(_cycle_of_run(change.from_, system), dead_links, device, meetings, sends, moves))
     return replace(costs, links=tuple[LinkDirection, ...](links)), tuple(changes)
 
 
-def _met(cycle: int, system: System) -> int:
+def _cycle_of_run(cycle: int, system: System) -> int:
     """Return the cycle in which a run with skips reaches the original ``cycle``."""
     for skip in system.disturbances:
         if isinstance(skip, Skip) and skip.at <= cycle - skip.cycles:

@@ -31,10 +31,10 @@ class Watched(RunChange):
     """No change of speed, but simulation as if disturbances were active, for comparable states.
 
     Attributes:
-        others: the disturbances.
+        disturbances: the disturbances.
     """
 
-    others: tuple[Disturbance, ...]
+    disturbances: tuple[Disturbance, ...]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Pause(RunChange):
 
 
 @dataclass(frozen=True)
-class Moved(RunChange):
+class IpuMove(RunChange):
     """The move of a logical IPU to the physical IPU of a spare.
 
     A spare is a logical IPU without a stage. The logical IPU keeps its number, rows and tracks, as after the
@@ -71,7 +71,7 @@ class Moved(RunChange):
 
 
 @dataclass(frozen=True)
-class Stated(RunChange):
+class StatedLengths(RunChange):
     """Stated pass lengths, for example measured in a real run.
 
     Attributes:
@@ -107,29 +107,29 @@ def replacements(system: System, mapping: Sequence[int]) -> list[tuple[Lost, int
         lost itself), and for several replicas or hosts, whose collectives keep their routes.
     """
     losses = sorted((loss for loss in system.disturbances if isinstance(loss, Lost)), key=lambda loss: loss.lost)
-    alone = system.replicas == 1 and system.hosts == 1
-    spares = [ipu for ipu in range(system.count) if ipu not in mapping] if alone else []
-    replaced = []
+    is_single = system.replicas == 1 and system.hosts == 1
+    spares = [ipu for ipu in range(system.count) if ipu not in mapping] if is_single else []
+    pairs = []
     for loss in losses:
         if loss.ipu in spares:
             spares.remove(loss.ipu)
-        replaced.append((loss, spares.pop(0) if loss.spare and loss.ipu in mapping and spares else None))
-    return replaced
+        pairs.append((loss, spares.pop(0) if loss.spare and loss.ipu in mapping and spares else None))
+    return pairs
 
 
-def moves_of(system: System) -> list[Moved]:
+def moves_of(system: System) -> list[IpuMove]:
     """Return the moves to spare IPUs, in order."""
-    return sorted((move for move in system.disturbances if isinstance(move, Moved)), key=lambda move: move.from_)
+    return sorted((move for move in system.disturbances if isinstance(move, IpuMove)), key=lambda move: move.from_)
 
 
-def swapped(system: System, move: Moved) -> System:
+def swap_ipus(system: System, move: IpuMove) -> System:
     """Return a system in which two logical IPUs have swapped their physical IPUs."""
     ipus = list(system.ipus)
     ipus[move.ipu], ipus[move.spare] = ipus[move.spare], ipus[move.ipu]
     return replace(system, ipus=tuple(ipus))
 
 
-def moved_to(ipu: int, moves: Sequence[Moved], cycle: int) -> int:
+def moved_to(ipu: int, moves: Sequence[IpuMove], cycle: int) -> int:
     """Return the logical IPU that started on the current physical IPU of ``ipu``."""
     for move in reversed([move for move in moves if move.from_ <= cycle]):
         ipu = {move.ipu: move.spare, move.spare: move.ipu}.get(ipu, ipu)

@@ -24,25 +24,27 @@ class SessionRuns:
         self._context, self._clock, self._recorder = context, context.clock, context.recorder
         self._host, self._executions = context.costs.host, context.program.repeat_count
         self._spans = {
-            execution: [(_track(exchange), exchange.cycles(context.system), exchange.bytes) for exchange in together]
-            for execution, together in exchanges.items()
+            execution: [
+                (_track(exchange), exchange.cycles(context.system), exchange.bytes) for exchange in exchange_list
+            ]
+            for execution, exchange_list in exchanges.items()
         }
-        self._recorded: set[int] = set()
-        self._waits = context.described(SpanKind.HOST_CALL, context.ipus())
+        self._noted_executions: set[int] = set()
+        self._waits = context.describe_ipus(SpanKind.HOST_CALL, context.ipus())
         pauses = [pause for pause in context.system.disturbances if isinstance(pause, Pause)]
         self._pauses = {pause.execution: pause for pause in pauses}
         self._steps = context.steps
         kinds = {kind for pause in pauses for kind, _ in pause.spans}
-        self._standing = {kind: context.described(kind, context.ipus()) for kind in sorted(kinds)}
+        self._pause_waits = {kind: context.describe_ipus(kind, context.ipus()) for kind in sorted(kinds)}
         #: Description of the restart of a replaced IPU, by cycle and IPU.
-        self._replaced = {
-            (move.from_, ipu.number): context.described(SpanKind.SPARE, [ipu])[ipu.number]
+        self._spare_waits = {
+            (move.from_, ipu.number): context.describe_ipus(SpanKind.SPARE, [ipu])[ipu.number]
             for move in moves_of(context.system)
             for ipu in context.ipus()
             if ipu.number == move.ipu
         }
 
-    def between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
+    def wait_between(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait for a new session run or a pause; return the last span.
 
         The end of the last execution counts as the begin of another execution.
@@ -52,38 +54,38 @@ class SessionRuns:
         for kind, cycles in () if pause is None else pause.spans:
             start = self._clock.now
             end: int = yield self._clock.spend((), kind, cycles)
-            what = self._standing[kind][ipu.number]
+            description = self._pause_waits[kind][ipu.number]
             if kind == SpanKind.RESTART:
-                what = self._replaced.get((end, ipu.number), what)
-            at = pause.under_way * self._steps if pause and kind == SpanKind.LOST_WORK else step
-            cause = self._recorder.record(what, at, start, end, cause)
+                description = self._spare_waits.get((end, ipu.number), description)
+            span_step = pause.under_way * self._steps if pause and kind == SpanKind.LOST_WORK else step
+            cause = self._recorder.record(description, span_step, start, end, cause)
         return cause
 
     def _between_runs(self, ipu: IpuId, execution: int, step: int, cause: int) -> Spans:
         """Wait for host work after the previous execution, and before a session run."""
-        wait, what = self._context.wait, self._waits[ipu.number]
-        behind = self._host.behind(execution, self._executions) if execution else 0
-        if behind:
-            end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, behind)
-            cause = yield from wait(end, what, step, cause)
+        wait, description = self._context.wait, self._waits[ipu.number]
+        host_cycles = self._host.behind(execution, self._executions) if execution else 0
+        if host_cycles:
+            end = self._clock.end(HOST_PROGRAM, SpanKind.HOST_CALL, self._clock.now, host_cycles)
+            cause = yield from wait(end, description, step, cause)
         if execution % self._executions:
             return cause
-        return (yield from wait(self._exchanged(execution, cause), what, step, cause))
+        return (yield from wait(self._exchanged(execution, cause), description, step, cause))
 
     def _exchanged(self, execution: int, cause: int) -> int:
         """Return the end of the host's exchanges before an execution, if they begin now.
 
         The exchanges are recorded once, not per IPU.
         """
-        now, first = self._clock.now, execution not in self._recorded
-        self._recorded.add(execution)
+        cycle, first = self._clock.now, execution not in self._noted_executions
+        self._noted_executions.add(execution)
         for track, cycles, size in self._spans.get(execution, ()):
             resource = NETWORK if track == HostTrack.NETWORK else hosts(track)
-            start, now = now, self._clock.end(resource, SpanKind.HOST, now, cycles)
+            start, cycle = cycle, self._clock.end(resource, SpanKind.HOST, cycle, cycles)
             if first:
-                what = self._recorder.describe(Description(SpanKind.HOST, link=track, bytes=size))
-                cause = self._recorder.record(what, NONE, start, now, cause)
-        return now
+                description = self._recorder.describe(Description(SpanKind.HOST, link=track, bytes=size))
+                cause = self._recorder.record(description, NONE, start, cycle, cause)
+        return cycle
 
 
 def _track(exchange: HostExchange) -> HostTrack:

@@ -18,8 +18,8 @@ from ipusim.timeline.kinds import SpanKind
 class _Transfer:
     """A transfer in progress: the amount left, and the event of its end."""
 
-    left: Fraction
-    done: simpy.Event
+    amount: Fraction
+    end_event: simpy.Event
 
 
 class SharedRate:
@@ -41,9 +41,9 @@ class SharedRate:
         (self._worker,) = self._workers = workers
         self._clock, self._kind, self._share = clock, kind, share
         self._active: list[_Transfer] = []
-        self._since = 0
+        self._last_cycle = 0
         self._serving = False
-        self._changed = clock.event()
+        self._change = clock.event()
 
     def transfer(self, amount: int) -> simpy.Event:
         """Begin a transfer of ``amount``, at least 1; return the event of its end."""
@@ -52,47 +52,47 @@ class SharedRate:
         if not self._serving:
             self._serving = True
             self._clock.process(self._serve())
-        elif not self._changed.triggered:
-            self._changed.succeed()
-        return self._active[-1].done
+        elif not self._change.triggered:
+            self._change.succeed()
+        return self._active[-1].end_event
 
-    def state(self, own: simpy.Event | None = None) -> Hashable:
+    def state(self, end_event: simpy.Event | None = None) -> Hashable:
         """Return the remaining amounts of transfers, and the place of a given transfer.
 
         The order is the order of begin.
 
         Args:
-            own: event of the end of a transfer.
+            end_event: event of the end of a transfer.
 
         Returns:
-            The place of ``own``, -1 if no such transfer is in progress, and the amounts.
+            The place of ``end_event``, -1 if no such transfer is in progress, and the amounts.
         """
-        moved = self._moved()
-        place = next((place for place, transfer in enumerate(self._active) if transfer.done is own), -1)
-        return place, tuple(transfer.left - moved for transfer in self._active)
+        progress = self._progress()
+        place = next((place for place, transfer in enumerate(self._active) if transfer.end_event is end_event), -1)
+        return place, tuple(transfer.amount - progress for transfer in self._active)
 
-    def _moved(self) -> Fraction:
+    def _progress(self) -> Fraction:
         """Return the amount per transfer passed since the last advance."""
-        worked = self._clock.worked(self._worker, self._kind, self._since, self._clock.now)
+        worked = self._clock.worked(self._worker, self._kind, self._last_cycle, self._clock.now)
         return self._share(max(len(self._active), 1)) * worked
 
     def _serve(self) -> Process:
         """End transfers in turn until no transfer is left; a SimPy process."""
         while self._active:
-            self._changed = self._clock.event()
-            least = min(transfer.left for transfer in self._active)
+            self._change = self._clock.event()
+            least = min(transfer.amount for transfer in self._active)
             cycles = math.ceil(least / self._share(len(self._active)))
-            yield self._clock.spend(self._workers, self._kind, cycles) | self._changed
+            yield self._clock.spend(self._workers, self._kind, cycles) | self._change
             self._advance()
         self._serving = False
 
     def _advance(self) -> None:
         """Advance every transfer to the current cycle, and end finished transfers."""
         if self._active:
-            moved = self._moved()
+            progress = self._progress()
             for transfer in self._active:
-                transfer.left -= moved
-            for transfer in [transfer for transfer in self._active if transfer.left <= 0]:
+                transfer.amount -= progress
+            for transfer in [transfer for transfer in self._active if transfer.amount <= 0]:
                 self._active.remove(transfer)
-                transfer.done.succeed()
-        self._since = self._clock.now
+                transfer.end_event.succeed()
+        self._last_cycle = self._clock.now

@@ -19,8 +19,7 @@ from ipusim.machine import (
     streaming_memory,
 )
 from ipusim.machine.clock import Clock
-from ipusim.machine.columns import Marks, instruction_columns
-from ipusim.machine.columns import marked as with_marks
+from ipusim.machine.columns import Marks, instruction_columns, with_marks
 from ipusim.machine.executor import Executor, NullExecutor, Replicas
 from ipusim.machine.facility import Context, Facility
 from ipusim.machine.ipu import Ipu
@@ -42,7 +41,7 @@ from ipusim.timeline.timeline import Timeline
 Progress = Callable[[int, int], None]
 #: Limits on the size of noted states: a minimum, and values per span. Repeating runs had up to 3 values per span
 #: (measured); noting a value takes a fifth of a span's time.
-_NOTED: Final = 20_000
+_LEAST_NOTES: Final = 20_000
 _NOTED_PER_SPAN: Final = 4
 _DEADLOCK = "no event is left, but the pipeline is not done:"
 #: Builders of the machine's facilities; a deadlock message names the first facility in which an IPU waits.
@@ -102,7 +101,7 @@ def simulate(
         costs,
         _replicas(executor, system),
         executions,
-        lambda done: progress(done, steps) if progress else None,
+        lambda steps_done: progress(steps_done, steps) if progress else None,
         routes,
         in_phases,
     )
@@ -125,13 +124,13 @@ class Machine:
         note: Callable[[Mark], object] = lambda mark: None,  # noqa: ARG005
     ) -> None:
         """Build the processes of :func:`simulate`, without running them."""
-        context.together.begin()
+        context.arithmetic.begin()
         self._clock, self._recorder = context.clock, context.recorder
         self._facilities: list[Facility] = [facility for build in FACILITIES for facility in build(context)]
-        self._tell, self._noted = note, 0
+        self._tell, self._note_count = note, 0
         self._in_a_row = executions_in_a_row(context.program, context.costs, context.executions)
         first = context.ipu_of(0, 0)
-        self._running: list[simpy.Process] = []
+        self._processes: list[simpy.Process] = []
         runs = SessionRuns(context, between or {})
         columns = [instruction_columns(context, replica) for replica in context.replicas]
         if marked is not None:
@@ -144,7 +143,7 @@ class Machine:
                 ipu,
                 columns[ipu.replica][ipu.shard],
                 [facility for facility in self._facilities if ipu in facility.ipus],
-                runs.between,
+                runs.wait_between,
             )
             for ipu in context.ipus()
         ]
@@ -152,14 +151,16 @@ class Machine:
 
     def run(self) -> None:
         """Run until every execution has ended; raises DeadlockError if IPUs wait forever."""
-        running = self._running = [self._clock.process(ipu.run()) for ipu in self.ipus]
-        if self._clock.run_all(running):
+        processes = self._processes = [self._clock.process(ipu.run()) for ipu in self.ipus]
+        if self._clock.run_all(processes):
             return
-        waiting = {
-            ipu.id.number: ipu.waits_for() for ipu, process in zip(self.ipus, running, strict=True) if process.is_alive
+        waits = {
+            ipu.id.number: ipu.waits_for()
+            for ipu, process in zip(self.ipus, processes, strict=True)
+            if process.is_alive
         }
-        lines = [f"  IPU {number} waits for {wait.text}" for number, wait in waiting.items()]
-        circle = circle_of({number: wait.ipus for number, wait in waiting.items()})
+        lines = [f"  IPU {number} waits for {wait.text}" for number, wait in waits.items()]
+        circle = circle_of({number: wait.ipus for number, wait in waits.items()})
         if circle:
             lines.append(f"  the circle: {' waits for '.join(f'IPU {number}' for number in (*circle, circle[0]))}")
         raise DeadlockError("\n".join([_DEADLOCK, *lines]))
@@ -180,13 +181,13 @@ class Machine:
         The first stage's IPU is at a mark. States grow with piled-up tensors. Notes stop before they take longer than
         the run.
         """
-        if micro_batch != NONE and self._noted > _NOTED + _NOTED_PER_SPAN * len(self._recorder):
+        if micro_batch != NONE and self._note_count > _LEAST_NOTES + _NOTED_PER_SPAN * len(self._recorder):
             return
         first = self._first_ipu
-        state = queue_state(self._clock, self._running), self.state(max(micro_batch, 0))
+        state = queue_state(self._clock, self._processes), self.state(max(micro_batch, 0))
         ahead = tuple(ipu.execution - first.execution for ipu in self.ipus)
         positions = tuple(ipu.position for ipu in self.ipus)
-        self._noted += size_of(state)
+        self._note_count += size_of(state)
         self._tell(Mark(first.execution, micro_batch, phase, self._clock.now, positions, (state, ahead)))
 
 

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from ipusim.hardware.resources import Resource
 from ipusim.hardware.system import System
-from ipusim.machine.disturbances import FULL, Pace, Rule, What, Window, Work, rules_of
+from ipusim.machine.disturbances import FULL, Pace, PieceOfWork, SlowPeriod, SpeedRule, Task, rules_of
 from ipusim.machine.run_changes import Skip
 from ipusim.pipeline.instructions import NONE
 from ipusim.timeline.kinds import SpanKind
 
 
-class Stretch(NamedTuple):
+class SpeedStretch(NamedTuple):
     """A period with constant windows on a resource.
 
     Attributes:
@@ -37,7 +37,7 @@ class Course:
     A look-up takes logarithmic time in the number of windows, as a run looks up every pass.
     """
 
-    def __init__(self, windows: Iterable[Window]) -> None:
+    def __init__(self, windows: Iterable[SlowPeriod]) -> None:
         """Multiply the speeds of overlapping windows."""
         changes = defaultdict[int, list[tuple[Fraction, int, int]]](list)
         changes[0] = []
@@ -46,16 +46,16 @@ class Course:
             if window.until is not None:
                 changes[window.until].append((window.speed, window.late, -1))
         self._begins = sorted(changes)
-        self._stretches: list[Stretch] = []
-        moving, standing, late = FULL, 0, 0
-        for begin, until in zip(self._begins, [*self._begins[1:], None], strict=True):
+        self._stretches: list[SpeedStretch] = []
+        moving, standstills, late = FULL, 0, 0
+        for begin, end in zip(self._begins, [*self._begins[1:], None], strict=True):
             for speed, delay, sign in changes[begin]:
                 late += sign * delay
                 if speed:
                     moving *= speed**sign
                 else:
-                    standing += sign
-            self._stretches.append(Stretch(Fraction(0) if standing else moving, late, until))
+                    standstills += sign
+            self._stretches.append(SpeedStretch(Fraction(0) if standstills else moving, late, end))
 
     @property
     def least_speed(self) -> Fraction:
@@ -66,14 +66,14 @@ class Course:
     def standing_cycles(self) -> int:
         """Number of cycles of standstill."""
         stretches = zip(self._begins, self._stretches, strict=True)
-        return sum((until or begin) - begin for begin, (speed, _, until) in stretches if not speed)
+        return sum((end or begin) - begin for begin, (speed, _, end) in stretches if not speed)
 
     @property
     def most_late(self) -> int:
         """Largest delay, in cycles."""
         return max(stretch.late for stretch in self._stretches)
 
-    def at(self, cycle: int) -> Stretch:
+    def stretch_at(self, cycle: int) -> SpeedStretch:
         """Return the stretch around a cycle."""
         return self._stretches[bisect_right(self._begins, cycle) - 1]
 
@@ -85,52 +85,52 @@ class Speeds:
         courses: courses of the resources with windows.
     """
 
-    def __init__(self, rules: Sequence[Rule], skips: Sequence[Skip]) -> None:
+    def __init__(self, rules: Sequence[SpeedRule], skips: Sequence[Skip]) -> None:
         """Take the rules of the disturbances, and the skips, which omit cycles."""
-        windows = defaultdict[Resource, list[Window]](list)
+        windows = defaultdict[Resource, list[SlowPeriod]](list)
         for rule_of in rules:
-            for worker, of in rule_of.windows.items():
-                windows[worker] += of
-        self.courses = {worker: Course(of) for worker, of in windows.items()}
+            for worker, worker_windows in rule_of.windows.items():
+                windows[worker] += worker_windows
+        self.courses = {worker: Course(worker_windows) for worker, worker_windows in windows.items()}
         self._rules, self._skips = [rule_of for rule_of in rules if not rule_of.windows], skips
         self._late = any(rule_of.delay is not None for rule_of in self._rules)
         self._touching = cache(self._found_touching)
 
-    def touches(self, worker: Resource, what: What | None = None) -> bool:
+    def touches(self, worker: Resource, task: Task | None = None) -> bool:
         """Whether any rule ever slows or delays a resource.
 
         Args:
             worker: the resource.
-            what: kind of work; None for any work.
+            task: kind of work; None for any work.
         """
-        return worker in self.courses or bool(self._rules_of(worker, what))
+        return worker in self.courses or bool(self._rules_of(worker, task))
 
-    def _rules_of(self, worker: Resource, what: What | None) -> list[Rule]:
+    def _rules_of(self, worker: Resource, task: Task | None) -> list[SpeedRule]:
         """Return the rules without windows that slow or delay a resource."""
-        is_pass = what is None or (what.__class__ is Work and what.stage != NONE)
+        is_pass = task is None or (task.__class__ is PieceOfWork and task.stage != NONE)
         return self._touching(worker, is_pass)
 
-    def _found_touching(self, worker: Resource, is_pass: bool) -> list[Rule]:
+    def _found_touching(self, worker: Resource, is_pass: bool) -> list[SpeedRule]:
         return [rule_of for rule_of in self._rules if (is_pass or not rule_of.passes) and rule_of.touches(worker)]
 
-    def pace(self, worker: Resource, what: What, cycle: int) -> Pace:
+    def pace(self, worker: Resource, task: Task, cycle: int) -> Pace:
         """Return the pace of a resource's work from a cycle on."""
-        if not self.touches(worker, what):
+        if not self.touches(worker, task):
             return FULL, None
         more = self._more(cycle) if self._skips else 0
-        speed, _, until = self._stretch(worker, cycle + more)
-        work = what if isinstance(what, Work) else Work(what)
-        for rule_of in self._rules_of(worker, what):
+        speed, _, end = self._stretch(worker, cycle + more)
+        work = task if isinstance(task, PieceOfWork) else PieceOfWork(task)
+        for rule_of in self._rules_of(worker, task):
             part, as_long = rule_of.pace(worker, work, cycle + more)
             speed *= part
-            until = as_long if until is None else until if as_long is None else min(until, as_long)
-        return speed, None if until is None else until - more
+            end = as_long if end is None else end if as_long is None else min(end, as_long)
+        return speed, None if end is None else end - more
 
-    def _stretch(self, worker: Resource, cycle: int) -> Stretch:
+    def _stretch(self, worker: Resource, cycle: int) -> SpeedStretch:
         course = self.courses.get(worker)
-        return Stretch(FULL, 0, None) if course is None else course.at(cycle)
+        return SpeedStretch(FULL, 0, None) if course is None else course.stretch_at(cycle)
 
-    def foreseen(self, worker: Resource) -> Callable[[Work, int], int] | None:
+    def foreseen(self, worker: Resource) -> Callable[[PieceOfWork, int], int] | None:
         """Return a function from work and cycles at full speed to real cycles.
 
         None if the cycle of the begin matters.
@@ -139,22 +139,22 @@ class Speeds:
         if None in factors or worker in self.courses:
             return None
 
-        def taken(work: Work, cycles: int) -> int:
+        def real_cycles(work: PieceOfWork, cycles: int) -> int:
             whole = 1
             for factor in factors:
                 longer, parts = factor(worker, work)  # type: ignore[misc]
                 cycles, whole = cycles * longer, whole * parts
             return -(-cycles // whole)
 
-        return taken
+        return real_cycles
 
-    def delay(self, worker: Resource, what: What, cycle: int) -> int:
+    def delay(self, worker: Resource, task: Task, cycle: int) -> int:
         """Return the delay before a resource begins a piece of work, in cycles."""
-        rules = self._rules_of(worker, what) if self._late else []
+        rules = self._rules_of(worker, task) if self._late else []
         delays = [rule_of.delay for rule_of in rules if rule_of.delay is not None]
         if not delays and worker not in self.courses:
             return 0
-        work, later = what if isinstance(what, Work) else Work(what), cycle + self._more(cycle)
+        work, later = task if isinstance(task, PieceOfWork) else PieceOfWork(task), cycle + self._more(cycle)
         by_window = self._stretch(worker, later).late if work.kind == SpanKind.LINK else 0
         return by_window + sum(late(worker, work, later) for late in delays)
 

@@ -36,11 +36,12 @@ class StageMemory:
         """
         optimizer = workload.optimizer
         drawn: dict[str, Array] = workload.initial_parameters(stage)
-        shared = [(name, other) for other in earlier for name in drawn if name in other.parameters]
-        tied = {name: other.parameters[name] for name, other in shared}
+        frozen = workload.stages[stage].frozen_names
+        tied = {name: other.parameters[name] for other in earlier for name in drawn if name in other.parameters}
+        shared = [(name, other) for other in earlier for name in tied if name in other.accumulators]
         self.parameters: dict[str, Array] = drawn | tied
-        #: Parameters updated with this stage, not with an earlier stage.
-        self.own = {name: array for name, array in drawn.items() if name not in tied}
+        #: Parameters updated with this stage, not with an earlier stage; frozen parameters are left out.
+        self.own = {name: array for name, array in drawn.items() if name not in tied and name not in frozen}
         self.bound = workload.stages[stage].bind(self.parameters)
         self.state = optimizer.initial_state(self.own) if optimizer else {}
         self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
@@ -62,7 +63,7 @@ class StageMemory:
         #: Micro-batch of the current backward pass.
         self.micro_batch = 0
         plain = workload.reduction == "SUM" and self._map is None
-        same = all(self.accumulators[name].dtype == array.dtype for name, array in self.parameters.items())
+        same = all(array.dtype == self.parameters[name].dtype for name, array in self.accumulators.items())
         #: The accumulators if gradients are added unchanged, so that layers may add directly; else None.
         self.totals = self.accumulators if plain and same else None
         initial = workload.stages[stage].initial_untrained()

@@ -56,7 +56,7 @@ class RemotePort(Facility):
 
     @property
     def _memory(self) -> RemoteMemory:
-        return _at(self._clock, self._memories)
+        return _current_memory(self._clock, self._memories)
 
     def waits_for(self, ipu: int) -> Wait | None:  # noqa: ARG002 - a port serves a single IPU
         """Return the transfer that the IPU waits for, or None."""
@@ -98,16 +98,16 @@ def build(context: Context) -> Iterator[Facility]:
         update = costs.update_streams.get(ipu.shard, Stream())
         if not passes and ipu.shard not in costs.update_streams:
             continue
-        own = memories_of(ipu)
-        if not own:
-            raise ProgramError(f"{system.name} has no Streaming Memory for the data of IPU {ipu.number}")
-        yield RemotePort(context, own, ipu, passes, update)
-    moved = context.program.moved_activations
-    if moved is not None and moved.to == "streaming_memory":
-        yield from activation_moves(context, lambda ipu: partial(_at, context.clock, memories_of(ipu)))
+        ipu_memories = memories_of(ipu)
+        if not ipu_memories:
+            raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")
+        yield RemotePort(context, ipu_memories, ipu, passes, update)
+    options = context.program.moved_activations
+    if options is not None and options.to == "streaming_memory":
+        yield from activation_moves(context, lambda ipu: partial(_current_memory, context.clock, memories_of(ipu)))
 
 
-def _at(clock: Clock, memories: Mapping[int, RemoteMemory]) -> RemoteMemory:
+def _current_memory(clock: Clock, memories: Mapping[int, RemoteMemory]) -> RemoteMemory:
     """Return the memory in use now, from memories keyed by first cycle."""
-    now = clock.now
-    return memories[max(cycle for cycle in memories if cycle <= now)]
+    current_cycle = clock.now
+    return memories[max(cycle for cycle in memories if cycle <= current_cycle)]

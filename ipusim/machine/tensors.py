@@ -43,8 +43,10 @@ def concatenated(pieces: Sequence[Payload]) -> tuple[Payload, tuple[int, ...]]:
 
 
 def summed(pieces: Sequence[Payload]) -> Payload:
-    """Return the sum of gradients, in stage order."""
+    """Return the sum of gradients, in stage order; an empty payload if no gradient is needed."""
     total = pieces[0].tensor
+    if total is None:
+        return pieces[0]
     for payload in pieces[1:]:
         if isinstance(total, tuple):  # entries are None for inputs without a gradient
             total = tuple(
@@ -57,6 +59,8 @@ def summed(pieces: Sequence[Payload]) -> Payload:
 
 def split(payload: Payload, widths: Sequence[int]) -> list[Payload]:
     """Cut a gradient into parts for concurrent stages, by output widths."""
+    if payload.tensor is None:
+        return [payload] * len(widths)
     if isinstance(payload.tensor, tuple):
         ends = np.cumsum(widths)
         return [Payload(payload.tensor[end - width : end]) for end, width in zip(ends, widths, strict=True)]
@@ -94,6 +98,8 @@ class IpuMemory:
         """Store the last outputs of a pass under ``names``, and return the preceding outputs."""
         if not names:
             return made
+        if made is None:  # a gradient that nothing needs
+            made = (None,) * (len(names) + 1)
         for name, array in zip(names, made[-len(names) :], strict=True):
             self.waiting[backward, name, micro_batch] = array
         rest = made[: -len(names)]
@@ -206,7 +212,7 @@ class Results:
 
     def add(self, results: tuple[Any, ...], micro_batch: int) -> None:
         """Hand a micro-batch's results to the host, or accumulate them."""
-        element = tuple(results[index] for index in self._outfeed.sent)
+        element = tuple(results[index] for index in self._outfeed.sent_indices)
         if not self._outfeed.accumulate:
             self._queues[micro_batch % len(self._queues)].append(element)
             while queue := self._queues[len(self.elements) % len(self._queues)]:

@@ -7,7 +7,7 @@ from functools import reduce
 
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
-from ipusim.machine.run_changes import moves_of, swapped
+from ipusim.machine.run_changes import moves_of, swap_ipus
 from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.timeline.timeline import TimelineInfo, layers_text
@@ -17,7 +17,7 @@ def timeline_info_of(
     plan: Plan, program: PipelineProgram, system: System, links: Iterable[LinkDirection], executions: int
 ) -> TimelineInfo:
     """Return the TimelineInfo of a run of ``executions`` executions, with link numbers from ``links``."""
-    at_end = reduce(swapped, moves_of(system), system).ipus
+    at_end = reduce(swap_ipus, moves_of(system), system).ipus
     layers = tuple(layers_text(profile.layers) for profile in program.stages)
     return TimelineInfo(
         name=program.name,

@@ -1,7 +1,7 @@
-"""The models that simulated IPUs execute: layers, losses, optimizers, datasets, and what each costs.
+"""Models executed by simulated IPUs: layers, losses, optimizers, datasets, and their costs.
 
-As ``models`` of :mod:`ipusim.api` this room offers the stages of a model, the work that they ask for, and their
-options; ``layers``, ``functions``, ``learning`` and ``datasets`` stand beside it.
+As ``models`` of :mod:`ipusim.api` this room offers a model's stages, their work and their options. ``layers``,
+``functions``, ``learning`` and ``datasets`` are separate names of the API.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""A collective that a stage calls in the middle of a pass, among replicas."""
+"""A collective among replicas, called by a stage in the middle of a pass."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ import numpy as np
 
 from ipusim.hardware.collectives.collective import Operation
 
-#: How arrays become one, element by element; the logical ones are 1 where the condition holds, and 0 elsewhere.
+#: Element-wise reductions of arrays; logical reductions give 1 if the condition holds, else 0.
 Combination = Literal["add", "multiply", "minimum", "maximum", "logical_and", "logical_or"]
 
 
 @dataclass(frozen=True)
 class CollectiveCall:
-    """One call. All replicas make the same one, each on an array of its own.
+    """A collective call, equal in all replicas, with a different array per replica.
 
     Attributes:
-        operation: what it computes.
-        shape, dtype: of a replica's array. Of an all-reduce it is whole; of a reduce-scatter one row that is cut into
-            as many chunks as there are replicas in a group; of an all-gather a chunk; of an all-to-all a row for each
-            replica of a group.
-        group: replicas that do it together: as many in a row as this says; None for all of the device.
-        combination: of sums; others go the same way over the links.
+        operation: kind of the collective.
+        shape, dtype: shape and dtype of a replica's array. All-reduce: the whole array; reduce-scatter: a row, cut into
+            a chunk per replica of a group; all-gather: a chunk; all-to-all: a row per replica of a group.
+        group: number of consecutive replicas per group; None for the whole device.
+        combination: reduction of the elements; every reduction takes the same route over the links.
     """
 
     operation: Operation
@@ -41,19 +40,19 @@ class CollectiveCall:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return np.dtype(self.dtype).itemsize
 
     def elements(self, replicas: int) -> int:
-        """Return the elements of a whole buffer among so many replicas."""
+        """Return the elements of a whole buffer among ``replicas`` replicas."""
         own = math.prod(self.shape)
         return own * self.size(replicas) if self.operation == "all_gather" else own
 
     def size(self, replicas: int) -> int:
-        """Return the replicas of a group, of so many in all."""
+        """Return the number of replicas per group, for ``replicas`` replicas."""
         return replicas if self.group is None else self.group
 
     def groups(self, replicas: int) -> list[range]:
-        """Return the replicas of each group, of so many in all."""
+        """Return the groups of replicas, for ``replicas`` replicas."""
         size = self.size(replicas)
         return [range(first, first + size) for first in range(0, replicas, size)]

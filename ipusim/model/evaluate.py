@@ -1,4 +1,4 @@
-"""How good trained weights are: loss and accuracy on samples that the training did not see."""
+"""Evaluate trained weights: loss and accuracy on samples unseen in training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ipusim.model.stages.stage import LayerStage
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean loss, and share of right answers (None when the loss does not classify), over ``samples``."""
+    """Mean loss, and share of correct answers (None for a loss without classes), over ``samples``."""
 
     loss: float
     accuracy: float | None
@@ -23,10 +23,10 @@ class Evaluation:
 def evaluate(
     stages: Sequence[LayerStage], parameters: Sequence[Parameters], dataset: Dataset, batch_size: int = 256
 ) -> Evaluation:
-    """Run all samples of ``dataset`` forward through the stages and their loss, ``batch_size`` at a time.
+    """Evaluate the samples of ``dataset`` with the stages and their loss, ``batch_size`` samples at a time.
 
-    ``parameters`` holds each stage's weights. The last, smaller batch counts by its
-    samples. Raises ModelError when the last stage has no loss.
+    ``parameters`` contains the weights per stage. The last, smaller batch is weighted by sample count. Raises
+    ModelError if the last stage has no loss.
     """
     named_loss = stages[-1].loss
     if named_loss is None:
@@ -46,7 +46,7 @@ def evaluate(
         total += float(loss) * count
         accuracy = named_loss.layer.accuracy(x, labels)
         classifies = accuracy is not None
-        # Whole samples, so that the sum over batches is exact.
+        # Whole samples keep the sum over batches exact.
         right += (accuracy or 0.0) * count
     samples = len(dataset)
     return Evaluation(total / samples, right / samples if classifies else None, samples)

@@ -1,4 +1,4 @@
-"""A host call of a stage in the middle of a pass: bytes sent, work of the host, bytes returned."""
+"""A host call of a stage in the middle of a pass: bytes sent, host work, bytes returned."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from ipusim.model.work import Work
 
 @dataclass(frozen=True)
 class HostCall:
-    """One call of the host.
+    """Call of the host.
 
     Attributes:
-        name: of the scope, as the user calls it.
-        work: the host's operations, one after another.
-        sent_bytes: of the arrays that the IPU has and the host needs.
-        returned_bytes: of the arrays that the host makes and the IPU needs.
+        name: scope name chosen by the user.
+        work: consecutive operations of the host.
+        sent_bytes: bytes of the arrays sent from IPU to host.
+        returned_bytes: bytes of the arrays returned from host to IPU.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The profile of a computational stage: the work of its passes for one micro-batch, and its memory."""
+"""Profile of a computational stage: work of the passes for a micro-batch, and memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ipusim.model.collective_call import CollectiveCall
 from ipusim.model.host_call import HostCall
 from ipusim.model.work import NO_TABLES, TableBytes, Work
 
-#: What a pass costs: the work of each of its layers in turn, or cycles as measured.
+#: Cost of a pass: the work of the layers in order, or measured cycles.
 PassCost = tuple[Work, ...] | int
 
 
-#: What a stage known by its cost takes for a micro-batch, and keeps and sends of it.
+#: Fields of a stage profile that scale with the size of a micro-batch.
 _OF_MICRO_BATCH: Final = (
     "forward",
     "backward",
@@ -30,47 +30,45 @@ _OF_MICRO_BATCH: Final = (
 
 @dataclass(frozen=True)
 class StageProfile:
-    """One computational stage as the machine sees it, for one micro-batch.
+    """A computational stage from the machine's perspective, for a single micro-batch.
 
     Attributes:
-        name: the stage's name in charts and messages.
-        forward, backward: cost of one pass over one micro-batch.
-        backward_input, backward_weights: cost of the backward pass in halves: what other stages wait for, and the
-            rest; None: what the other leaves of given cycles, or half of them (assumed), or of work all in the first.
-        rest_bytes: bytes that stay from the first half to the second, of a micro-batch: inputs of layers with
-            weights, and gradients of their outputs; None: as many as the stash (assumed).
+        name: name in charts and messages.
+        forward, backward: cost of a pass over a micro-batch.
+        backward_input, backward_weights: cost of the backward pass in halves: the part other stages wait for, and the
+            rest.
+            None: the remainder of given cycles, or half of them (assumed); for work, everything is in the first half.
+        rest_bytes: bytes kept between the halves per micro-batch: inputs of layers with weights, and gradients of their
+            outputs; None: as many as the stash (assumed).
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
-        output_bytes: bytes that leave the stage for the next one (activations, and labels on their way).
-        label_bytes: bytes of labels among them.
-        gradient_bytes: bytes of the gradient of the stage's input, which go back to the stage before.
+        output_bytes: bytes sent to the next stage (activations, and labels on the way).
+        label_bytes: bytes of labels in output_bytes.
+        gradient_bytes: bytes of the input's gradient, sent to the previous stage.
         parameter_bytes: bytes of the stage's weights.
-        untrained_bytes: bytes of the stage's variables that no optimizer trains.
-        changing_bytes: bytes of those among them that its forward pass changes; a pass that computes again takes
-            them as they were.
-        state_bytes: bytes of the optimizer's state for them (its slots).
-        state_tensors: bytes of each tensor of that state; none where it counts as one tensor.
+        untrained_bytes: bytes of the stage's variables without an optimizer.
+        changing_bytes: part of untrained_bytes changed by the forward pass; a recomputation uses the old values.
+        state_bytes: bytes of the weights' optimizer state (slots).
+        state_tensors: bytes of the state's tensors; empty if the state counts as a single tensor.
         accumulator_bytes: bytes of the gradient accumulators.
-        accumulator_itemsize: bytes of one of their elements.
-        accumulator_tensors: the elements of each, and the bytes of one; none where they count as one tensor.
-        input_bytes: bytes of the stage's input for one micro-batch, labels included while they travel.
-        stash_bytes: bytes that the forward pass over one micro-batch keeps for the backward pass, its
-            input included where backward needs it; 0 in inference.
-        working_bytes: bytes of the input and output of the layer where they are largest: what a pass
-            that keeps nothing has alive, and, as gradients, the backward pass beside its stash.
-        weight_gradient_bytes: bytes of the largest layer's gradients of its weights, alive until they
-            are added to their accumulators.
-        waiting_bytes: bytes of the FIFOs of values that wait on the IPU for a later stage there.
-        code_bytes: bytes of the stage's code and vertices, where they are known.
-        recompute: what is computed again inside the backward pass where that is done; None: the forward pass.
-        checkpoint_bytes: what the forward pass keeps then; None: the input.
-        cluster_bytes: what is alive of that at a time; None: the stash.
-        forward_collectives, backward_collectives: what a pass has replicas do together, in its order; where a
-            backward pass runs in halves, in the first.
-        forward_host_calls, backward_host_calls: what a pass has the host do; where a backward pass runs in halves, in
-            the first.
-        temporary_bytes: the most that an operation of any pass takes for itself while it runs, where that is known.
-        tables: what it looks up on the host.
-        layers: names of its layers in order, where it has any.
+        accumulator_itemsize: bytes per accumulator element.
+        accumulator_tensors: (elements, itemsize) of the accumulators; empty if they count as a single tensor.
+        input_bytes: bytes of the stage's input per micro-batch, including travelling labels.
+        stash_bytes: bytes kept from forward to backward pass per micro-batch, including the input if needed; 0 in
+            inference.
+        working_bytes: largest sum of a layer's input and output bytes: live memory of a pass without a stash, and, for
+            gradients, of the backward pass in addition to the stash.
+        weight_gradient_bytes: bytes of the largest layer's weight gradients, alive until accumulated.
+        waiting_bytes: bytes of FIFOs on the IPU, with values for a later stage there.
+        code_bytes: bytes of the stage's code and vertices, if known.
+        recompute: recomputed work inside the backward pass, if any; None: the forward pass.
+        checkpoint_bytes: bytes kept by the forward pass with recomputation; None: the input.
+        cluster_bytes: live bytes of recomputed activations at a time; None: the stash.
+        forward_collectives, backward_collectives: collectives of replicas in a pass, in order; with a divided backward
+            pass, in the first half.
+        forward_host_calls, backward_host_calls: host calls of a pass; with a divided backward pass, in the first half.
+        temporary_bytes: largest temporary memory of an operation in any pass, if known.
+        tables: look-ups on the host.
+        layers: names of the stage's layers in order, if any.
     """
 
     name: str
@@ -109,8 +107,13 @@ class StageProfile:
     changing_bytes: int = 0
 
     @property
+    def has_backward(self) -> bool:
+        """Whether it has work in a backward pass: none if no parameter of the stage or of an earlier one learns."""
+        return self.backward != ()
+
+    @property
     def halves(self) -> tuple[PassCost, PassCost]:
-        """The cost of the backward pass in halves: for the gradient of the input, and for those of the weights."""
+        """Cost of the backward pass in halves: for the input's gradient, and for the weights' gradients."""
         first, second = self.backward_input, self.backward_weights
         if not isinstance(self.backward, int):
             return self.backward if first is None else first, 0 if second is None else second
@@ -121,19 +124,19 @@ class StageProfile:
         return first, second
 
     def of_segment(self, segments: int) -> StageProfile:
-        """Return the profile of a stage known by its cost for one of ``segments`` equal segments of a micro-batch.
+        """Return the profile for a segment of a micro-batch, for a stage given by cost.
 
-        What is of a micro-batch is divided, and rounded up.
+        Costs and bytes per micro-batch are divided by ``segments``, and rounded up.
         """
         own = {name: getattr(self, name) for name in _OF_MICRO_BATCH}
         return replace(self, **{name: -(-size // segments) for name, size in own.items() if size})
 
     @property
     def between_halves_bytes(self) -> int:
-        """Bytes that stay from the first half of a backward pass to the second, of a micro-batch."""
+        """Bytes kept between the halves of a backward pass, per micro-batch."""
         return self.stash_bytes if self.rest_bytes is None else self.rest_bytes
 
     @property
     def activation_bytes(self) -> int:
-        """Bytes that leave the stage for the next one, without labels."""
+        """Bytes sent to the next stage, without labels."""
         return self.output_bytes - self.label_bytes

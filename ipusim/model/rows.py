@@ -1,8 +1,8 @@
-"""Tables of kinds of things, layers or optimizers, each row read off a class: its dataclass is the spec.
+"""Tables of kinds, such as layers or optimizers, with rows read from classes.
 
-A class with a ``kind`` is a row: a dataclass whose fields are its keys, annotated with bounds and
-meanings (:mod:`ipusim.model.layers.keys`), and whose docstring begins with a paragraph that says
-what it does. Scenarios, their JSON Schema, the names in messages and the docs are made of rows.
+A class with a ``kind`` is a row: a dataclass whose fields are keys, annotated with bounds and meanings
+(:mod:`ipusim.model.layers.keys`). The first paragraph of the docstring describes the kind. Scenarios, their JSON
+Schema, names in messages and the docs are generated from rows.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ipusim.model.layers.keys import Called
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a thing.
+    """A key of a kind.
 
     Attributes:
-        name: as a scenario has it.
-        argument: as its class has it.
-        hint: kind of its value, with bounds.
-        default: its value where it is left out; ``MISSING`` where it must be given.
-        doc: its meaning.
-        inherited: whether others have it too, from a class that they share.
+        name: name in scenarios.
+        argument: name of the class's field.
+        hint: type of the value, with bounds.
+        default: value of a missing key; ``MISSING`` for a required key.
+        doc: meaning of the key.
+        inherited: whether the key comes from a base class.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Key:
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of thing.
+    """A kind, for example of layers.
 
     Attributes:
-        kind: its name, the ``type`` of a scenario's mapping.
-        makes: its class.
-        doc: what it does, in a sentence or two.
-        keys: what is to be said of one, in order.
-        graphcore: its class in TensorFlow or Graphcore's addition to it; empty where that is not said.
+        kind: name of the kind, the ``type`` of a scenario's mapping.
+        makes: class of the kind.
+        doc: description in a sentence or two.
+        keys: keys of the kind, in order.
+        graphcore: the class's name in TensorFlow or Graphcore's addition to TensorFlow; empty if unknown.
     """
 
     kind: str
@@ -72,9 +72,9 @@ def row_of(made: type[Any]) -> Row:
 
 
 def classes(modules: Iterable[str]) -> Iterator[type[Any]]:
-    """Yield the classes of modules with a kind of their own, in order.
+    """Yield the classes of modules that define a kind, in order.
 
-    Raises ValueError for two of one kind.
+    Raises ValueError for two classes of equal kind.
     """
     class_of: dict[str, type[Any]] = {}
     for name in modules:

@@ -1,6 +1,6 @@
-"""Work of one layer's pass over one micro-batch: products, vector operations by kind, and bytes.
+"""Work of a layer's pass over a micro-batch: products, vector operations by kind, and bytes.
 
-Work knows shapes, not time: :mod:`ipusim.pricing` turns it into cycles on a given IPU.
+Work describes shapes without time: :mod:`ipusim.pricing` converts work to cycles on a given IPU.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Product:
-    """Matrix products of one shape: (m, k) by (k, n).
+    """Matrix products of equal shape: (m, k) by (k, n).
 
     Attributes:
-        m, k, n: rows of the result, length of its sums, columns of the result.
-        groups: how many run side by side, on operands of their own.
-        times: how often they run one after another.
-        shared: rows that take the same elements of the first operand; 1 where each has its own. In the gradient of
-            a convolution's kernel the rows of all its taps take the same image.
+        m, k, n: rows of the result, summed length, columns of the result.
+        groups: number of parallel products, with separate operands.
+        times: number of consecutive products.
+        shared: number of rows with the same elements of the first operand; 1 if rows share nothing. In the gradient of
+            a convolution's kernel, the rows of the taps share the image.
     """
 
     m: int
@@ -31,20 +31,20 @@ class Product:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all of them."""
+        """Total multiply-accumulates."""
         return self.m * self.k * self.n * self.groups * self.times
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution, or the one by which its gradient comes back.
+    """A convolution, or the convolution that computes its gradient.
 
     Attributes:
-        positions: results of one channel: micro-batch times positions in all dimensions.
-        channels, filters: that go in and that come out, of one group.
+        positions: results per channel: micro-batch times positions in every dimension.
+        channels, filters: input and output channels of a group.
         taps: positions of the kernel.
-        stride: input positions to a result, in all dimensions together.
-        groups: how many run side by side, on channels of their own: as many as channels in depthwise ones.
+        stride: input positions per result, over both dimensions.
+        groups: number of parallel groups with separate channels; for depthwise convolutions the number of channels.
     """
 
     positions: int
@@ -56,20 +56,20 @@ class Convolution:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all groups."""
+        """Total multiply-accumulates of the groups."""
         return self.positions * self.channels * self.filters * self.taps * self.groups
 
 
 @dataclass(frozen=True)
 class VectorWork:
-    """The work of the vector units, by kind; of one element, or of as many as it is multiplied with.
+    """Work of the vector units by kind, per element or multiplied by a number of elements.
 
     Attributes:
         elementwise: sums, differences, products, comparisons, choices of elements, draws.
-        reductions: elements that go into a sum or a maximum of several.
+        reductions: elements that enter a sum or a maximum.
         quotients: divisions of elements.
-        transcendentals: evaluations of exp, log, tanh, a square root and the like. Sigmoid is one,
-            since tiles have it as one instruction.
+        transcendentals: evaluations of exp, log, tanh, square root and similar. Sigmoid counts once, as a single tile
+            instruction.
 
     Example:
         >>> from ipusim.api import VectorWork
@@ -83,7 +83,7 @@ class VectorWork:
     transcendentals: int = 0
 
     def __add__(self, other: VectorWork) -> VectorWork:
-        """Return the work of both."""
+        """Return the sum of two works."""
         return VectorWork(
             self.elementwise + other.elementwise,
             self.reductions + other.reductions,
@@ -92,7 +92,7 @@ class VectorWork:
         )
 
     def __mul__(self, times: int) -> VectorWork:
-        """Return the work so many times."""
+        """Return the work multiplied by ``times``."""
         return VectorWork(
             self.elementwise * times, self.reductions * times, self.quotients * times, self.transcendentals * times
         )
@@ -100,36 +100,36 @@ class VectorWork:
     __rmul__ = __mul__
 
     def __sub__(self, other: VectorWork) -> VectorWork:
-        """Return the work without ``other``, a part of it."""
+        """Return the work without ``other``, a part of this work."""
         return self + other * -1
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether there is any work."""
         return self != NO_VECTOR_WORK
 
 
-#: None of any kind.
+#: Empty vector work.
 NO_VECTOR_WORK = VectorWork()
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of one layer in one pass over one micro-batch.
+    """Work of a layer in a pass over a micro-batch.
 
     Attributes:
-        products: what the matrix unit (AMP) can take, one after another.
-        vector: all other floating-point operations, done by the vector units.
+        products: consecutive products for the matrix unit (AMP).
+        vector: other floating-point operations, done by the vector units.
         sram_bytes: bytes read from and written to tile memory.
-        exchange_bytes: bytes that tiles receive over the on-chip exchange, beside the operands of products: those
-            follow from how a product is laid over the tiles.
-        itemsize: bytes of one element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
-        compute_sets: bulk-synchronous steps of the vector work, which follow each other; a reduction over tiles
-            takes two, of each tile's elements and of the tiles' results. Those of products are not among them.
-        convolution: whether the products are those of a convolution, which has options of its own.
-        partials_itemsize: bytes of a product's partial sums, 2 or 4; no fewer than an element has.
-        memory_proportion: share of a tile's memory that a product may take for itself; None for PopLibs' default.
-        units: parts of a pool's vector work that no two workers share; 0 for work that is spread evenly.
-        variables: of a weight update that this is of; 0 for work of a pass.
+        exchange_bytes: bytes received by tiles over the on-chip exchange, without operands of products, which depend on
+            the product's layout over tiles.
+        itemsize: bytes per element, which sets the arithmetic rate (2 or 4; 8 counts as 4).
+        compute_sets: consecutive bulk-synchronous steps of the vector work, without steps of products. A reduction over
+            tiles takes two steps: over a tile's elements, then over the tiles' results.
+        convolution: whether convolution options apply to the products.
+        partials_itemsize: bytes of a product's partial sums, 2 or 4, at least the itemsize.
+        memory_proportion: share of a tile's memory available to a product; None for PopLibs' default.
+        units: indivisible parts of a pool's vector work, distributed over workers; 0 for evenly spread work.
+        variables: number of variables updated by this work; 0 for a pass.
 
     Example:
         >>> from ipusim.api import VectorWork, Work, models
@@ -152,17 +152,17 @@ class Work:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all products."""
+        """Total multiply-accumulates of the products."""
         return sum(product.macs for product in self.products)
 
     @property
     def is_nothing(self) -> bool:
-        """Whether nothing is asked, which takes no compute set either."""
+        """Whether the work is empty, without even a compute set."""
         return not (self.macs or self.vector or self.sram_bytes or self.exchange_bytes)
 
 
 def part_of(work: Work, parts: int) -> Work:
-    """Return the vector work on one of several equal parts of the elements, and its bytes; the longest part."""
+    """Return the vector work, and the bytes, of the longest of ``parts`` nearly equal parts."""
     vector = work.vector
     kinds = (vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals)
     return replace(
@@ -172,7 +172,7 @@ def part_of(work: Work, parts: int) -> Work:
 
 @dataclass(frozen=True)
 class MappingWork(Work):
-    """The work of a function of gradients: never alike an addition or an update, whatever its numbers."""
+    """Work of a gradient map, never equal to an addition or an update."""
 
 
 @dataclass(frozen=True)
@@ -183,19 +183,19 @@ class MeasuredWork(Work):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether it takes no cycles."""
+        """Whether the pass takes no cycles."""
         return not self.cycles
 
 
 @dataclass(frozen=True)
 class WorkSequence(Work):
-    """A layer's pass that is made of other layers' passes; the other fields are the sums of theirs."""
+    """A layer's pass made of other layers' passes; the other fields are sums over the parts."""
 
     parts: tuple[Work, ...] = ()
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no part asks anything."""
+        """Whether every part is empty."""
         return all(part.is_nothing for part in self.parts)
 
 
@@ -209,20 +209,20 @@ def work_of(
     compute_sets: int = 1,
     convolution: bool = False,
 ) -> Work:
-    """Return the work of a pass over elements of one size.
+    """Return the work of a pass over elements of equal size.
 
     Args:
-        itemsize: bytes of an element.
-        products, vector, compute_sets, convolution: as of :class:`Work`.
-        touched: elements that are read from tile memory and written to it.
-        exchanged: elements that tiles receive over the exchange.
+        itemsize: bytes per element.
+        products, vector, compute_sets, convolution: attributes of :class:`Work`.
+        touched: elements read from or written to tile memory.
+        exchanged: elements received by tiles over the exchange.
     """
     traffic = touched * itemsize, exchanged * itemsize
     return Work(products, vector, *traffic, itemsize, compute_sets, convolution)
 
 
 def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
-    """Return the work of ``parts`` one after another as one pass."""
+    """Return the work of consecutive ``parts`` as a single pass."""
     return WorkSequence(
         products=tuple(product for work in parts for product in work.products),
         vector=sum((work.vector for work in parts), NO_VECTOR_WORK),
@@ -237,7 +237,10 @@ def in_turn(parts: tuple[Work, ...], itemsize: int) -> WorkSequence:
 def in_one(
     first: Work, second: Work, products: tuple[Product | Convolution, ...], sram_bytes: int, exchange_bytes: int = 0
 ) -> Work:
-    """Return the work of two, such as the halves of a backward pass, in one pass with these products and bytes."""
+    """Return the work of two parts, such as backward halves, merged into a pass.
+
+    ``products``, ``sram_bytes`` and ``exchange_bytes`` describe the merged pass.
+    """
     return replace(
         first,
         products=products,
@@ -248,18 +251,18 @@ def in_one(
     )
 
 
-#: Bytes of an id of a row, a 32-bit number on IPUs.
+#: Bytes of a row id, a 32-bit number on IPUs.
 ID_BYTES: Final = 4
 
 
 @dataclass(frozen=True)
 class TableBytes:
-    """The bytes that a stage moves between its IPU and tables on the host for one micro-batch.
+    """Bytes moved between a stage's IPU and tables on the host, per micro-batch.
 
     Attributes:
-        ids: which rows it asks for, which go to the host.
-        rows: what comes from there.
-        gradients: what goes back there with the ids, in training; 0 where no table learns.
+        ids: ids of the requested rows, sent to the host.
+        rows: rows returned by the host.
+        gradients: row gradients sent back with the ids, in training; 0 if no table is trained.
     """
 
     ids: int = 0
@@ -268,13 +271,13 @@ class TableBytes:
 
     @property
     def back(self) -> int:
-        """All that goes to the host behind a backward pass: the gradients, with the ids of their rows."""
+        """Bytes sent to the host after a backward pass: gradients with row ids."""
         return self.ids + self.gradients if self.gradients else 0
 
     def __add__(self, other: TableBytes) -> TableBytes:
-        """Return the bytes that both move."""
+        """Return the sum of both traffics."""
         return TableBytes(self.ids + other.ids, self.rows + other.rows, self.gradients + other.gradients)
 
 
-#: Of a stage without tables on the host.
+#: Traffic of a stage without tables on the host.
 NO_TABLES: Final = TableBytes()

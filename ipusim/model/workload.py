@@ -1,4 +1,4 @@
-"""A workload: all the numerics of a run, which the machine's executor carries out."""
+"""A workload: the complete numerics of a run, executed by the machine's executor."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ipusim.model.stages.stage import Stage
 
 @dataclass(frozen=True)
 class Workload:
-    """The computation of the stages, with its data and weights.
+    """Computation of the stages, with data and weights.
 
     Attributes:
-        stages: the computational stages, in order.
-        feed: the micro-batches.
-        optimizer: the weight update; None for inference.
-        reduction: how gradients are accumulated.
-        dtype: of weights, activations and gradients: float16, float32 or float64.
-        seed: of the initial weights.
-        accumulation_dtype: of the gradient accumulators, or a function from a parameter's name
-            (``layer/W``) to it; None for each parameter's own. The optimizer gets gradients of that dtype.
+        stages: computational stages, in order.
+        feed: source of micro-batches.
+        optimizer: optimizer of the weight update; None for inference.
+        reduction: accumulation of gradients.
+        dtype: dtype of weights, activations and gradients: float16, float32 or float64.
+        seed: seed of the initial weights.
+        accumulation_dtype: dtype of gradient accumulators, or a function from a parameter's name (``layer/W``) to a
+            dtype; None for the parameters' dtypes. The optimizer receives gradients of this dtype.
 
     Raises:
-        ModelError: for no stages, a dtype that does not compute, or data of another dtype.
+        ModelError: for no stages, a dtype without arithmetic, or data of another dtype.
 
     Example:
         >>> from ipusim.api import Request, assemble
@@ -54,7 +54,7 @@ class Workload:
     accumulation_dtype: npt.DTypeLike | Callable[[str], npt.DTypeLike] | None = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no stages, a dtype that does not compute, or data of another dtype."""
+        """Raise ModelError for no stages, a dtype without arithmetic, or data of another dtype."""
         if not self.stages:
             raise ModelError("a workload needs at least one stage, got none")
         if self.dtype.kind != "f":
@@ -66,7 +66,7 @@ class Workload:
             raise ModelError(f"the dataset is {data} but the workload computes in {self.dtype}: convert with astype")
 
     def accumulators(self, parameters: Parameters) -> dict[str, Array]:
-        """Return a zero accumulator for each parameter, in the dtype that the workload says.
+        """Return zero accumulators of the parameters, in the workload's accumulation dtype.
 
         Args:
             parameters: arrays by name.
@@ -75,12 +75,12 @@ class Workload:
             Arrays of the same names and shapes.
         """
         chosen = self.accumulation_dtype
-        if callable(chosen) and not isinstance(chosen, type):  # np.float32 is a dtype, and may be called as well
+        if callable(chosen) and not isinstance(chosen, type):  # np.float32 is a callable dtype
             return {name: np.zeros_like(array, dtype=chosen(name)) for name, array in parameters.items()}
         return {name: np.zeros_like(array, dtype=chosen) for name, array in parameters.items()}
 
     def initial_parameters(self, stage_index: int) -> dict[str, Array]:
-        """Draw the initial weights of one stage; they are the same under every split.
+        """Draw the initial weights of a stage, equal under every split.
 
         Args:
             stage_index: the stage's number.

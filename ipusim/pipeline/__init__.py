@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ipusim.pipeline.holders import LAYERS, Holder
     from ipusim.pipeline.instructions import text_of
     from ipusim.pipeline.io_tiles import IoTiles
-    from ipusim.pipeline.liveness import Levels, Peak, alive, spread
+    from ipusim.pipeline.liveness import Levels, Peak, alive, spread_levels
     from ipusim.pipeline.offload import Destination, Offload
     from ipusim.pipeline.ops import Op, Pass
     from ipusim.pipeline.order import CopyRule, Edge, Order

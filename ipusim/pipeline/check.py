@@ -27,7 +27,7 @@ _CONTEXT_ROWS: Final = 60
 #: Maximum length of a grid row in a message, in characters.
 _WIDTH: Final = 200
 #: Time-step of operations missing in a Plan.
-_NEVER: Final = np.iinfo(np.int64).min
+_NO_STEP: Final = np.iinfo(np.int64).min
 
 
 def violations(plan: Plan) -> list[Violation]:
@@ -41,10 +41,10 @@ def violations(plan: Plan) -> list[Violation]:
     """
     rows = _Rows(plan)
     if not plan.sync.meets:
-        broken = [*_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
+        broken = [*_check_once(rows), *_placement(rows), *_segments(rows), *waits(plan), *_memory(rows)]
     else:
-        ordered = [*_dependencies(rows), *_segments(rows), *_repeats(rows)]
-        broken = [*_once(rows), *_placement(rows), *ordered, *_memory(rows), *meetings(plan)]
+        timing = [*_dependencies(rows), *_segments(rows), *_repeats(rows)]
+        broken = [*_check_once(rows), *_placement(rows), *timing, *_memory(rows), *meetings(plan)]
     return broken or [*endings(plan), *feeds(plan)]
 
 
@@ -69,14 +69,14 @@ def check_plan(plan: Plan) -> None:
     around = [
         without_middle(line, _WIDTH) for line in grid[max(3, first - _CONTEXT_ROWS // 2) : first + _CONTEXT_ROWS // 2]
     ]
-    marked = min(first - 3, _CONTEXT_ROWS // 2)
+    mark_row = min(first - 3, _CONTEXT_ROWS // 2)
     rows = max(1, MOST_SHOWN // (2 * max(map(len, around), default=1) + 2))
     count = "a rule" if len(broken) == 1 else f"rules in {len(broken)} places"
-    shown = [
+    lines = [
         *(without_middle(line, _WIDTH) for line in grid[:3]),
-        *around[max(0, marked - rows) : max(marked, 0) + rows],
+        *around[max(0, mark_row - rows) : max(mark_row, 0) + rows],
     ]
-    raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}{_in_file(plan, broken[0])}", *shown]))
+    raise PlanError("\n".join([f"the plan breaks {count}: {broken[0]}{_in_file(plan, broken[0])}", *lines]))
 
 
 def _in_file(plan: Plan, violation: Violation) -> str:
@@ -90,7 +90,7 @@ class _Rows:
 
     Attributes:
         plan: the Plan.
-        known: mask of operations with an existing stage and micro-batch.
+        is_known: mask of operations with an existing stage and micro-batch.
         key: index of a known operation in a table of all kinds, stages and micro-batches.
         table, size: shape of that table, and number of entries.
         in_halves: mask by stage and micro-batch of backward passes in halves.
@@ -100,13 +100,13 @@ class _Rows:
         shape = plan.shape
         self.plan = plan
         stage, micro_batch = plan.stage, plan.micro_batch
-        self.known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.micro_batches)
-        self.key = np.where(self.known, (plan.kind * shape.stages + stage) * shape.micro_batches + micro_batch, -1)
+        self.is_known = (stage >= 0) & (stage < shape.stages) & (micro_batch >= 0) & (micro_batch < shape.micro_batches)
+        self.key = np.where(self.is_known, (plan.kind * shape.stages + stage) * shape.micro_batches + micro_batch, -1)
         self.table = len(Pass), shape.stages, shape.micro_batches
         self.size = math.prod(self.table)
-        there = np.zeros(self.table, bool)
-        there.flat[self.key[self.known]] = True
-        self.in_halves = there[Pass.INPUT_GRADIENT] | there[Pass.WEIGHT_GRADIENT]
+        occurs = np.zeros(self.table, bool)
+        occurs.flat[self.key[self.is_known]] = True
+        self.in_halves = occurs[Pass.INPUT_GRADIENT] | occurs[Pass.WEIGHT_GRADIENT]
 
     def op(self, row: int) -> Op:
         """Return the operation of a row."""
@@ -116,42 +116,42 @@ class _Rows:
     def violation(self, rule: Rule, row: int, text: str) -> Violation:
         """Return a violation by the operation of ``row``; ``text`` follows the operation's name."""
         op = self.op(row)
-        return Violation(rule, *self.where(row), f"{op.text(self.plan.shape.segments)} {text}", (op,))
+        return Violation(rule, *self.place(row), f"{op.text(self.plan.shape.segments)} {text}", (op,))
 
-    def where(self, row: int) -> tuple[int | None, int]:
+    def place(self, row: int) -> tuple[int | None, int]:
         """Return time-step and IPU of an operation; the time-step is None in point-to-point."""
         stepless = not self.plan.sync.meets
         return None if stepless else int(self.plan.time_step[row]), int(self.plan.ipu[row])
 
 
-def _expected(rows: _Rows) -> npt.NDArray[np.bool_]:
+def _needs_of_execution(rows: _Rows) -> npt.NDArray[np.bool_]:
     """Mask the keys of operations needed by a pipeline execution."""
     shape = rows.plan.shape
-    expected = np.zeros(rows.table, bool)
-    expected[Pass.FORWARD] = True
-    expected[Pass.BACKWARD] = shape.training & ~rows.in_halves
-    expected[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]] = shape.training & rows.in_halves
-    expected[Pass.RECOMPUTE, :-1] = shape.recompute and shape.training
-    return expected.ravel()
+    needs = np.zeros(rows.table, bool)
+    needs[Pass.FORWARD] = True
+    needs[Pass.BACKWARD] = shape.training & ~rows.in_halves
+    needs[[Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]] = shape.training & rows.in_halves
+    needs[Pass.RECOMPUTE, :-1] = shape.recompute and shape.training
+    return needs.ravel()
 
 
-def _once(rows: _Rows) -> list[Violation]:
-    plan, expected = rows.plan, _expected(rows)
-    times = np.bincount(rows.key[rows.known], minlength=rows.size)
-    stranger = ~rows.known | ~expected[rows.key]
+def _check_once(rows: _Rows) -> list[Violation]:
+    plan, needs = rows.plan, _needs_of_execution(rows)
+    times = np.bincount(rows.key[rows.is_known], minlength=rows.size)
+    stranger = ~rows.is_known | ~needs[rows.key]
     outside = plan.sync.meets & ((plan.time_step < 0) | (plan.time_step >= plan.emitted))
-    repeated = np.zeros(len(plan.table), bool)
-    for key in np.flatnonzero(expected & (times > 1)).tolist():
-        repeated[np.flatnonzero(rows.key == key)[1]] = True
+    is_repeat = np.zeros(len(plan.table), bool)
+    for key in np.flatnonzero(needs & (times > 1)).tolist():
+        is_repeat[np.flatnonzero(rows.key == key)[1]] = True
     broken = []
-    for row in np.flatnonzero(stranger | repeated | outside).tolist():
+    for row in np.flatnonzero(stranger | is_repeat | outside).tolist():
         if stranger[row]:
             broken.append(rows.violation("once", row, "is no operation of this pipeline"))
-        elif repeated[row]:
+        elif is_repeat[row]:
             broken.append(rows.violation("once", row, "runs a second time; each runs exactly once"))
         if outside[row]:
             broken.append(rows.violation("range", row, f"lies outside the {plan.emitted} time-steps emitted"))
-    for key in np.flatnonzero(expected & (times == 0)).tolist():
+    for key in np.flatnonzero(needs & (times == 0)).tolist():
         stage, micro_batch = divmod(key, plan.shape.micro_batches)
         op = Op(Pass(stage // plan.shape.stages), stage % plan.shape.stages, micro_batch)
         broken.append(Violation("once", None, None, f"{op} never runs; each runs exactly once"))
@@ -160,23 +160,23 @@ def _once(rows: _Rows) -> list[Violation]:
 
 def _placement(rows: _Rows) -> list[Violation]:
     plan = rows.plan
-    there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
-    home = plan.shape.ipu_of(np.where(there, plan.stage, 0), plan.micro_batch)
+    has_stage = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
+    home = plan.shape.ipu_of(np.where(has_stage, plan.stage, 0), plan.micro_batch)
     return [
         rows.violation("placement", row, f"runs on IPU {plan.ipu[row]}, but its stage lives on IPU {home[row]}")
-        for row in np.flatnonzero(there & (home != plan.ipu)).tolist()
+        for row in np.flatnonzero(has_stage & (home != plan.ipu)).tolist()
     ]
 
 
 def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
     """Return the passes over a micro-batch that must precede a pass, by consumed tensors."""
     if kind == Pass.FORWARD:
-        return [(Pass.FORWARD, before) for before in plan.shape.neighbours(stage, -1)]
+        return [(Pass.FORWARD, source) for source in plan.shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
         return [(Pass.FORWARD, stage)]
     if kind == Pass.WEIGHT_GRADIENT:
         return [(Pass.INPUT_GRADIENT, stage)]
-    needs = [(Pass.FORWARD, stage), *((Pass.BACKWARD, after) for after in plan.shape.neighbours(stage, 1))]
+    needs = [(Pass.FORWARD, stage), *((Pass.BACKWARD, target) for target in plan.shape.neighbours(stage, 1))]
     if plan.shape.recompute and stage < plan.shape.stages - 1:
         needs.append((Pass.RECOMPUTE, stage))
     return needs
@@ -184,28 +184,28 @@ def _needs(plan: Plan, kind: int, stage: int) -> list[tuple[Pass, int]]:
 
 def _dependencies(rows: _Rows) -> list[Violation]:
     plan = rows.plan
-    made, run_at = np.full(rows.size, _NEVER), np.full(rows.size, len(plan.table))
-    made[rows.key[rows.known]] = plan.time_step[rows.known]
-    run_at[rows.key[rows.known]] = np.flatnonzero(rows.known)
+    step_of_key, run_at = np.full(rows.size, _NO_STEP), np.full(rows.size, len(plan.table))
+    step_of_key[rows.key[rows.is_known]] = plan.time_step[rows.is_known]
+    run_at[rows.key[rows.is_known]] = np.flatnonzero(rows.is_known)
     turns = plan.shape.stages - 1 if not plan.shape.sizes else NONE
     late: list[tuple[int, int, str]] = []
-    for chosen in _groups(rows.known, plan.kind * plan.shape.stages + plan.stage):
-        kind, stage = int(plan.kind[chosen[0]]), int(plan.stage[chosen[0]])
-        for number, (of, where) in enumerate(_needs(plan, kind, stage)):
-            maker = np.full(plan.shape.micro_batches, int(of))
-            if of == Pass.BACKWARD:
-                maker[rows.in_halves[where]] = Pass.INPUT_GRADIENT
-            micro_batch = plan.micro_batch[chosen]
-            need_key = (maker[micro_batch] * plan.shape.stages + where) * plan.shape.micro_batches + micro_batch
-            before = made[need_key]
-            late_enough = before < plan.time_step[chosen]
-            if of == Pass.FORWARD and where == stage == turns:  # no tensor moves between these passes
-                late_enough |= (before == plan.time_step[chosen]) & (run_at[need_key] < chosen)
-            wrong = np.flatnonzero((before != _NEVER) & ~late_enough)
-            for row, at in zip(chosen[wrong].tolist(), before[wrong].tolist(), strict=True):
-                op = Op(Pass(maker[plan.micro_batch[row]]), where, int(plan.micro_batch[row]))
+    for group in _groups(rows.is_known, plan.kind * plan.shape.stages + plan.stage):
+        kind, stage = int(plan.kind[group[0]]), int(plan.stage[group[0]])
+        for number, (need_kind, need_stage) in enumerate(_needs(plan, kind, stage)):
+            maker = np.full(plan.shape.micro_batches, int(need_kind))
+            if need_kind == Pass.BACKWARD:
+                maker[rows.in_halves[need_stage]] = Pass.INPUT_GRADIENT
+            micro_batch = plan.micro_batch[group]
+            need_key = (maker[micro_batch] * plan.shape.stages + need_stage) * plan.shape.micro_batches + micro_batch
+            need_step = step_of_key[need_key]
+            late_enough = need_step < plan.time_step[group]
+            if need_kind == Pass.FORWARD and need_stage == stage == turns:  # no tensor moves between these passes
+                late_enough |= (need_step == plan.time_step[group]) & (run_at[need_key] < group)
+            wrong = np.flatnonzero((need_step != _NO_STEP) & ~late_enough)
+            for row, late_step in zip(group[wrong].tolist(), need_step[wrong].tolist(), strict=True):
+                op = Op(Pass(maker[plan.micro_batch[row]]), need_stage, int(plan.micro_batch[row]))
                 need = op.text(plan.shape.segments)
-                text = f"needs {need}, which runs too late, in time-step {at}"
+                text = f"needs {need}, which runs in time-step {late_step}; it must run in an earlier one"
                 late.append((row, number, text))
     return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
 
@@ -221,12 +221,12 @@ def _segments(rows: _Rows) -> list[Violation]:
         return []
     key = plan.stage * plan.shape.micro_batches + plan.micro_batch
     for kinds, further in (((Pass.FORWARD,), -1), ((Pass.BACKWARD, Pass.INPUT_GRADIENT), 1)):
-        chosen = np.flatnonzero(rows.known & any_of(plan.kind, kinds))
+        indices = np.flatnonzero(rows.is_known & any_of(plan.kind, kinds))
         run_at = np.full(plan.shape.stages * plan.shape.micro_batches, NONE)
-        run_at[key[chosen]] = chosen
-        segment = plan.micro_batch[chosen] % segments + further
-        chosen = chosen[(segment >= 0) & (segment < segments)]
-        for row in chosen[run_at[key[chosen] + further] > chosen].tolist():
+        run_at[key[indices]] = indices
+        segment = plan.micro_batch[indices] % segments + further
+        indices = indices[(segment >= 0) & (segment < segments)]
+        for row in indices[run_at[key[indices] + further] > indices].tolist():
             need = rows.op(int(run_at[key[row] + further])).text(segments)
             broken.append(rows.violation("dependency", row, f"needs {need}, which its IPU runs later"))
     return broken
@@ -237,17 +237,17 @@ def _repeats(rows: _Rows) -> list[Violation]:
     copy = plan.micro_batch % len(plan.shape.copies)
     columns = (plan.time_step, plan.kind, plan.stage, copy)
     order = np.lexsort(columns[::-1])  # stable: equal rows stay in order
-    same = np.ones(max(len(order) - 1, 0), bool)
+    is_same = np.ones(max(len(order) - 1, 0), bool)
     for column in columns:
-        same &= np.diff(column[order]) == 0
-    first = np.maximum.accumulate(np.where(np.r_[True, ~same], np.arange(len(order)), 0)) if len(order) else order
-    wrong = np.flatnonzero(np.r_[False, same])
+        is_same &= np.diff(column[order]) == 0
+    first = np.maximum.accumulate(np.where(np.r_[True, ~is_same], np.arange(len(order)), 0)) if len(order) else order
+    wrong = np.flatnonzero(np.r_[False, is_same])
     repeats = sorted(zip(order[wrong].tolist(), order[first[wrong]].tolist(), strict=True))
     return [
         rows.violation(
-            "repeat", row, f"runs beside {rows.op(other)}; a stage's program runs at most once in a time-step"
+            "repeat", row, f"runs beside {rows.op(earlier)}; a stage's program runs at most once in a time-step"
         )
-        for row, other in repeats
+        for row, earlier in repeats
     ]
 
 
@@ -258,29 +258,29 @@ def _memory(rows: _Rows) -> list[Violation]:
     if len(plan.fifo_depths) != plan.shape.stages:
         text = f"expected a FIFO depth for each of {plan.shape.stages} stages, got {len(plan.fifo_depths)}"
         return [Violation("memory", None, None, text)]
-    there = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
+    has_stage = (plan.stage >= 0) & (plan.stage < plan.shape.stages)
     # A forward pass stores a micro-batch; a backward pass, or its first half, releases it. With recomputation the
     # stored tensor is the input, and the recomputation releases it.
     recomputed = plan.shape.recompute & (plan.stage < plan.shape.stages - 1)
     change = np.where(recomputed, np.array([1, 0, -1, 0, 0])[plan.kind], np.array([1, -1, 0, -1, 0])[plan.kind])
-    over: list[tuple[int, int]] = []
-    for chosen in _groups(there, plan.stage + plan.shape.stages * (plan.micro_batch % len(plan.shape.copies))):
-        saved = np.cumsum(change[chosen])
-        depth = plan.fifo_depths[int(plan.stage[chosen[0]])]
-        wrong = np.flatnonzero((plan.kind[chosen] == Pass.FORWARD) & (saved > depth + 1))
-        over += zip(chosen[wrong].tolist(), saved[wrong].tolist(), strict=True)
+    excess: list[tuple[int, int]] = []
+    for group in _groups(has_stage, plan.stage + plan.shape.stages * (plan.micro_batch % len(plan.shape.copies))):
+        counts = np.cumsum(change[group])
+        depth = plan.fifo_depths[int(plan.stage[group[0]])]
+        wrong = np.flatnonzero((plan.kind[group] == Pass.FORWARD) & (counts > depth + 1))
+        excess += zip(group[wrong].tolist(), counts[wrong].tolist(), strict=True)
     broken = []
-    for row, count in sorted(over):
+    for row, count in sorted(excess):
         op = rows.op(row)
-        bound = plan.fifo_depths[op.stage] + 1
-        where = f"with {op.text(plan.shape.segments)}, stage {op.stage}"
-        text = f"{where} holds {count} micro-batches; its FIFO allows {bound}"
-        broken.append(Violation("memory", *rows.where(row), text, (op,)))
+        limit = plan.fifo_depths[op.stage] + 1
+        place = f"with {op.text(plan.shape.segments)}, stage {op.stage}"
+        text = f"{place} holds {count} micro-batches; its FIFO allows {limit}"
+        broken.append(Violation("memory", *rows.place(row), text, (op,)))
     return broken
 
 
-def _groups(among: npt.NDArray[np.bool_], value: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:
+def _groups(mask: npt.NDArray[np.bool_], value: npt.NDArray[np.int64]) -> list[npt.NDArray[np.intp]]:
     """Return the rows of each value, in order."""
-    chosen = np.flatnonzero(among)
-    chosen = chosen[np.argsort(value[chosen], kind="stable")]
-    return np.split(chosen, np.flatnonzero(np.diff(value[chosen])) + 1) if len(chosen) else []
+    indices = np.flatnonzero(mask)
+    indices = indices[np.argsort(value[indices], kind="stable")]
+    return np.split(indices, np.flatnonzero(np.diff(value[indices])) + 1) if len(indices) else []

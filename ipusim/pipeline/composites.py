@@ -21,11 +21,11 @@ def composites(plan: Plan) -> Iterator[tuple[OnePass, ...]]:
     if not order.joined.any():
         return
     passes = [(kind, stage, micro_batch) for _, kind, stage, micro_batch in order.passes.tolist()]
-    own = [(kind, stage, micro_batch) for _, _, kind, stage, micro_batch in plan.table.tolist()]
-    step_of = dict(zip(own, plan.time_step.tolist(), strict=True))
+    plan_passes = [(kind, stage, micro_batch) for _, _, kind, stage, micro_batch in plan.table.tolist()]
+    step_of = dict(zip(plan_passes, plan.time_step.tolist(), strict=True))
     for rows in order.slots:
         slot = passes[rows.start : rows.stop]
-        made = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind == Pass.FORWARD}
-        back = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind != Pass.FORWARD}
-        if made and back and not made & back and len({step_of[one] for one in slot}) == 1:
+        forwards = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind == Pass.FORWARD}
+        backwards = {(stage, micro_batch) for kind, stage, micro_batch in slot if kind != Pass.FORWARD}
+        if forwards and backwards and not forwards & backwards and len({step_of[entry] for entry in slot}) == 1:
             yield tuple(slot)

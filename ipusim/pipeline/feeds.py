@@ -45,7 +45,7 @@ class Outfeed:
     accumulate_dtype: str = ""
 
     @property
-    def sent(self) -> tuple[int, ...]:
+    def sent_indices(self) -> tuple[int, ...]:
         """Indices of sent results."""
         mask = self.mask or (False,) * len(self.names)
         return tuple(index for index, masked in enumerate(mask) if not masked)
@@ -53,7 +53,7 @@ class Outfeed:
     @property
     def sent_names(self) -> tuple[str, ...]:
         """Names of sent results."""
-        return tuple(self.names[index] for index in self.sent)
+        return tuple(self.names[index] for index in self.sent_indices)
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,6 @@ class OutfeedElements:
     period: int
     accumulated: bool = False
 
-    def sent(self, executions: int) -> int:
+    def count_sent(self, executions: int) -> int:
         """Return the number of elements that reach the host after a number of executions."""
         return executions // self.period * (1 if self.accumulated else len(self.micro_batches))

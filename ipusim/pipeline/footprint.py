@@ -8,13 +8,16 @@ pipeline_fifo_inserter.cc and pipeline_recomputation.cc). Further data is alive 
 - a forward pass: its stash, and its output for the next stage;
 - a forward pass without a stash, in inference or before recomputation: the
   layers' largest input and output together;
-- a recomputation: its stash, until the backward pass ends;
+- a recomputation: its stash, until the backward pass ends; a recomputation inside the backward pass: the stash of the
+  layers between two checkpoints, one part after another (PopART's way, with every layer's output in the FIFO:
+  :mod:`ipusim.runs.assemble.recomputation`);
 - a backward pass: the stash from the FIFO; gradients of the layers' largest input and output; gradients of the largest
   layer's weights, until added to accumulators; and accumulators from Streaming Memory;
 - the first half of a backward pass: the stash or the tensors for the second half, whichever are larger,
   and gradients of the layers' largest input and output; then, until the second half ends, tensors for the second half;
 - the second half: these tensors, gradients of the largest layer's weights, and accumulators as above;
-- a weight update: tensors loaded from Streaming Memory, until stored again.
+- a weight update: tensors loaded from Streaming Memory, until stored again; with PopART the state of the largest
+  variable.
 
 If activations are moved out and back, the FIFO holds only micro-batches that stay. Other micro-batches are alive until
 the move out ends, and from the start of the move back. A receiving IPU reserves copy buffers for the largest number of
@@ -45,16 +48,16 @@ class StageFootprint:
     Attributes:
         ipus: IPUs of the stage; each holds a full copy.
         fifo_depth: capacity of the FIFO in micro-batches.
-        saved: bytes of a micro-batch between forward and backward pass, or recomputation: the
+        kept_bytes: bytes of a micro-batch between forward and backward pass, or recomputation: the
             stash, or the stage's input.
         recomputed: bytes of a micro-batch between recomputation and end of the backward pass: the
             stash; 0 without recomputation.
         forward, backward: bytes alive during the pass, in addition to saved bytes; a backward pass with inline
             recomputation includes recomputed activations.
-        rest: bytes of a micro-batch between the halves of its backward pass.
+        halves_bytes: bytes of a micro-batch between the halves of its backward pass.
         temporary: bytes of products in passes, inside the IPU's buffer for products.
-        input_half, weight_half: bytes alive during either half, in addition to saved bytes, and to ``rest`` in the
-            second half.
+        input_half, weight_half: bytes alive during either half, in addition to saved bytes, and to ``halves_bytes``
+            in the second half.
         recomputes: whether the forward pass runs again as a separate pass.
         training: whether the stage keeps tensors.
         update: bytes alive during the weight update: tensors loaded from Streaming Memory.
@@ -63,7 +66,7 @@ class StageFootprint:
 
     ipus: tuple[int, ...]
     fifo_depth: int
-    saved: int
+    kept_bytes: int
     recomputed: int
     forward: int
     backward: int
@@ -71,7 +74,7 @@ class StageFootprint:
     training: bool
     update: int = 0
     recompute: int = 0
-    rest: int = 0
+    halves_bytes: int = 0
     input_half: int = 0
     weight_half: int = 0
     temporary: int = 0
@@ -79,7 +82,7 @@ class StageFootprint:
     @property
     def fifo_bytes(self) -> int:
         """Bytes of the FIFO buffer."""
-        return self.fifo_depth * self.saved
+        return self.fifo_depth * self.kept_bytes
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,15 @@ def footprint(
         estimated_code: assumed bytes of code and vertices by IPU; Poplar's code generation is not simulated.
     """
     estimates = estimated_code or {}
-    moved, moves = program.moved_activations, tuple[Move, ...]()
-    if moved is not None:
-        moves = moves_of(plan.table, plan.shape, moved, meets=plan.sync.meets)
+    move_options, moves = program.moved_activations, tuple[Move, ...]()
+    if move_options is not None:
+        moves = moves_of(plan.table, plan.shape, move_options, meets=plan.sync.meets)
     moving = {move.stage for move in moves}
     stages = tuple(_stage(plan, program, stage, moves=stage in moving) for stage in range(plan.shape.stages))
     room: Counter[int] = Counter()  # by IPU, or by IPU of the Streaming Memory
     for (ipu, stage), micro_batches in most_away(moves).items():
-        assert moved is not None
-        room[moved.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].saved
+        assert move_options is not None
+        room[move_options.place(ipu, plan.shape.mapping)] += micro_batches * stages[stage].kept_bytes
     ipus = []
     for ipu in plan.ipus:
         bytes_of: dict[Holder, int] = dict.fromkeys(RESIDENT, 0)
@@ -150,11 +153,11 @@ def footprint(
                     bytes_of[holder] += size
                 bytes_of[Holder.CODE] += profile.code_bytes
                 bytes_of[Holder.TEMPORARY] = max(bytes_of[Holder.TEMPORARY], profile.temporary_bytes)
-        own = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
-        remote = program.offload.remote_bytes(program.stages[stage] for stage in own)
+        ipu_stages = [stage for stage, footprint_of in enumerate(stages) if ipu in footprint_of.ipus]
+        remote = program.offload.remote_bytes(program.stages[stage] for stage in ipu_stages)
         if program.offload.activations:
-            remote += sum(_remote_activations(plan, program, stage) for stage in own)
-        if moved is not None and moved.to == "streaming_memory":
+            remote += sum(_remote_activations(plan, program, stage) for stage in ipu_stages)
+        if move_options is not None and move_options.to == "streaming_memory":
             remote += room[ipu]
         else:
             bytes_of[Holder.COPIES] += room[ipu]
@@ -165,14 +168,14 @@ def footprint(
 def _remote_activations(plan: Plan, program: PipelineProgram, stage: int) -> int:
     """Return the Streaming Memory bytes of a stage's stash and sent tensors."""
     shape = plan.shape
-    sent = sum(
-        program.sent_bytes(stage, other)
+    sent_bytes = sum(
+        program.sent_bytes(stage, neighbour)
         for stride in (-1, 1)
-        for other in shape.neighbours(stage, stride)
+        for neighbour in shape.neighbours(stage, stride)
         if shape.training or stride > 0
     )
-    saved = program.saved_bytes(stage) if shape.neighbours(stage, 1) else 0
-    return shape.serialization * (sent + saved)
+    kept_bytes = program.saved_bytes(stage) if shape.neighbours(stage, 1) else 0
+    return shape.serialization * (sent_bytes + kept_bytes)
 
 
 def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> StageFootprint:
@@ -180,17 +183,17 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     inline = program.recomputes_inside(stage)
     recomputed_somewhere = shape.recomputes(stage) or inline
     recomputes = recomputed_somewhere and not inline
-    saved = program.saved_bytes(stage)
+    kept_bytes = program.saved_bytes(stage)
     # Activations in Streaming Memory occupy the IPU only during passes on them.
-    away = saved if offload.activations and shape.neighbours(stage, 1) else 0
+    away_bytes = kept_bytes if offload.activations and shape.neighbours(stage, 1) else 0
     weights = offload.weight_bytes(profile)
     keeps_nothing = recomputed_somewhere or not shape.training
     outputs = max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes
     gradients = max(profile.working_bytes, profile.gradient_bytes)
     # Bytes alive in a backward pass with recomputation; in its first half, on top of stash and weights.
-    again = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
-    between = profile.between_halves_bytes
-    half = max(again, between) if inline else max(between - profile.stash_bytes, 0)
+    recompute_bytes = profile.stash_bytes if profile.cluster_bytes is None else profile.cluster_bytes
+    halves_bytes = profile.between_halves_bytes
+    half = max(recompute_bytes, halves_bytes) if inline else max(halves_bytes - profile.stash_bytes, 0)
     sums = offload.accumulator_bytes(profile) if shape.training else 0
     depth = plan.fifo_depths[stage] if shape.training else 0
     if moves and offload.moved is not None:
@@ -198,22 +201,29 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     return StageFootprint(
         ipus=shape.ipus_of(stage),
         fifo_depth=depth,
-        saved=saved - away,
+        kept_bytes=kept_bytes - away_bytes,
         recomputed=profile.stash_bytes if recomputes else 0,
-        forward=away + weights + outputs,
-        backward=away + weights + gradients + profile.weight_gradient_bytes + sums + (again if inline else 0),
+        forward=away_bytes + weights + outputs,
+        backward=away_bytes
+        + weights
+        + gradients
+        + profile.weight_gradient_bytes
+        + sums
+        + (recompute_bytes if inline else 0),
         recomputes=recomputes,
         training=shape.training,
         recompute=weights,
-        rest=between if shape.training else 0,
-        input_half=away + weights + gradients + half,
+        halves_bytes=halves_bytes if shape.training else 0,
+        input_half=away_bytes + weights + gradients + half,
         weight_half=weights + profile.weight_gradient_bytes + sums,
         temporary=profile.temporary_bytes,
-        update=weights + offload.state_bytes(profile) + sums if shape.training else 0,
+        update=weights + offload.loaded_state_bytes(profile) + sums if shape.training else 0,
     )
 
 
-def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootprint) -> Iterator[tuple[Holder, int]]:
+def _resident(
+    plan: Plan, program: PipelineProgram, stage: int, stage_footprint: StageFootprint
+) -> Iterator[tuple[Holder, int]]:
     """Yield the holders and bytes of a stage on its IPU.
 
     Every outgoing or incoming tensor has a copy buffer: copies of a time-step run at once, so a tensor leaves its
@@ -225,7 +235,7 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootpr
     profiles, shape = program.stages, plan.shape
     profile, last = profiles[stage], len(profiles) - 1
     yield Holder.PARAMETERS, profile.parameter_bytes - program.offload.weight_bytes(profile) + profile.untrained_bytes
-    yield Holder.FIFOS, own.fifo_bytes + profile.waiting_bytes
+    yield Holder.FIFOS, stage_footprint.fifo_bytes + profile.waiting_bytes
     if stage == 0:
         yield Holder.STREAMS, program.infeed.element_bytes
     if stage == last:
@@ -233,12 +243,12 @@ def _resident(plan: Plan, program: PipelineProgram, stage: int, own: StageFootpr
     if plan.shape.training:
         yield Holder.STATE, program.offload.resident_state_bytes(profile)
         yield Holder.ACCUMULATORS, profile.accumulator_bytes - program.offload.accumulator_bytes(profile)
-    before, after = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
-    merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
+    sources, targets = shape.neighbours(stage, -1), shape.neighbours(stage, 1)
+    is_merged = plan.copy_rule is CopyRule.MERGED or not plan.sync.meets
     # With batch serialization a buffer has one element per loop iteration, except in Streaming Memory.
     elements = 1 if program.offload.activations else shape.serialization
-    yield Holder.COPIES, elements * profile.gradient_bytes if before else 0
-    yield Holder.COPIES, elements * profile.output_bytes if after else 0
-    for neighbour in (*before, *after):
-        if shape.mapping[neighbour] != own.ipus[0] or merged:
+    yield Holder.COPIES, elements * profile.gradient_bytes if sources else 0
+    yield Holder.COPIES, elements * profile.output_bytes if targets else 0
+    for neighbour in (*sources, *targets):
+        if shape.mapping[neighbour] != stage_footprint.ipus[0] or is_merged:
             yield Holder.COPIES, plan.waiting.get((neighbour, stage), 1) * program.sent_bytes(neighbour, stage)

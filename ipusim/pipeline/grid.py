@@ -11,18 +11,18 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.time_steps import earliest
 
 #: Number of IPUs shown around the first mark.
-_SHOWN: Final = 8
+_MOST_IPUS: Final = 8
 
 
 def format_grid(
     plan: Plan,
     notes: Mapping[int, str] | None = None,
-    marked: Mapping[tuple[int | None, Op], str] | None = None,
+    marks: Mapping[tuple[int | None, Op], str] | None = None,
 ) -> str:
     """Format a Plan as text: three header lines, then time-steps.
 
     Empty time-steps are omitted; the header has the number of emitted time-steps. ``notes`` adds a remark to the row of
-    a time-step. ``marked`` adds a remark to the row of an operation, and puts the operation between ``>`` and ``<``;
+    a time-step. ``marks`` adds a remark to the row of an operation, and puts the operation between ``>`` and ``<``;
     keys have the time-step in lock-step, None in point-to-point. A marked grid of many IPUs shows only IPUs around the
     first mark.
 
@@ -44,26 +44,26 @@ def format_grid(
         f"{steps}, FIFO depths {', '.join(map(str, plan.fifo_depths)) or 'none'}",
         f"offsets {list(plan.offsets)}",
     ]
-    marked, remarks = marked or {}, dict(notes or {})
-    where: dict[tuple[int | None, Op], tuple[int, int]] = {}
+    marks, remarks = marks or {}, dict(notes or {})
+    cell_of: dict[tuple[int | None, Op], tuple[int, int]] = {}
     cells: dict[tuple[int, int], str] = {}
     for (time_step, ipu), ops in _cells(plan).items():
         texts = []
         for op in ops:
             key, text = (time_step if plan.sync.meets else None, op), op.text(shape.segments)
-            texts.append(f">{text}<" if key in marked else text)
-            where.setdefault(key, (time_step, ipu))
+            texts.append(f">{text}<" if key in marks else text)
+            cell_of.setdefault(key, (time_step, ipu))
         cells[time_step, ipu] = " ".join(texts)
-    found = [(where[key], remark) for key, remark in marked.items() if key in where]
-    for (time_step, _), remark in found:
+    places = [(cell_of[key], remark) for key, remark in marks.items() if key in cell_of]
+    for (time_step, _), remark in places:
         remarks.setdefault(time_step, remark)
     columns = sorted({*plan.ipus, *(ipu for _, ipu in cells)})  # an invalid plan may use IPUs without a stage
-    if marked and len(columns) > _SHOWN:
-        first = columns.index(found[0][0][1]) if found else 0
-        begin = min(max(0, first - _SHOWN // 2), len(columns) - _SHOWN)
-        columns = columns[begin : begin + _SHOWN]
+    if marks and len(columns) > _MOST_IPUS:
+        first = columns.index(places[0][0][1]) if places else 0
+        begin = min(max(0, first - _MOST_IPUS // 2), len(columns) - _MOST_IPUS)
+        columns = columns[begin : begin + _MOST_IPUS]
         lines[-1] += f"; IPUs {columns[0]} to {columns[-1]}"
-    widths = [max((len(text) for (_, at), text in cells.items() if at == ipu), default=1) for ipu in columns]
+    widths = [max((len(text) for (_, column), text in cells.items() if column == ipu), default=1) for ipu in columns]
     for time_step in sorted({time_step for time_step, ipu in cells if ipu in columns}):
         row = [cells.get((time_step, ipu), ".").ljust(width) for ipu, width in zip(columns, widths, strict=True)]
         note = f"  <-- {remarks[time_step]}" if time_step in remarks else ""
@@ -77,7 +77,7 @@ def _cells(plan: Plan) -> dict[tuple[int, int], list[Op]]:
         return plan.cells()
     steps = earliest(plan.order, one_at_a_time=True).tolist()
     passes = zip(steps, plan.order.passes.tolist(), strict=True)
-    return {(step, ipu): [Op(Pass(kind), *of)] for step, (ipu, kind, *of) in passes}
+    return {(step, ipu): [Op(Pass(kind), *numbers)] for step, (ipu, kind, *numbers) in passes}
 
 
 def mapping_text(shape: PlanShape) -> str:

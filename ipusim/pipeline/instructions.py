@@ -118,29 +118,29 @@ def text_of(code: int, stage: int, micro_batch: int, number: int) -> str:
     """Format an instruction: ``F1.3``, ``send 0->1.3`` for micro-batch 3, ``load B1``, ``load update``."""
     if code < PASSES:
         return str(Op(Pass(code), stage, micro_batch))
-    rest = ""
+    detail = ""
     match code:
         case Code.MEET:
-            rest = f"x{number}" if number != 1 else ""
+            detail = f"x{number}" if number != 1 else ""
         case Code.SEND | Code.BLOCKING_SEND:
-            rest = f"{stage}->{number}.{micro_batch}"
+            detail = f"{stage}->{number}.{micro_batch}"
         case Code.RECEIVE:
-            rest = f"{number}->{stage}.{micro_batch}"
+            detail = f"{number}->{stage}.{micro_batch}"
         case Code.OUTFEED:
-            rest = f"{micro_batch}" + (f" /{number}" if number != 1 else "")
+            detail = f"{micro_batch}" + (f" /{number}" if number != 1 else "")
         case Code.INFEED | Code.ADD_RESULTS:
-            rest = f"{micro_batch}"
+            detail = f"{micro_batch}"
         case Code.LOOK_UP | Code.UPDATE_ROWS:
-            rest = f"{stage}.{micro_batch}"
+            detail = f"{stage}.{micro_batch}"
         case Code.BEGIN_IO:
-            handed_out, taken = (str(moved) if moved != NONE else "." for moved in (number, micro_batch))
-            rest = f"{handed_out} {taken}" + (f" /{stage}" if stage != 1 else "")
+            handed_out, element = (str(value) if value != NONE else "." for value in (number, micro_batch))
+            detail = f"{handed_out} {element}" + (f" /{stage}" if stage != 1 else "")
         case Code.MOVE | Code.MOVED:
-            rest = f"{stage}.{micro_batch} {'back' if number else 'out'}"
+            detail = f"{stage}.{micro_batch} {'back' if number else 'out'}"
         case Code.COLLECTIVE | Code.OUTSIDE:
-            rest = str(Op(Pass(number), stage, micro_batch))
+            detail = str(Op(Pass(number), stage, micro_batch))
         case Code.LOAD | Code.STORE:
-            rest = "update" if stage == NONE else f"{Pass(number).letter}{stage}"
+            detail = "update" if stage == NONE else f"{Pass(number).letter}{stage}"
         case Code.GATHER | Code.RELEASE:
-            rest = "update" if stage == NONE else f"{stage}"
-    return f"{Code(code).word} {rest}".rstrip()
+            detail = "update" if stage == NONE else f"{stage}"
+    return f"{Code(code).word} {detail}".rstrip()

@@ -41,13 +41,13 @@ class IoTiles:
         """
         mapping = program.shape.mapping
         feeds = [(mapping[0], program.infeed.element_bytes), (mapping[-1], program.outfeed.element_bytes)]
-        placed = max(sum(size for at, size in feeds if at == ipu) for ipu, _ in feeds)
+        most_bytes = max(sum(size for home, size in feeds if home == ipu) for ipu, _ in feeds)
         room = self.count * bytes_per_tile * self.available_memory_proportion
-        if not placed:
-            return "I/O tiles have no effect, as the feeds move no bytes; the tiles compute instead."
-        if placed >= room:
+        if not most_bytes:
+            return "There is nothing to place on I/O tiles, as the feeds move no bytes; the tiles compute instead."
+        if most_bytes >= room:
             return (
-                f"Computation too large to fit on IO tiles, with {placed} bytes of feeds in {int(room)} bytes on "
+                f"Computation too large to fit on IO tiles, with {most_bytes} bytes of feeds in {int(room)} bytes on "
                 f"{self.count} tiles; the tiles compute instead, and feeds are not overlapped."
             )
         return ""

@@ -26,19 +26,19 @@ class Levels:
     """A quantity during each of several passes, and after each pass until the next."""
 
     during: Column
-    after: Column
+    at_end: Column
 
     def __add__(self, other: Levels) -> Levels:
         """Add two quantities along the same passes."""
-        return Levels(self.during + other.during, self.after + other.after)
+        return Levels(self.during + other.during, self.at_end + other.at_end)
 
     def times(self, factor: int) -> Levels:
         """Multiply the quantity by ``factor``."""
-        return Levels(self.during * factor, self.after * factor)
+        return Levels(self.during * factor, self.at_end * factor)
 
     def from_zero(self) -> Column:
         """Return 0, then the two levels of every pass in turn."""
-        return np.concatenate([[0], np.stack([self.during, self.after], axis=1).ravel()])
+        return np.concatenate([[0], np.stack([self.during, self.at_end], axis=1).ravel()])
 
 
 class StageLevels(NamedTuple):
@@ -46,12 +46,12 @@ class StageLevels(NamedTuple):
 
     Attributes:
         live: bytes alive outside of the FIFO.
-        saved: micro-batches kept for a backward pass or recomputation, inside and outside of the FIFO.
+        stash: micro-batches kept for a backward pass or recomputation, inside and outside of the FIFO.
         in_fifo: kept micro-batches inside the FIFO.
     """
 
     live: Levels
-    saved: Levels
+    stash: Levels
     in_fifo: Levels
 
 
@@ -59,16 +59,16 @@ class Alive(NamedTuple):
     """Number of micro-batches with live data along a stage's passes.
 
     Attributes:
-        saved: micro-batches kept for a backward pass or recomputation.
+        stash: micro-batches kept for a backward pass or recomputation.
         outside: kept micro-batches outside of the FIFO.
         recomputed: micro-batches with recomputed activations.
-        waiting: micro-batches with tensors for the second half of the backward pass.
+        halves: micro-batches with tensors for the second half of the backward pass.
     """
 
-    saved: Levels
+    stash: Levels
     outside: Levels
     recomputed: Levels
-    waiting: Levels
+    halves: Levels
 
 
 def alive(stage: StageFootprint, kind: Column) -> Alive:
@@ -77,105 +77,113 @@ def alive(stage: StageFootprint, kind: Column) -> Alive:
     ``kind`` has kinds of passes (see Pass) in order of execution. The result is independent of bytes.
     """
     if not stage.training:
-        nothing = np.zeros(len(kind), dtype=np.int64)
-        none = Levels(nothing, nothing)
-        return Alive(none, none, none, none)
+        zeros = np.zeros(len(kind), dtype=np.int64)
+        empty = Levels(zeros, zeros)
+        return Alive(empty, empty, empty, empty)
     forward, recomputes, inputs, weights = (
         kind == pass_kind for pass_kind in (Pass.FORWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     )
     backward = (kind == Pass.BACKWARD) | inputs  # both use the stash of the forward pass
-    taken = recomputes if stage.recomputes else backward
-    saved = _between(forward, taken)
+    uses = recomputes if stage.recomputes else backward
+    stash = _count_open(forward, uses)
     outside = Levels(
-        np.maximum(saved.during - stage.fifo_depth, np.where(forward | taken, 1, 0)),
-        np.maximum(saved.after - stage.fifo_depth, 0),
+        np.maximum(stash.during - stage.fifo_depth, np.where(forward | uses, 1, 0)),
+        np.maximum(stash.at_end - stage.fifo_depth, 0),
     )
-    recomputed = _between(recomputes, backward) if stage.recomputes else saved.times(0)
-    waiting = _between(inputs, weights)
-    waiting = Levels(waiting.during - inputs, waiting.after)  # a first half already includes its output
-    return Alive(saved, outside, recomputed, waiting)
+    recomputed = _count_open(recomputes, backward) if stage.recomputes else stash.times(0)
+    halves = _count_open(inputs, weights)
+    halves = Levels(halves.during - inputs, halves.at_end)  # a first half already includes its output
+    return Alive(stash, outside, recomputed, halves)
 
 
 def stage_levels(stage: StageFootprint, kind: Column) -> StageLevels:
     """Return the levels of ``stage`` along its passes; ``kind`` has their kinds (see Pass)."""
-    running = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.recompute}
-    running |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
-    there = alive(stage, kind)
-    live = Levels(np.array([running[run] for run in Pass], dtype=np.int64)[kind], np.zeros(len(kind), dtype=np.int64))
-    live += (
-        there.outside.times(stage.saved) + there.recomputed.times(stage.recomputed) + there.waiting.times(stage.rest)
+    pass_bytes = {Pass.FORWARD: stage.forward, Pass.BACKWARD: stage.backward, Pass.RECOMPUTE: stage.recompute}
+    pass_bytes |= {Pass.INPUT_GRADIENT: stage.input_half, Pass.WEIGHT_GRADIENT: stage.weight_half}
+    counts = alive(stage, kind)
+    live = Levels(
+        np.array([pass_bytes[run] for run in Pass], dtype=np.int64)[kind], np.zeros(len(kind), dtype=np.int64)
     )
-    in_fifo = Levels(there.saved.during - there.outside.during, there.saved.after - there.outside.after)
-    return StageLevels(live, there.saved, in_fifo)
+    live += (
+        counts.outside.times(stage.kept_bytes)
+        + counts.recomputed.times(stage.recomputed)
+        + counts.halves.times(stage.halves_bytes)
+    )
+    in_fifo = Levels(counts.stash.during - counts.outside.during, counts.stash.at_end - counts.outside.at_end)
+    return StageLevels(live, counts.stash, in_fifo)
 
 
-def _between(opening: Mask, closing: Mask) -> Levels:
+def _count_open(opening: Mask, closing: Mask) -> Levels:
     """Count micro-batches from the start of an opening to the end of a closing pass."""
-    after = np.cumsum(opening.astype(np.int64) - closing)
-    return Levels(after + closing.astype(np.int64), after)
+    at_end = np.cumsum(opening.astype(np.int64) - closing)
+    return Levels(at_end + closing.astype(np.int64), at_end)
 
 
-def spread(levels: Levels, own: Mask) -> Levels:
-    """Extend a stage's levels to every pass on the IPU; ``own`` masks passes of the stage.
+def spread_levels(levels: Levels, mask: Mask) -> Levels:
+    """Extend a stage's levels to every pass on the IPU; ``mask`` masks passes of the stage.
 
     During passes of other stages, the level after the stage's latest pass remains. Levels may have columns.
     """
-    nothing = np.zeros((1, *levels.after.shape[1:]), dtype=np.int64)
-    behind = np.concatenate([nothing, levels.after])[np.cumsum(own)]
-    during = behind.copy()
-    during[own] = levels.during
-    return Levels(during, behind)
+    zeros = np.zeros((1, *levels.at_end.shape[1:]), dtype=np.int64)
+    at_end = np.concatenate([zeros, levels.at_end])[np.cumsum(mask)]
+    during = at_end.copy()
+    during[mask] = levels.during
+    return Levels(during, at_end)
 
 
 def ipu_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> tuple[Levels, Levels]:
     """Return bytes alive on ``ipu`` and bytes in its FIFOs along its passes."""
-    nothing = np.zeros(len(kind), dtype=np.int64)
-    live = in_fifos = Levels(nothing, nothing)
+    zeros = np.zeros(len(kind), dtype=np.int64)
+    live = in_fifos = Levels(zeros, zeros)
     for number, footprint_of in enumerate(footprint.stages):
         if ipu in footprint_of.ipus:
-            own = stage == number
-            levels = stage_levels(footprint_of, kind[own])
-            live += spread(levels.live, own)
-            in_fifos += spread(levels.in_fifo.times(footprint_of.saved), own)
+            mask = stage == number
+            levels = stage_levels(footprint_of, kind[mask])
+            live += spread_levels(levels.live, mask)
+            in_fifos += spread_levels(levels.in_fifo.times(footprint_of.kept_bytes), mask)
     return live, in_fifos
 
 
 def update_bytes(footprint: Footprint, ipu: int) -> int:
     """Return live bytes of the weight update on ``ipu``, beyond its buffer for products."""
-    loaded = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
-    (room,) = (dict(own.resident)[Holder.TEMPORARY] for own in footprint.ipus if own.ipu == ipu)
-    return max(loaded - room, 0)
+    load_bytes = sum(stage.update for stage in footprint.stages if ipu in stage.ipus)
+    (room,) = (
+        dict(ipu_footprint.resident)[Holder.TEMPORARY] for ipu_footprint in footprint.ipus if ipu_footprint.ipu == ipu
+    )
+    return max(load_bytes - room, 0)
 
 
-class Kept(NamedTuple):
+class StashLevels(NamedTuple):
     """Kept micro-batches of a stage with moved activations, wherever stored, along its IPU's passes.
 
     Attributes:
-        saved: number of micro-batches.
+        stash: number of micro-batches.
         works: 1 during a pass that stores or uses a micro-batch, else 0.
     """
 
-    saved: Levels
+    stash: Levels
     works: Levels
 
 
-def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> dict[int, Kept]:
+def kept_levels(footprint: Footprint, ipu: int, stage: Column, kind: Column) -> dict[int, StashLevels]:
     """Return kept micro-batches of each stage on ``ipu`` with moved activations, by stage number."""
-    found: dict[int, Kept] = {}
+    result: dict[int, StashLevels] = {}
     for number in sorted({move.stage for move in footprint.moves if move.ipu == ipu}):
-        own, of_stage = stage == number, footprint.stages[number]
-        there = alive(of_stage, kind[own])
-        taking = (Pass.RECOMPUTE,) if of_stage.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
-        works = any_of(kind, (Pass.FORWARD, *taking)) & own
-        found[number] = Kept(spread(there.saved, own), Levels(works.astype(np.int64), np.zeros_like(kind)))
-    return found
+        mask, of_stage = stage == number, footprint.stages[number]
+        counts = alive(of_stage, kind[mask])
+        uses = (Pass.RECOMPUTE,) if of_stage.recomputes else (Pass.BACKWARD, Pass.INPUT_GRADIENT)
+        works = any_of(kind, (Pass.FORWARD, *uses)) & mask
+        result[number] = StashLevels(
+            spread_levels(counts.stash, mask), Levels(works.astype(np.int64), np.zeros_like(kind))
+        )
+    return result
 
 
-def less_by_moves(stage: StageFootprint, saved: Column, works: Column, away: Column) -> tuple[Column, Column]:
+def less_by_moves(stage: StageFootprint, counts: Column, works: Column, away_count: Column) -> tuple[Column, Column]:
     """Return the live bytes and FIFO bytes saved by micro-batches moved away."""
-    outside = np.maximum(saved - stage.fifo_depth, works)
-    less = outside - np.maximum(saved - away - stage.fifo_depth, works)
-    return less * stage.saved, (away - less) * stage.saved
+    outside = np.maximum(counts - stage.fifo_depth, works)
+    less = outside - np.maximum(counts - away_count - stage.fifo_depth, works)
+    return less * stage.kept_bytes, (away_count - less) * stage.kept_bytes
 
 
 class Peak(NamedTuple):
@@ -213,28 +221,29 @@ class Peak(NamedTuple):
 
 def peaks(plan: Plan, footprint: Footprint) -> tuple[Peak, ...]:
     """Return the peak of each IPU that holds a stage, ascending; executions have equal peaks."""
-    return tuple(_peak(plan, footprint, own) for own in footprint.ipus)
+    return tuple(_peak(plan, footprint, ipu_footprint) for ipu_footprint in footprint.ipus)
 
 
-def _peak(plan: Plan, footprint: Footprint, own: IpuFootprint) -> Peak:
-    rows = np.flatnonzero(plan.ipu == own.ipu)
+def _peak(plan: Plan, footprint: Footprint, ipu_footprint: IpuFootprint) -> Peak:
+    rows = np.flatnonzero(plan.ipu == ipu_footprint.ipu)
     stage, kind = plan.stage[rows], plan.kind[rows]
-    live, in_fifos = ipu_levels(footprint, own.ipu, stage, kind)
-    for number, kept in kept_levels(footprint, own.ipu, stage, kind).items():
-        moves = [move for move in footprint.moves if (move.ipu, move.stage) == (own.ipu, number)]
-        gone = np.sort([move.gone for move in moves])
-        there = np.sort([max(move.gone, move.there) for move in moves])
-        away = np.searchsorted(gone, rows, side="right") - np.searchsorted(there, rows, side="right")
-        less = less_by_moves(footprint.stages[number], kept.saved.during, kept.works.during, away)
+    live, in_fifos = ipu_levels(footprint, ipu_footprint.ipu, stage, kind)
+    for number, stash_levels in kept_levels(footprint, ipu_footprint.ipu, stage, kind).items():
+        moves = [move for move in footprint.moves if (move.ipu, move.stage) == (ipu_footprint.ipu, number)]
+        begins = np.sort([move.away_begin for move in moves])
+        ends = np.sort([max(move.away_begin, move.away_end) for move in moves])
+        away_count = np.searchsorted(begins, rows, side="right") - np.searchsorted(ends, rows, side="right")
+        less = less_by_moves(footprint.stages[number], stash_levels.stash.during, stash_levels.works.during, away_count)
         live, in_fifos = (
-            Levels(levels.during - of, levels.after) for levels, of in zip((live, in_fifos), less, strict=True)
+            Levels(levels.during - reduction, levels.at_end)
+            for levels, reduction in zip((live, in_fifos), less, strict=True)
         )
     # Bytes that remain after a pass were alive during the pass, so the peak is always within a pass.
     top = int(np.where(live.during == live.during.max(), in_fifos.during, -1).argmax())
-    update = update_bytes(footprint, own.ipu)
+    update = update_bytes(footprint, ipu_footprint.ipu)
     if update > live.during[top]:  # the weight update comes last, with empty FIFOs
-        return Peak(own.ipu, None, (*own.resident, (Holder.LIVE, update)), 0)
+        return Peak(ipu_footprint.ipu, None, (*ipu_footprint.resident, (Holder.LIVE, update)), 0)
     row = rows[top]
     op = Op(Pass(plan.kind[row]), int(plan.stage[row]), int(plan.micro_batch[row]))
-    holders = (*own.resident, (Holder.LIVE, int(live.during[top])))
-    return Peak(own.ipu, op, holders, int(in_fifos.during[top]), plan.shape.segments)
+    holders = (*ipu_footprint.resident, (Holder.LIVE, int(live.during[top])))
+    return Peak(ipu_footprint.ipu, op, holders, int(in_fifos.during[top]), plan.shape.segments)

@@ -34,53 +34,53 @@ class Move(NamedTuple):
 
     Attributes:
         ipu, stage, micro_batch: IPU, stage and micro-batch of the forward pass.
-        forward, taken: rows of the forward pass, and of the pass that uses the activations.
+        forward, use_row: rows of the forward pass, and of the pass that uses the activations.
         fetched: row after which the move back begins, in point-to-point.
-        after: micro-batch of the same stage whose move out precedes this move back; -1 for none.
+        earlier_move: micro-batch of the same stage whose move out precedes this move back; -1 for none.
         freed_for: row of the forward pass that waits for the end of this move out; -1 for none.
-        gone, there: half-open range of rows in which the activations are certainly away.
+        away_begin, away_end: half-open range of rows in which the activations are certainly away.
     """
 
     ipu: int
     stage: int
     micro_batch: int
     forward: int
-    taken: int
+    use_row: int
     fetched: int
-    after: int
+    earlier_move: int
     freed_for: int
-    gone: int
-    there: int
+    away_begin: int
+    away_end: int
 
 
-def moves_of(passes: Column, shape: PlanShape, moved: MovedActivations, *, meets: bool) -> tuple[Move, ...]:
+def moves_of(passes: Column, shape: PlanShape, options: MovedActivations, *, meets: bool) -> tuple[Move, ...]:
     """Return the moves of one execution, by IPU, stage and forward pass.
 
     Args:
         passes: table of a Plan, shape (passes, 5).
         shape: shape of the program.
-        moved: moved activations, with stages that have any bytes of activations.
+        options: moved activations, with stages that have any bytes of activations.
         meets: whether IPUs meet after each time-step.
     """
     step, ipu, kind, stage, micro_batch = passes.T
-    found: list[Move] = []
+    moves: list[Move] = []
     for number in range(shape.stages) if shape.training else ():
-        if moved.stages is not None and number not in moved.stages:
+        if options.stages is not None and number not in options.stages:
             continue
-        taking = _taking(shape, number, kind)
+        uses = _uses_of(shape, number, kind)
         for home in shape.ipus_of(number):
-            if moved.to == "partner" and moved.place(home, shape.mapping) == home:
+            if options.to == "partner" and options.place(home, shape.mapping) == home:
                 continue
-            own = np.flatnonzero((ipu == home) & (stage == number) & (taking | (kind == Pass.FORWARD)))
-            columns = zip(own.tolist(), taking[own].tolist(), micro_batch[own].tolist(), strict=True)
+            turn_rows = np.flatnonzero((ipu == home) & (stage == number) & (uses | (kind == Pass.FORWARD)))
+            columns = zip(turn_rows.tolist(), uses[turn_rows].tolist(), micro_batch[turn_rows].tolist(), strict=True)
             events = list(map(_Turn._make, columns))
-            chosen = _chosen(events, moved.kept(shape.mapping), 1 if meets else moved.buffers)
+            turns = _moving_turns(events, options.kept(shape.mapping), 1 if meets else options.buffers)
             if meets:
                 rows = np.flatnonzero(ipu == home)
-                found += _between_steps(chosen, home, number, step, rows, shape.overlapped_io, moved.to)
+                moves += _between_steps(turns, home, number, step, rows, shape.overlapped_io, options.to)
             else:
-                found += _beside_passes(chosen, home, number, moved.buffers)
-    return tuple(found)
+                moves += _beside_passes(turns, home, number, options.buffers)
+    return tuple(moves)
 
 
 def columns_of(moves: tuple[Move, ...]) -> list[Column]:
@@ -92,28 +92,28 @@ def most_away(moves: tuple[Move, ...]) -> dict[tuple[int, int], int]:
     """Return the maximum number of micro-batches away at once, by (IPU, stage)."""
     most: dict[tuple[int, int], int] = {}
     for ipu, stage in dict.fromkeys((move.ipu, move.stage) for move in moves):
-        own = [move for move in moves if (move.ipu, move.stage) == (ipu, stage)]
-        changes = sorted([(move.forward, 1) for move in own] + [(move.taken, -1) for move in own])
-        away = np.cumsum([change for _, change in changes])
-        most[ipu, stage] = int(away.max())
+        stage_moves = [move for move in moves if (move.ipu, move.stage) == (ipu, stage)]
+        changes = sorted([(move.forward, 1) for move in stage_moves] + [(move.use_row, -1) for move in stage_moves])
+        away_counts = np.cumsum([change for _, change in changes])
+        most[ipu, stage] = int(away_counts.max())
     return most
 
 
-def period_of(passes: Column, shape: PlanShape, moved: MovedActivations) -> int:
+def period_of(passes: Column, shape: PlanShape, options: MovedActivations) -> int:
     """Return the period of the pattern of moved and staying micro-batches.
 
     Args:
         passes: table of an Order, shape (passes, 4).
         shape: shape of the Order.
-        moved: moved activations.
+        options: moved activations.
     """
     ipu, kind, stage, _ = passes.T
-    periods, kept = [1], moved.kept(shape.mapping)
+    periods, keep = [1], options.kept(shape.mapping)
     for number in range(shape.stages):
         for home in shape.ipus_of(number):
-            change = np.where(_taking(shape, number, kind), -1, kind == Pass.FORWARD)
+            change = np.where(_uses_of(shape, number, kind), -1, kind == Pass.FORWARD)
             most = _most_kept(change[(ipu == home) & (stage == number)])
-            periods.append(most // math.gcd(most, kept) if kept and most > kept else 1)
+            periods.append(most // math.gcd(most, keep) if keep and most > keep else 1)
     return math.lcm(*periods) * len(shape.copies)
 
 
@@ -125,11 +125,11 @@ class _Turn(NamedTuple):
     micro_batch: int
 
 
-def _taking(shape: PlanShape, stage: int, kind: Column) -> Mask:
+def _uses_of(shape: PlanShape, stage: int, kind: Column) -> Mask:
     """Mask passes that use the stash of a stage's forward passes."""
     if shape.recompute and shape.recomputes(stage):
-        again: Mask = kind == Pass.RECOMPUTE
-        return again
+        recomputes: Mask = kind == Pass.RECOMPUTE
+        return recomputes
     return any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))
 
 
@@ -137,7 +137,7 @@ def _most_kept(change: Column) -> int:
     return int(np.cumsum(change).max(initial=0))
 
 
-def _chosen(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
+def _moving_turns(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
     """Return the passes of moved micro-batches; empty if every micro-batch has room.
 
     Staying micro-batches are spread evenly, so moves overlap their passes.
@@ -165,43 +165,43 @@ def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> It
     for number, turn in enumerate(turns):
         if turn.takes:
             continue
-        micro_batch, back = turn.micro_batch, place[True, turn.micro_batch]
-        taken, before = turns[back].row, turns[max(back - buffers, number)]
-        follower = turns[number + buffers] if number + buffers < back else turns[back]
+        micro_batch, use = turn.micro_batch, place[True, turn.micro_batch]
+        use_row, previous = turns[use].row, turns[max(use - buffers, number)]
+        follower = turns[number + buffers] if number + buffers < use else turns[use]
         yield Move(
             ipu,
             stage,
             micro_batch,
             turn.row,
-            taken,
-            fetched=before.row,
-            after=NONE if before.takes else before.micro_batch,
+            use_row,
+            fetched=previous.row,
+            earlier_move=NONE if previous.takes else previous.micro_batch,
             freed_for=NONE if follower.takes else follower.row,
-            gone=follower.row,
-            there=before.row + 1 if before.takes else taken,
+            away_begin=follower.row,
+            away_end=previous.row + 1 if previous.takes else use_row,
         )
 
 
 def _between_steps(
-    turns: list[_Turn], ipu: int, stage: int, step: Column, rows: Column, overlapped: bool, to: Destination
+    turns: list[_Turn], ipu: int, stage: int, step: Column, rows: Column, overlapped: bool, destination: Destination
 ) -> Iterator[Move]:
     """Yield moves in lock-step: immediately, with copies between time-steps, or in separate time-steps."""
     taken_of = {turn.micro_batch: turn.row for turn in turns if turn.takes}
-    apart = 1 if to == "streaming_memory" and not overlapped else 2 if to == "partner" else 3
+    distance = 1 if destination == "streaming_memory" and not overlapped else 2 if destination == "partner" else 3
     for turn in turns:
-        if turn.takes or step[taken_of[turn.micro_batch]] - step[turn.row] < apart:
+        if turn.takes or step[taken_of[turn.micro_batch]] - step[turn.row] < distance:
             continue
-        taken = taken_of[turn.micro_batch]
-        if apart == 1:
-            gone, there = _behind(rows, turn.row), taken
+        use_row = taken_of[turn.micro_batch]
+        if distance == 1:
+            away_begin, away_end = _next_row(rows, turn.row), use_row
         else:
             # Other micro-batches may leave during this move back, so this one counts from the last pass before.
-            ahead = apart - 2
-            gone = int(np.append(rows, len(step))[np.searchsorted(step[rows], step[turn.row] + 1 + ahead)])
-            there = int(rows[np.searchsorted(step[rows], step[taken] - ahead) - 1])
-        yield Move(ipu, stage, turn.micro_batch, turn.row, taken, NONE, NONE, NONE, gone, there)
+            ahead = distance - 2
+            away_begin = int(np.append(rows, len(step))[np.searchsorted(step[rows], step[turn.row] + 1 + ahead)])
+            away_end = int(rows[np.searchsorted(step[rows], step[use_row] - ahead) - 1])
+        yield Move(ipu, stage, turn.micro_batch, turn.row, use_row, NONE, NONE, NONE, away_begin, away_end)
 
 
-def _behind(rows: Column, row: int) -> int:
+def _next_row(rows: Column, row: int) -> int:
     """Return the row of the IPU's next pass."""
     return int(rows[np.searchsorted(rows, row) + 1])

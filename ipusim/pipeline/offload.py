@@ -82,6 +82,8 @@ class Offload:
         sharded_update: whether each replica updates a part of each variable, as in PopART: a reduce-scatter of the
             gradients comes before the update, an all-gather of the weights after it.
         minimum_elements: minimum elements of a variable with a sharded update.
+        by_variable: whether an IPU loads the state of one variable at a time, as PopART's does: no priority binds loads
+            together (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little alive.
         weights: whether each replica stores only a shard of weights, in Streaming Memory; an
             all-gather joins shards for each pass (replicated_weight_sharding with offload_weights).
         variables_on_host: whether the host stores optimizer state and updates weights in its own memory:
@@ -98,6 +100,7 @@ class Offload:
     sharded_state: bool = False
     sharded_update: bool = False
     minimum_elements: int = MINIMUM_SHARDED_ELEMENTS
+    by_variable: bool = False
     weights: bool = False
     variables_on_host: bool = False
     moved: MovedActivations | None = None
@@ -151,6 +154,15 @@ class Offload:
         tensors = profile.state_tensors or (profile.state_bytes,)
         return sum(size for size in tensors if size >= self.least_bytes)
 
+    def loaded_state_bytes(self, profile: StageProfile) -> int:
+        """Return the bytes of a stage's optimizer state that are on the IPU at a time."""
+        state, variables = self.state_bytes(profile), len(profile.accumulator_tensors)
+        if not self.by_variable or not variables:
+            return state
+        parts = [part for _, part in self._state_tensors(profile)]
+        slots = len(parts) // variables
+        return min(state, max(sum(parts[start : start + slots]) for start in range(0, len(parts), max(1, slots))))
+
     def stored_state_bytes(self, profile: StageProfile) -> int:
         """Return a replica's stored bytes of a stage's optimizer state, in Streaming Memory."""
         gathered = self.sharded_state and not self.sharded_update
@@ -159,10 +171,6 @@ class Offload:
     def offchip_weight_bytes(self, profiles: Iterable[StageProfile]) -> int:
         """Return the bytes of weights of stages with offloaded optimizer state."""
         return sum(profile.parameter_bytes for profile in profiles if self.state_bytes(profile))
-
-    def streamed_state_bytes(self, profiles: Iterable[StageProfile]) -> int:
-        """Return the bytes of optimizer state loaded and stored by a replica's weight update."""
-        return 2 * sum(map(self.stored_state_bytes, profiles))
 
     def weight_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's weights stored off its IPU."""

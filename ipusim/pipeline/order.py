@@ -73,7 +73,7 @@ class Order:
     Example:
         >>> from ipusim import Order, Shape
         >>> passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
-        >>> order = Order.of("mine", Shape(mapping=(0, 1), micro_batches=2), passes)
+        >>> order = Order.from_passes("mine", Shape(mapping=(0, 1), micro_batches=2), passes)
         >>> order.table.shape, order.fifo_depths
         ((8, 4), (1, 0))
     """
@@ -128,7 +128,7 @@ class Order:
         self.fifo_depths = _least_depths(shape, self.passes) if fifo_depths is None else fifo_depths
 
     @classmethod
-    def of(
+    def from_passes(
         cls,
         schedule: str,
         shape: PlanShape,
@@ -161,6 +161,9 @@ class Order:
         in_one_slot = np.array([row[1:] in joined for row in rows], bool)
         return cls(schedule, shape, table=table, joined=in_one_slot, places=places)
 
+    #: Former name, kept for one release.
+    of = from_passes
+
     def with_fifo_depths(self, fifo_depths: tuple[int, ...]) -> Order:
         """Return a copy of the Order with other FIFO depths.
 
@@ -178,8 +181,8 @@ class Order:
         """Compare two Orders by contents."""
         if not isinstance(other, Order):
             return NotImplemented
-        same = np.array_equal(self.table, other.table) and np.array_equal(self.joined, other.joined)
-        return same and self._header() == other._header()
+        is_equal = np.array_equal(self.table, other.table) and np.array_equal(self.joined, other.joined)
+        return is_equal and self._header() == other._header()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -208,8 +211,8 @@ def _row(ipu: Any, op: Any) -> tuple[int, ...]:
     try:
         kind, stage, micro_batch = Op.parse(op) if isinstance(op, str) else op
     except (TypeError, ValueError) as error:
-        expected = f"{error}" if isinstance(op, str) else f"expected a kind, a stage and a micro-batch, got {op!r}"
-        raise PlanError(f"passes: {expected}") from None
+        problem = f"{error}" if isinstance(op, str) else f"expected a kind, a stage and a micro-batch, got {op!r}"
+        raise PlanError(f"passes: {problem}") from None
     row = ipu, kind, stage, micro_batch
     for number in row:
         if not _is_whole(number) or abs(number) >= _MOST:
@@ -237,12 +240,12 @@ def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
     for number in range(shape.stages):
         most = 1
         for of_copy in range(len(shape.copies)):
-            own = kind[(stage == number) & (copy == of_copy)]
+            kinds = kind[(stage == number) & (copy == of_copy)]
             if shape.recompute and shape.recomputes(number):
-                last = own == Pass.RECOMPUTE
+                last = kinds == Pass.RECOMPUTE
             else:
-                last = (own == Pass.BACKWARD) | (own == Pass.INPUT_GRADIENT)
-            most = int(np.cumsum((own == Pass.FORWARD).astype(np.int64) - last).max(initial=most))
+                last = (kinds == Pass.BACKWARD) | (kinds == Pass.INPUT_GRADIENT)
+            most = int(np.cumsum((kinds == Pass.FORWARD).astype(np.int64) - last).max(initial=most))
         depths.append(most - 1)
     return tuple(depths)
 
@@ -257,9 +260,9 @@ def _check_table(table: npt.NDArray[Any], columns: tuple[str, ...], stages: int)
         )
     if table[:, -len(COLUMNS)].min() < 0:
         raise PlanError(f"table: expected IPUs from 0 up, got {table[:, -len(COLUMNS)].min()}")
-    for what, column, count in (("passes", table[:, -3], len(Pass)), ("stages", table[:, -2], stages)):
+    for noun, column, count in (("passes", table[:, -3], len(Pass)), ("stages", table[:, -2], stages)):
         if not 0 <= column.min() <= column.max() < count:
-            raise PlanError(f"table: expected {what} from 0 to {count - 1}, got {column.min()} to {column.max()}")
+            raise PlanError(f"table: expected {noun} from 0 to {count - 1}, got {column.min()} to {column.max()}")
 
 
 def _check_header(

@@ -122,9 +122,9 @@ class Plan:
     @cached_property
     def instructions(self) -> Table:
         """int64, shape (instructions, 5), columns of instructions.COLUMNS, by IPU and in order of execution."""
-        made = self._make()
-        made.flags.writeable = False
-        return made
+        table = self._make()
+        table.flags.writeable = False
+        return table
 
     def instructions_of(self, code: int) -> Counter[int]:
         """Count instructions of a code for each stage.

@@ -103,7 +103,8 @@ class PipelineProgram:
         """
         shape = self.shape
         by_itself = shape.training and self.stages[stage].recompute is not None
-        return shape.recompute_inline and (shape.recomputes(stage) or by_itself)
+        inside = shape.recompute_inline and (shape.recomputes(stage) or by_itself)
+        return inside and self.stages[stage].has_backward
 
     def collectives(self, kind: int, stage: int) -> tuple[CollectiveCall, ...]:
         """Return the collectives of a pass of ``stage``, in order.
@@ -151,7 +152,7 @@ class PipelineProgram:
             Bytes; 0 in inference.
         """
         profile = self.stages[stage]
-        if not self.shape.training:
+        if not self.shape.training or not profile.has_backward:
             return 0
         if self.recomputes_inside(stage) and profile.checkpoint_bytes is not None:
             return profile.checkpoint_bytes

@@ -130,9 +130,9 @@ def recomputation(mode: str, modes: tuple[str, ...], schedule: str) -> str:
     return mode
 
 
-def check_recomputation(allowed: bool, modes: tuple[str, ...], schedule: str) -> None:
+def check_recomputation(recompute: bool, modes: tuple[str, ...], schedule: str) -> None:
     """Refuse recomputation under a schedule without a recomputation mode; raises UnsupportedProgramError."""
-    if allowed and not modes:
+    if recompute and not modes:
         raise UnsupportedProgramError(
             f"Pipeline schedule {schedule.capitalize()} does not support recomputation of activations."
         )

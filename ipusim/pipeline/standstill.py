@@ -27,31 +27,31 @@ def standstill(plan: Plan) -> list[Violation]:
 
     The violation names the next passes of IPUs in the circle, or of every waiting IPU without a circle.
     """
-    walk = _Walk(plan)
+    walk = _InstructionWalk(plan)
     walk.go()
-    waiting = walk.waiting()
-    if not waiting:
+    waits = walk.list_waits()
+    if not waits:
         return []
-    circle = circle_of({ipu: others for ipu, (_, others) in waiting.items()})
+    circle = circle_of({ipu: peers for ipu, (_, peers) in waits.items()})
     if not circle:
-        listed = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items())
-        text = f"a deadlock: an awaited tensor never arrives: {listed}"
-        return [Violation("deadlock", None, None, text, walk.next_passes(waiting))]
-    first, *others_there = (f"IPU {ipu}, which waits at '{waiting[ipu][0]}'" for ipu in circle)
+        places = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items())
+        text = f"a deadlock: the awaited tensor never comes: {places}"
+        return [Violation("deadlock", None, None, text, walk.next_passes(waits))]
+    first, *others_there = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
     steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
-    others = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waiting.items() if ipu not in circle]
-    behind = f"; further IPUs wait for these: {', '.join(others)}" if others else ""
-    return [Violation("deadlock", None, None, f"a deadlock: {steps}{behind}", walk.next_passes(circle))]
+    outsiders = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items() if ipu not in circle]
+    tail = f"; behind them wait {', '.join(outsiders)}" if outsiders else ""
+    return [Violation("deadlock", None, None, f"a deadlock: {steps}{tail}", walk.next_passes(circle))]
 
 
 def circle_of(waits: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
     """Return IPUs that wait for each other in a circle; empty without a circle."""
     graph: TopologicalSorter[int] = TopologicalSorter()
-    for ipu, others in waits.items():
-        if present := [other for other in others if other in waits]:
+    for ipu, peers in waits.items():
+        if present := [peer for peer in peers if peer in waits]:
             graph.add(ipu)
-            for other in present:
-                graph.add(other, ipu)
+            for peer in present:
+                graph.add(peer, ipu)
     try:
         graph.prepare()
     except CycleError as error:
@@ -70,80 +70,82 @@ def all_end(receives: Iterable[tuple[int, int, int, int]]) -> bool:
         receives: IPU and row of each receive, IPU and row of its send; receives of an IPU in order of execution.
     """
     ahead: dict[int, list[tuple[int, int, int]]] = {}
-    for ipu, row, sender, sent in receives:
-        ahead.setdefault(ipu, []).append((row, sender, sent))
+    for ipu, row, sender, send_row in receives:
+        ahead.setdefault(ipu, []).append((row, sender, send_row))
     for of_ipu in ahead.values():
         of_ipu.reverse()
-    reached, waiting, ready = dict.fromkeys(ahead, -1), defaultdict[int, list[int]](list), [*ahead]
+    progress, waiters, ready = dict.fromkeys(ahead, -1), defaultdict[int, list[int]](list), [*ahead]
     while ready:
         ipu = ready.pop()
-        left, before = ahead[ipu], reached[ipu]
-        while left:
-            reached[ipu], sender, sent = left[-1]
-            if reached.get(sender, sent + 1) <= sent:
-                waiting[sender].append(ipu)
+        stack, previous = ahead[ipu], progress[ipu]
+        while stack:
+            progress[ipu], sender, send_row = stack[-1]
+            if progress.get(sender, send_row + 1) <= send_row:
+                waiters[sender].append(ipu)
                 break
-            left.pop()
+            stack.pop()
         else:
-            del reached[ipu]
-        if reached.get(ipu) != before:
-            ready += waiting.pop(ipu, ())
+            del progress[ipu]
+        if progress.get(ipu) != previous:
+            ready += waiters.pop(ipu, ())
     return not any(ahead.values())
 
 
-class _Walk:
+class _InstructionWalk:
     """A walk of IPUs through their instructions, without time."""
 
     def __init__(self, plan: Plan) -> None:
-        self._left: dict[int, list[Instruction]] = {
+        self._stacks: dict[int, list[Instruction]] = {
             ipu: [(row[1], row[2], row[3], row[4]) for row in rows][::-1]
             for ipu, rows in groupby(plan.instructions.tolist(), key=lambda row: row[0])
         }
-        self._sent: set[tuple[int, int, int]] = set()
+        self._sends: set[tuple[int, int, int]] = set()
 
     def go(self) -> None:
         """Advance every IPU until the walk is stuck."""
-        moved = True
-        while moved:
-            moved = bool(sum(map(self._run, self._left.values()))) or self._meet()
+        progress = True
+        while progress:
+            progress = bool(sum(map(self._run, self._stacks.values()))) or self._meet()
 
-    def waiting(self) -> dict[int, tuple[str, tuple[int, ...]]]:
+    def list_waits(self) -> dict[int, tuple[str, tuple[int, ...]]]:
         """Return instruction and awaited IPUs of each IPU before its end."""
-        return {ipu: (text_of(*left[-1]), self._late(ipu, left[-1])) for ipu, left in self._left.items() if left}
+        return {ipu: (text_of(*stack[-1]), self._late(ipu, stack[-1])) for ipu, stack in self._stacks.items() if stack}
 
     def next_passes(self, ipus: Iterable[int]) -> tuple[Op, ...]:
         """Return the next passes of given IPUs; an IPU may have none left."""
-        ahead = (next((row for row in reversed(self._left[ipu]) if row[0] < PASSES), None) for ipu in ipus)
+        ahead = (next((row for row in reversed(self._stacks[ipu]) if row[0] < PASSES), None) for ipu in ipus)
         return tuple(Op(Pass(code), stage, micro_batch) for code, stage, micro_batch, _ in filter(None, ahead))
 
-    def _run(self, left: list[Instruction]) -> bool:
-        moved = False
-        while left and left[-1][0] not in MEETINGS:
-            code, stage, micro_batch, number = left[-1]
-            if code == Code.RECEIVE and (number, stage, micro_batch) not in self._sent:
+    def _run(self, stack: list[Instruction]) -> bool:
+        progress = False
+        while stack and stack[-1][0] not in MEETINGS:
+            code, stage, micro_batch, number = stack[-1]
+            if code == Code.RECEIVE and (number, stage, micro_batch) not in self._sends:
                 break
             if code in _SENDS:
-                self._sent.add((stage, number, micro_batch))
-            left.pop()
-            moved = True
-        return moved
+                self._sends.add((stage, number, micro_batch))
+            stack.pop()
+            progress = True
+        return progress
 
     def _meet(self) -> bool:
         """Advance all IPUs past a common meeting; False without a common meeting."""
-        heads = [left[-1] if left else None for left in self._left.values()]
+        heads = [stack[-1] if stack else None for stack in self._stacks.values()]
         first = heads[0]
         if first is None or first[0] not in MEETINGS or any(head is None or head[0] != first[0] for head in heads):
             return False
         times = min(head[3] for head in heads if head is not None)
-        for left in self._left.values():
-            code, stage, micro_batch, number = left.pop()
+        for stack in self._stacks.values():
+            code, stage, micro_batch, number = stack.pop()
             if code == Code.MEET and number > times:
-                left.append((code, stage, micro_batch, number - times))
+                stack.append((code, stage, micro_batch, number - times))
         return True
 
-    def _late(self, ipu: int, at: Instruction) -> tuple[int, ...]:
-        code, stage, micro_batch, number = at
+    def _late(self, ipu: int, instruction: Instruction) -> tuple[int, ...]:
+        code, stage, micro_batch, number = instruction
         if code == Code.RECEIVE:
             sends = {(send, number, micro_batch, stage) for send in _SENDS}
-            return tuple(other for other, left in self._left.items() if sends & set(left))
-        return tuple(other for other, left in self._left.items() if other != ipu and (not left or left[-1][0] != code))
+            return tuple(peer for peer, stack in self._stacks.items() if sends & set(stack))
+        return tuple(
+            peer for peer, stack in self._stacks.items() if peer != ipu and (not stack or stack[-1][0] != code)
+        )

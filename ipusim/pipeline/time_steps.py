@@ -20,43 +20,43 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
     the check of Plans reports them.
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
-    what = [*zip(kinds, stages, strict=True)]
-    made: dict[tuple[int, int], dict[int, int]] = {one: {} for one in what}  # time-step by micro-batch
-    makers = {one: [_made_by(made, *need) for need in needs(order.shape, *one)] for one in made}
-    left: dict[int, list[range]] = {}
+    pairs = [*zip(kinds, stages, strict=True)]
+    step_of: dict[tuple[int, int], dict[int, int]] = {pair: {} for pair in pairs}  # time-step by micro-batch
+    makers = {pair: [_made_by(step_of, *need) for need in needs(order.shape, *pair)] for pair in step_of}
+    queues: dict[int, list[range]] = {}
     for rows in _slots(order):
-        left.setdefault(ipus[rows[0]], []).append(rows)
-    for slots in left.values():
+        queues.setdefault(ipus[rows[0]], []).append(rows)
+    for slots in queues.values():
         slots.reverse()
-    steps = [0] * len(what)
-    now = dict.fromkeys(left, 0)
-    there: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in left}
+    steps = [0] * len(pairs)
+    last_step = dict.fromkeys(queues, 0)
+    in_step: dict[int, set[tuple[int, int]]] = {ipu: set() for ipu in queues}
     ignoring = False
-    while any(left.values()):
-        moved = False
-        for ipu, slots in left.items():
+    while any(queues.values()):
+        progress = False
+        for ipu, slots in queues.items():
             while slots:
                 rows = slots[-1]
-                before = [
+                input_steps = [
                     whole.get(micro_batches[row], half.get(micro_batches[row]))
                     for row in rows
-                    for whole, half in makers[what[row]]
+                    for whole, half in makers[pairs[row]]
                 ]
-                if None in before and not ignoring:
+                if None in input_steps and not ignoring:
                     break
-                step = max([now[ipu], *(other + 1 for other in before if other is not None)])
-                own = {what[row] for row in rows}
-                if step == now[ipu] and ((one_at_a_time and there[ipu]) or own & there[ipu]):
+                step = max([last_step[ipu], *(input_step + 1 for input_step in input_steps if input_step is not None)])
+                slot_passes = {pairs[row] for row in rows}
+                if step == last_step[ipu] and ((one_at_a_time and in_step[ipu]) or slot_passes & in_step[ipu]):
                     step += 1
-                if step > now[ipu]:
-                    now[ipu] = step
-                    there[ipu].clear()
-                there[ipu] |= own
+                if step > last_step[ipu]:
+                    last_step[ipu] = step
+                    in_step[ipu].clear()
+                in_step[ipu] |= slot_passes
                 for row in rows:
-                    steps[row] = made[what[row]][micro_batches[row]] = step
+                    steps[row] = step_of[pairs[row]][micro_batches[row]] = step
                 slots.pop()
-                moved = True
-        ignoring = not moved
+                progress = True
+        ignoring = not progress
     return np.array(steps, np.int64)
 
 
@@ -70,11 +70,11 @@ def _slots(order: Order) -> Iterator[range]:
 
 
 def _depend(order: Order, rows: range) -> bool:
-    made: set[tuple[int, int, int]] = set()
+    results: set[tuple[int, int, int]] = set()
     for _, kind, stage, micro_batch in order.passes[rows.start : rows.stop].tolist():
-        if any((*need, micro_batch) in made for need in needs(order.shape, kind, stage)):
+        if any((*need, micro_batch) in results for need in needs(order.shape, kind, stage)):
             return True
-        made.add((Pass.BACKWARD if kind == Pass.INPUT_GRADIENT else kind, stage, micro_batch))
+        results.add((Pass.BACKWARD if kind == Pass.INPUT_GRADIENT else kind, stage, micro_batch))
     return False
 
 
@@ -84,18 +84,18 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
     BACKWARD represents the whole pass, or its half with the gradient of the input.
     """
     if kind == Pass.FORWARD:
-        return [(Pass.FORWARD, before) for before in shape.neighbours(stage, -1)]
+        return [(Pass.FORWARD, source) for source in shape.neighbours(stage, -1)]
     if kind == Pass.RECOMPUTE:
         return [(Pass.FORWARD, stage)]
     if kind == Pass.WEIGHT_GRADIENT:
         return [(Pass.BACKWARD, stage)]
     saving = Pass.RECOMPUTE if shape.recompute and shape.recomputes(stage) else Pass.FORWARD
-    return [(saving, stage), *((Pass.BACKWARD, after) for after in shape.neighbours(stage, 1))]
+    return [(saving, stage), *((Pass.BACKWARD, target) for target in shape.neighbours(stage, 1))]
 
 
 def _made_by(
-    made: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
+    step_of: Mapping[tuple[int, int], dict[int, int]], kind: int, stage: int
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Return entries of ``made`` for a needed pass, and for its equivalent half."""
-    half = made.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
-    return made.get((kind, stage), {}), half
+    """Return entries of ``step_of`` for a needed pass, and for its equivalent half."""
+    half = step_of.get((Pass.INPUT_GRADIENT, stage), {}) if kind == Pass.BACKWARD else {}
+    return step_of.get((kind, stage), {}), half

@@ -26,21 +26,18 @@ def meetings(plan: Plan) -> list[Violation]:
     ipu, code, _, _, number = plan.instructions.T
     meets = np.where(code == Code.MEET, number, 0)
     broken = []
-    for one in plan.ipus:
-        own = ipu == one
-        times = int(meets[own].sum())
+    for home in plan.ipus:
+        on_ipu = ipu == home
+        times = int(meets[on_ipu].sum())
         if times != plan.emitted:
-            text = (
-                f"meets the other IPUs {times} times, but these wait for a meeting after each of {plan.emitted} "
-                "time-steps"
-            )
-            broken.append(Violation("meeting", 0, one, text))
+            text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
+            broken.append(Violation("meeting", 0, home, text))
             continue
-        planned = plan.time_step[plan.ipu == one]
-        ran = np.cumsum(meets[own])[code[own] < PASSES]
-        inside = (planned >= 0) & (planned < plan.emitted)
-        if len(planned) != len(ran) or (planned != ran)[inside].any():
-            broken.append(Violation("meeting", 0, one, "runs passes in time-steps that differ from the Plan"))
+        plan_steps = plan.time_step[plan.ipu == home]
+        run_steps = np.cumsum(meets[on_ipu])[code[on_ipu] < PASSES]
+        inside = (plan_steps >= 0) & (plan_steps < plan.emitted)
+        if len(plan_steps) != len(run_steps) or (plan_steps != run_steps)[inside].any():
+            broken.append(Violation("meeting", 0, home, "runs passes in time-steps that differ from the Plan"))
     return [*broken, *standstill(plan)] if broken else []
 
 
@@ -56,11 +53,11 @@ def endings(plan: Plan) -> list[Violation]:
     ipu, code, *_, number = plan.instructions.T
     times = np.where(code == Code.MEET, number, 0)
     first = np.searchsorted(ipu, plan.ipus)
-    met = np.cumsum(times)
-    met -= (met - times)[first][np.searchsorted(plan.ipus, ipu)]
+    meeting_count = np.cumsum(times)
+    meeting_count -= (meeting_count - times)[first][np.searchsorted(plan.ipus, ipu)]
     rows = np.flatnonzero(any_of(code, [kind for kind in MEETINGS if kind != Code.MEET]))
-    met_at = [[(int(code[row]), int(met[row])) for row in rows[ipu[rows] == one]] for one in plan.ipus]
-    return standstill(plan) if any(other != met_at[0] for other in met_at) else []
+    met_at = [[(int(code[row]), int(meeting_count[row])) for row in rows[ipu[rows] == home]] for home in plan.ipus]
+    return standstill(plan) if any(sequence != met_at[0] for sequence in met_at) else []
 
 
 def feeds(plan: Plan) -> list[Violation]:
@@ -70,27 +67,25 @@ def feeds(plan: Plan) -> list[Violation]:
     """
     graph, broken = _Graph(plan), []
     last, count = plan.shape.stages - 1, plan.shape.micro_batches
-    beside = graph.code == Code.BEGIN_IO
-    taken = np.flatnonzero((graph.code == Code.INFEED) | (beside & (graph.micro != NONE)))
-    handed_out = np.flatnonzero(
-        any_of(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (beside & (graph.number != NONE))
-    )
-    of = np.where(beside, graph.number, graph.micro)
-    for stage, moved, number, before in ((0, taken, graph.micro, True), (last, handed_out, of, False)):
+    is_io = graph.code == Code.BEGIN_IO
+    inputs = np.flatnonzero((graph.code == Code.INFEED) | (is_io & (graph.micro != NONE)))
+    handed_out = np.flatnonzero(any_of(graph.code, (Code.OUTFEED, Code.ADD_RESULTS)) | (is_io & (graph.number != NONE)))
+    output_batch = np.where(is_io, graph.number, graph.micro)
+    for stage, rows, number, is_input in ((0, inputs, graph.micro, True), (last, handed_out, output_batch, False)):
         passes = graph.passes[(graph.code[graph.passes] == Pass.FORWARD) & (graph.stage[graph.passes] == stage)]
-        ran = np.full(count + 1, -1)  # by micro-batch; the additional entry never runs
-        ran[graph.micro[passes]] = passes
-        micro_batch = number[moved]
-        at = ran[np.where((micro_batch >= 0) & (micro_batch < count), micro_batch, count)]
-        right = (at >= 0) & (graph.ipu[at] == graph.ipu[moved]) & ((moved < at) == before)
-        second = np.ones(len(moved), bool)
+        run_row = np.full(count + 1, -1)  # by micro-batch; the additional entry never runs
+        run_row[graph.micro[passes]] = passes
+        micro_batch = number[rows]
+        pass_row = run_row[np.where((micro_batch >= 0) & (micro_batch < count), micro_batch, count)]
+        right = (pass_row >= 0) & (graph.ipu[pass_row] == graph.ipu[rows]) & ((rows < pass_row) == is_input)
+        second = np.ones(len(rows), bool)
         second[np.unique(micro_batch, return_index=True)[1]] = False
         wrong = np.flatnonzero(~right | second)
-        for row, repeated in zip(moved[wrong].tolist(), right[wrong].tolist(), strict=True):
-            text = "comes too late for its pass" if before else "comes before its pass"
-            text = "is copied a second time" if repeated else text
+        for row, is_repeat in zip(rows[wrong].tolist(), right[wrong].tolist(), strict=True):
+            text = "comes too late for its pass" if is_input else "comes before its pass"
+            text = "is there a second time" if is_repeat else text
             broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {text}"))
-        unfed = passes[~np.isin(graph.micro[passes], micro_batch)] if before else ()
+        unfed = passes[~np.isin(graph.micro[passes], micro_batch)] if is_input else ()
         broken += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
     return broken
 
@@ -101,16 +96,18 @@ class _Graph:
     def __init__(self, plan: Plan) -> None:
         self.plan, shape = plan, plan.shape
         self.ipu, self.code, self.stage, self.micro, self.number = plan.instructions.T
-        known = (self.micro >= 0) & (self.micro < shape.micro_batches)
-        self.send = np.flatnonzero(any_of(self.code, _SENDS) & known)
-        self.receive = np.flatnonzero((self.code == Code.RECEIVE) & known)
-        self.passes = np.flatnonzero((self.code < PASSES) & known)
+        in_range = (self.micro >= 0) & (self.micro < shape.micro_batches)
+        self.send = np.flatnonzero(any_of(self.code, _SENDS) & in_range)
+        self.receive = np.flatnonzero((self.code == Code.RECEIVE) & in_range)
+        self.passes = np.flatnonzero((self.code < PASSES) & in_range)
         self.size = shape.stages * shape.micro_batches
 
-    def _key(self, rows: Rows, back: npt.NDArray[np.bool_], stage: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Number each tensor: output of a stage, or (``back``) gradient for the previous stage."""
+    def _key(
+        self, rows: Rows, is_gradient: npt.NDArray[np.bool_], stage: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Number each tensor: output of a stage, or (``is_gradient``) gradient for the previous stage."""
         shape = self.plan.shape
-        key: npt.NDArray[np.int64] = (back * shape.stages + stage) * shape.micro_batches + self.micro[rows]
+        key: npt.NDArray[np.int64] = (is_gradient * shape.stages + stage) * shape.micro_batches + self.micro[rows]
         return key
 
     def _first(self, rows: Rows, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -119,31 +116,31 @@ class _Graph:
         first[keys[::-1]] = rows[::-1]
         return first
 
-    def _made(self) -> npt.NDArray[np.int64]:
+    def _makers(self) -> npt.NDArray[np.int64]:
         """Return the producing pass of each tensor."""
         kind = self.code[self.passes]
         making = any_of(kind, (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT))
         rows = self.passes[making]
         return self._first(rows, self._key(rows, self.code[rows] != Pass.FORWARD, self.stage[rows]))
 
-    def _sent(self) -> npt.NDArray[np.int64]:
+    def _senders(self) -> npt.NDArray[np.int64]:
         rows = self.send
         return self._first(rows, self._key(rows, self.number[rows] < self.stage[rows], self.stage[rows]))
 
-    def _received(self) -> npt.NDArray[np.int64]:
+    def _received_keys(self) -> npt.NDArray[np.int64]:
         """Return the key of each receive's tensor."""
         rows = self.receive
         return self._key(rows, self.number[rows] > self.stage[rows], self.number[rows])
 
-    def _taken(self) -> tuple[Rows, npt.NDArray[np.int64]]:
+    def _consumers(self) -> tuple[Rows, npt.NDArray[np.int64]]:
         """Return the passes that consume another stage's tensor, and keys of the tensors."""
         kind, last = self.code[self.passes], self.plan.shape.stages - 1
         stage = self.stage[self.passes]
         forward = (kind == Pass.FORWARD) & (stage > 0)
         backward = any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT)) & (stage < last)
         rows = self.passes[forward | backward]
-        back = self.code[rows] != Pass.FORWARD
-        return rows, self._key(rows, back, self.stage[rows] + np.where(back, 1, -1))
+        is_gradient = self.code[rows] != Pass.FORWARD
+        return rows, self._key(rows, is_gradient, self.stage[rows] + np.where(is_gradient, 1, -1))
 
     def text(self, row: int) -> str:
         """Return an instruction in words."""
@@ -158,24 +155,24 @@ class _Graph:
     def unsent(self) -> list[Violation]:
         """Return sends and passes before their tensor exists, and receives without a send."""
         broken = []
-        made, sent = self._made(), self._sent()
+        makers, senders = self._makers(), self._senders()
         keys = self._key(self.send, self.number[self.send] < self.stage[self.send], self.stage[self.send])
-        maker = made[keys]
+        maker = makers[keys]
         wrong = (maker < 0) | (self.ipu[maker] != self.ipu[self.send]) | (maker > self.send)
         broken += [
             self.violation("sending", row, f"'{self.text(row)}' comes before the pass that produces its tensor")
             for row in self.send[wrong].tolist()
         ]
-        received = self._received()
+        received_keys = self._received_keys()
         broken += [
-            self.violation("sending", row, f"'{self.text(row)}' waits for a tensor that no IPU sends")
-            for row in self.receive[sent[received] < 0].tolist()
+            self.violation("sending", row, f"'{self.text(row)}' waits for what nobody sends")
+            for row in self.receive[senders[received_keys] < 0].tolist()
         ]
-        rows, keys = self._taken()
+        rows, keys = self._consumers()
         source = keys // self.plan.shape.micro_batches % self.plan.shape.stages
-        away = self.plan.shape.ipu_of(source, self.micro[rows]) != self.ipu[rows]
-        here = self._first(self.receive, received)
-        came = np.where(away, here[keys], sent[keys])
+        is_remote = self.plan.shape.ipu_of(source, self.micro[rows]) != self.ipu[rows]
+        receivers = self._first(self.receive, received_keys)
+        came = np.where(is_remote, receivers[keys], senders[keys])
         late = (came < 0) | (came > rows) | (self.ipu[came] != self.ipu[rows])
         for row, key in zip(rows[late].tolist(), source[late].tolist(), strict=True):
             text = f"{self.text(row)} runs before the output of stage {key} for the pass has arrived"
@@ -186,20 +183,20 @@ class _Graph:
         """Return passes that run before a needed pass of their stage."""
         broken = []
         shape = self.plan.shape
-        own = np.full((len(Pass), self.size), -1)
+        row_of = np.full((len(Pass), self.size), -1)
         key = self.stage[self.passes] * shape.micro_batches + self.micro[self.passes]
-        own[self.code[self.passes], key] = self.passes
+        row_of[self.code[self.passes], key] = self.passes
         recomputes = [shape.recompute and shape.recomputes(stage) for stage in range(shape.stages)]
         recomputed = np.repeat(recomputes, shape.micro_batches)
-        saving = np.where(recomputed, own[Pass.RECOMPUTE], own[Pass.FORWARD])
+        saving = np.where(recomputed, row_of[Pass.RECOMPUTE], row_of[Pass.FORWARD])
         pairs = (
             (Pass.BACKWARD, saving),
             (Pass.INPUT_GRADIENT, saving),
-            (Pass.RECOMPUTE, own[Pass.FORWARD]),
-            (Pass.WEIGHT_GRADIENT, own[Pass.INPUT_GRADIENT]),
+            (Pass.RECOMPUTE, row_of[Pass.FORWARD]),
+            (Pass.WEIGHT_GRADIENT, row_of[Pass.INPUT_GRADIENT]),
         )
         for kind, need in pairs:
-            runs = own[kind]
+            runs = row_of[kind]
             for key in np.flatnonzero((runs >= 0) & ((need < 0) | (need > runs))).tolist():
                 row = int(runs[key])
                 text = f"{self.text(row)} runs before the pass of its stage that the pass needs"
@@ -208,6 +205,6 @@ class _Graph:
 
     def circles(self) -> bool:
         """Tell whether links along IPUs and from sends to receives form a circle."""
-        sent = self._sent()[self._received()]
-        columns = (self.ipu[self.receive], self.receive, self.ipu[sent], sent)
+        sends = self._senders()[self._received_keys()]
+        columns = (self.ipu[self.receive], self.receive, self.ipu[sends], sends)
         return not all_end(zip(*(column.tolist() for column in columns), strict=True))

@@ -1,7 +1,6 @@
-"""The costs of a Plan on a System: work, bytes and meetings become whole cycles here, once for a run.
+"""Price a Plan on a System: convert work, bytes and meetings to whole cycles.
 
-As ``pricing`` of :mod:`ipusim.api` this room offers prices with their terms, and the prices of single parts, for what
-compares parts without a Plan.
+As ``pricing`` of :mod:`ipusim.api` this room offers prices with terms, and prices of single parts without a Plan.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ipusim.pricing.planner.product import Product as PlannedProduct
     from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PLANNER_RATES, PlannerRates
     from ipusim.pricing.planner.work import SplitWork, smooth_cycles
-    from ipusim.pricing.price import counts_update, price_plan
+    from ipusim.pricing.price import counts_update, price_plan, streamed_state_bytes
     from ipusim.pricing.terms import TermRow, terms_of
 else:
     __getattr__, __dir__ = lazy(__name__)

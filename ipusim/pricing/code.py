@@ -1,13 +1,13 @@
-"""The memory that a program's code takes on each IPU, estimated from its compute sets.
+"""Estimate the code memory of a program per IPU from compute sets.
 
-On each tile there are the code that every program has, with the workers' stacks, and for each compute set the code
-that starts it, that of the exchange before it and the state of its vertices:
+Every tile holds the code common to all programs, with the workers' stacks. A compute set adds launch code, code of the
+preceding exchange, and vertex state:
 
     bytes = tiles * (program_code + compute_sets * compute_set_code)
 
-Compute sets that are alike count once: Poplar shares the code of products of one shape (auto_pipeline_readme.md of
-Graphcore's ipu_tensorflow_addons), and outlining, the default, has equal layers call one function, the state of its
-vertices with it. That every compute set takes as much is assumed.
+Equal compute sets count once. Poplar shares the code of products of one shape (auto_pipeline_readme.md of
+Graphcore's ipu_tensorflow_addons). Outlining, the default, makes equal layers call a single function, sharing vertex
+state as well. Compute sets have equal code size (assumed).
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ from ipusim.pricing.products import plans
 
 
 def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapping[int, int]:
-    """Return the bytes of code of each IPU that holds a stage; empty where passes are known by their cycles alone.
+    """Return the bytes of code per IPU holding a stage.
 
-    However many micro-batches there are, the code is the same, so that it is estimated once in a shared cache.
+    Code does not depend on the number of micro-batches, and is estimated once in a shared cache.
+
+    Returns:
+        Bytes by IPU. Empty if a pass is given in cycles instead of work.
     """
     stages = plan.shape.stages
     passes = [divmod(key, stages) for key in np.flatnonzero(np.bincount(plan.kind * stages + plan.stage)).tolist()]
@@ -43,7 +46,7 @@ def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapp
 
 
 def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, system: System) -> Mapping[int, int]:
-    """Return the bytes of code of each IPU for passes by kind and stage."""
+    """Return the bytes of code per IPU for passes by kind and stage."""
     works: dict[int, set[Work]] = {ipu: set() for ipu in sorted(set(program.shape.mapping))}
     for kind, stage in passes:
         for ipu in program.shape.ipus_of(stage):
@@ -58,7 +61,7 @@ def _code_by_ipu(passes: tuple[tuple[int, int], ...], program: PipelineProgram, 
 
 
 def least_code(profiles: Iterable[StageProfile], system: System) -> int:
-    """Return a lower bound of each IPU's code in bytes for any placement of these stages; 0 where unknown."""
+    """Return a lower bound of an IPU's code bytes under any placement; 0 if unknown."""
     costs = (
         cost for profile in profiles for cost in (profile.forward, profile.backward, *profile.halves, profile.update)
     )
@@ -67,24 +70,24 @@ def least_code(profiles: Iterable[StageProfile], system: System) -> int:
 
 
 def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
-    """Return the bytes of a program's code on all tiles of an IPU with so many compute sets that differ."""
+    """Return an IPU's total bytes of code for ``sets`` distinct compute sets."""
     return ipu.tiles * math.ceil(rates.program_code + sets * rates.compute_set_code)
 
 
 def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
-    """Return the number of compute sets in ``works``, equal products counted once."""
+    """Return the number of compute sets in ``works``, counting equal products once."""
     planning = PlannerRates.of(rates)
     products = {planned.plan for work in works for planned in plans(work, ipu, planning)}
     return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
 
 
 def with_temporary(stages: tuple[StageProfile, ...], system: System) -> tuple[StageProfile, ...]:
-    """Return ``stages`` with the bytes that the products of each hold for a while on the IPUs of ``system``."""
+    """Return ``stages`` with temporary bytes of products on ``system``'s IPUs."""
     return tuple(replace(stage, temporary_bytes=_most_temporary(stage, system)) for stage in stages)
 
 
 def _most_temporary(stage: StageProfile, system: System) -> int:
-    """Return the most that a product of any pass holds, on all tiles as on the busiest."""
+    """Return the largest temporary memory of a product: busiest tile's bytes times tiles."""
     rates = PlannerRates.of(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}
@@ -93,5 +96,5 @@ def _most_temporary(stage: StageProfile, system: System) -> int:
 
 
 def _works(costs: Iterable[PassCost]) -> Iterator[Work]:
-    """Yield the works of passes that are not empty."""
+    """Yield the non-empty works of passes."""
     return (work for cost in costs for work in leaves(cost) if not work.is_nothing)

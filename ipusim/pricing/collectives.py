@@ -1,4 +1,4 @@
-"""Costs of collectives among replicas: sums of gradients, all-gathers of variables, and those that passes call."""
+"""Price collectives among replicas: sums of gradients, all-gathers of variables, collectives inside passes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing import laws
 from ipusim.pricing.costs import HostSum, HostUpdate, PassCollective, ReplicaCollective
 
-#: Elements and bytes of an element of a norm of a variable, one number of 32 bits.
+#: Elements and itemsize of a variable's norm: one number of 32 bits.
 _NORM: Final = (1, 4)
 
 
 def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
-    """Return the bytes of the gradient accumulators on each IPU of a replica, in rising order of the IPUs."""
+    """Return the bytes of gradient accumulators per IPU of a replica, in ascending order."""
     return by_ipu(program, lambda profile: profile.accumulator_bytes)
 
 
 def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
-    """Return the sum of something of the stages on each IPU of a replica, in rising order of the IPUs."""
+    """Return the sum of ``of(stage)`` per IPU of a replica, in ascending order."""
     total = dict.fromkeys(sorted(program.shape.mapping), 0)
     for stage, ipu in program.shape.homes:
         total[ipu] += of(program.stages[stage])
@@ -38,9 +38,9 @@ def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[
 
 
 def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
-    """Return how the copies of each stage sum up their gradients, in each replica; None where there is one copy.
+    """Return the gradient sum among stage copies, per replica. None for single-copy stages.
 
-    Two IPUs that hold the same stages are a group, and the accumulators of either are one buffer.
+    IPUs holding equal stages form a group. The accumulators of an IPU form a single buffer.
     """
     if not side.copies_summed:
         return None
@@ -52,9 +52,9 @@ def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
 
 def _summed_by_ipu(program: PipelineProgram) -> tuple[dict[int, int], int]:
-    """Return the bytes that IPUs of a replica sum up, of those that have any, and the bytes of the smallest element.
+    """Return the bytes to sum per IPU of a replica, and the smallest itemsize.
 
-    Where all that learns lies on the host, IPUs meet over an element: the host sums up for them.
+    If every trained variable resides on the host, IPUs only meet over a single element, and the host sums.
     """
     sizes = accumulators_by_ipu(program)
     widths = [profile.accumulator_itemsize for profile in program.stages if profile.accumulator_bytes]
@@ -63,17 +63,17 @@ def _summed_by_ipu(program: PipelineProgram) -> tuple[dict[int, int], int]:
 
 
 def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
-    """Return the IPUs that hold the same stages, of each replica in turn."""
+    """Return the groups of IPUs with equal stages, replica by replica."""
     firsts = range(0, system.count, system.shards)
     return [tuple(first + ipu for ipu in group) for first in firsts for group in shape.alike]
 
 
 def gradient_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
-    """Return how the replicas of ``system`` sum up their gradients; None where they have nothing to sum up.
+    """Return the gradient sum among the replicas of ``system``. None if replicas sum nothing.
 
-    Each IPU's accumulators are one buffer, and those of all IPUs are summed up at once; or buffers are as large as the
-    program says, and one follows the other, IPU after IPU. The fastest algorithm for all of them is taken. A sharded
-    update takes a reduce-scatter of its gradients, padded to equal parts.
+    By default an IPU's accumulators form a single buffer, and the IPUs sum simultaneously. If the program states a
+    buffer size, buffers follow each other, IPU after IPU. The algorithm with the smallest total time wins. A sharded
+    update uses a reduce-scatter of gradients padded to equal parts.
     """
     if not side.summed:
         return None
@@ -92,7 +92,7 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
 
 
 def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]]:
-    """Return the variables that the weight update of each IPU changes."""
+    """Return the variables changed by each IPU's weight update."""
     variables: dict[int, list[UpdatedVariable]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
     for stage, ipu in program.shape.homes:
         variables[ipu] += program.offload.updated(program.stages[stage])
@@ -100,14 +100,14 @@ def _updated_by_ipu(program: PipelineProgram) -> dict[int, list[UpdatedVariable]
 
 
 def _padded(tensor: tuple[int, int], system: System) -> tuple[int, int]:
-    """Return the elements and itemsize of a tensor with equally long parts for all replicas."""
+    """Return the elements and itemsize of a tensor padded to equal parts for all replicas."""
     return -(-tensor[0] // system.replicas) * system.replicas, tensor[1]
 
 
 def _batches(
     operation: Operation, tensors: Mapping[int, Sequence[tuple[int, int]]], program: PipelineProgram, system: System
 ) -> list[list[Call]]:
-    """Return the collectives of replicas over tensors of each IPU, merged as the program's sums of gradients are."""
+    """Return the collectives of replicas over each IPU's tensors, merged like the program's gradient sums."""
     calls = [
         Call(
             operation,
@@ -122,14 +122,14 @@ def _batches(
 
 
 def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int | None) -> Iterator[list[int]]:
-    """Yield the numbers of the gradients of an IPU that replicas sum up together.
+    """Yield the indices of an IPU's gradients that replicas sum together.
 
-    Those of one type wait for each other until they have ``least_bytes`` together, as Graphcore's compiler has it with
-    ``maximum_cross_replica_sum_buffer_size`` (tools/instruction_colocator_helper.h); with 0 none waits.
+    Gradients of one type wait until their bytes reach ``least_bytes``, like Graphcore's compiler with
+    ``maximum_cross_replica_sum_buffer_size`` (tools/instruction_colocator_helper.h). With 0 no gradient waits.
 
     Args:
-        tensors: elements of each gradient, and the bytes of one.
-        least_bytes: at which those that wait are summed up; None for all of one type at once.
+        tensors: (elements, itemsize) per gradient.
+        least_bytes: bytes that trigger the sum of waiting gradients; None merges every gradient of a type.
     """
     waiting: dict[int, list[int]] = {}
     waiting_bytes = Counter[int]()
@@ -143,24 +143,24 @@ def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int | None) -> 
 
 
 def all_reduce_cycles(system: System, sizes: Mapping[int, int], itemsize: int) -> ReplicaCollective:
-    """Return the all-reduces of buffers of so many bytes on each IPU of a replica, in all replicas and all at once."""
+    """Return simultaneous all-reduces of ``sizes`` bytes per IPU, in every replica."""
     groups = [range(ipu, system.count, system.shards) for ipu in sizes]
     plans, cost = fastest_all_reduce(system, groups, [-(-size // itemsize) for size in sizes.values()], itemsize)
     return ReplicaCollective(plans[0].algorithm, cost, sum(sizes.values()))
 
 
 def all_gathers(system: System, sizes: Mapping[int, int]) -> dict[int, ReplicaCollective]:
-    """Return the all-gathers of so many bytes on each IPU of a replica, in all replicas and all at once."""
+    """Return simultaneous all-gathers of ``sizes`` bytes per IPU, in every replica."""
     groups = [range(ipu, system.count, system.shards) for ipu in sizes]
     plans, cost = fastest("all_gather", system, groups, list(sizes.values()), 1)
     return {ipu: ReplicaCollective(plans[0].algorithm, cost, size) for ipu, size in sizes.items()}
 
 
 def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -> HostSum | None:
-    """Return the cost of the sum over hosts; None where there is one host, or nothing to sum up.
+    """Return the cost of the sum over hosts. None with a single host, or without a sum.
 
-    Each IPU copies its accumulators to the host and back, all at once; the hosts sum up those of one replica. Over
-    links each IPU sums up with its likes of the other hosts, all at once.
+    The IPUs copy accumulators to the host and back simultaneously. Hosts sum the accumulators of a single replica. Over
+    links, IPUs sum with their counterparts on other hosts instead, also simultaneously.
     """
     if not side.summed_by_hosts:
         return None
@@ -177,10 +177,10 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
 
 
 def host_update(program: PipelineProgram, system: System, side: SideInstructions) -> HostUpdate | None:
-    """Return the cost of the weight update on the host; None where IPUs do it.
+    """Return the cost of the weight update on the host. None if IPUs update weights.
 
-    Each IPU copies its accumulators to the host, of one replica where these have summed up, and its weights back, all
-    at once. The host's arithmetic is as fast as it reads gradients from its buffers and writes weights there (assumed).
+    All IPUs copy accumulators to the host at once, and read the weights back. After a sum over replicas, one replica's
+    accumulators suffice. The host's arithmetic keeps up with reads of gradients and writes of weights (assumed).
     """
     if not side.updated_by_host:
         return None
@@ -197,7 +197,7 @@ def host_update(program: PipelineProgram, system: System, side: SideInstructions
 
 
 def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[int, int, int]:
-    """Return the cycles of the copies to the host, of its work, and of the copies back, for the fullest IPU's bytes."""
+    """Return the cycles of copies to the host, host work, and copies back."""
     return (
         laws.SUM_OUT(system.outfeed_cycles(gradients)),
         laws.UPDATE_ON_HOST(Cycles(total, system.host_drain_cycles(gradients), system.host_fill_cycles(weights))),
@@ -206,7 +206,7 @@ def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[in
 
 
 def _sum_over_links(program: PipelineProgram, system: System, joined: System) -> ReplicaCollective:
-    """Return the all-reduces of the IPUs of all hosts, which ``joined`` has one host's behind the other's."""
+    """Return the all-reduces among the IPUs of different hosts; ``joined`` numbers IPUs host by host."""
     sizes, itemsize = _summed_by_ipu(program)
     groups, elements = [], []
     for ipu, size in sizes.items():
@@ -218,9 +218,9 @@ def _sum_over_links(program: PipelineProgram, system: System, joined: System) ->
 
 
 def weight_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the all-gather before each pass of each stage whose weights are spread over the replicas.
+    """Return the all-gather before every pass of a stage with weights sharded over replicas.
 
-    Each is priced as if it had the links for itself (assumed); of the copies of a stage, the slowest.
+    Prices assume a sole user of the links. Among copies of a stage the slowest counts.
     """
     gathers = {}
     for stage in sorted(side.gathered):
@@ -231,10 +231,10 @@ def weight_gathers(program: PipelineProgram, system: System, side: SideInstructi
 
 
 def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the all-gather of each shard's weights and optimizer state before a weight update, all at once.
+    """Return the simultaneous all-gathers of each shard's weights and optimizer state before a weight update.
 
-    After an update of parts the weights are gathered, merged as the sums of gradients are. Unmerged all-gathers follow
-    each other, IPU after IPU. The cost includes the all-reduce of a norm for each variable with norms (LAMB).
+    After a sharded update the weights are gathered, merged like gradient sums. Unmerged all-gathers run sequentially,
+    IPU after IPU. The cost includes norm all-reduces for variables with norms (LAMB).
     """
     if not side.gathered_updates:
         return {}
@@ -260,10 +260,10 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
 def pass_collectives(
     kinds: tuple[int, ...], program: PipelineProgram, system: System, side: SideInstructions
 ) -> dict[tuple[int, int], tuple[PassCollective, ...]]:
-    """Return the collectives of each (pass, stage) of these kinds, in order.
+    """Return collectives by (pass, stage) for these pass kinds, in order.
 
-    A pass of a stage does it in all replicas at once, and in all groups of them; each is priced as if the other
-    stages left the links to it (assumed). The fastest algorithm for all groups is taken.
+    Replicas, and replica groups, run a stage's collective simultaneously. Prices assume links free of traffic from
+    other stages. The algorithm with the smallest total time wins.
     """
     known: dict[tuple[int, CollectiveCall], PassCollective] = {}
 

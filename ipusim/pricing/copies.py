@@ -1,4 +1,4 @@
-"""Which bytes go from which IPU to which when the tensors of one step move to the next, and what that costs."""
+"""Price the copies between IPUs: tensors that move from step to step, and moved activations."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing import laws
 from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
-#: What is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
+#: Sends by (replica, copy of the pipeline, source stage, target stage).
 Sends = dict[tuple[int, int, int, int], Send]
-#: The moves of activations: by replica, IPU in it, stage, and way.
+#: Moves of activations by (replica, IPU in the replica, stage, way).
 Moves = dict[tuple[int, int, int, int], Send]
-#: Bytes that are moved with a merged copy, by source and target IPU in a replica.
+#: Bytes moved with a merged copy, by (source IPU, target IPU) in a replica.
 Moved = tuple[tuple[tuple[int, int], int], ...]
-#: Passes behind which nothing is copied.
+#: Passes without a subsequent copy.
 _HANDING_ON_NOTHING: Final = (Pass.RECOMPUTE, Pass.WEIGHT_GRADIENT)
 
 
 class StageCopy(NamedTuple):
-    """One stage's tensor on its way to another stage: stage numbers, and bytes of one micro-batch."""
+    """Tensor travelling between two stages: stage numbers, and bytes per micro-batch."""
 
     source: int
     target: int
@@ -41,10 +41,10 @@ class StageCopy(NamedTuple):
 
 
 def stage_copies(program: PipelineProgram, edge: Edge) -> Iterator[StageCopy]:
-    """Yield the copies along ``edge`` for one micro-batch, within an IPU or across.
+    """Yield the copies along ``edge`` for one micro-batch, including copies within an IPU.
 
-    Every stage of a step sends to every stage of the next. The last forward hands nothing
-    over to the first backward: both are the same stage's.
+    Every stage of a step sends to every stage of the next. The last forward sends nothing to the first backward, since
+    they belong to a single stage.
     """
     shape = program.shape
     for source in shape.stages_of_step(edge.source_step):
@@ -54,9 +54,10 @@ def stage_copies(program: PipelineProgram, edge: Edge) -> Iterator[StageCopy]:
 
 
 def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> dict[tuple[int, int], int]:
-    """Return the bytes that cross from each logical IPU to each other one when all ``edges`` are copied.
+    """Return the bytes between logical IPUs when every replica of ``system`` copies ``edges``.
 
-    Every replica of ``system`` copies its own.
+    Returns:
+        Bytes by (source IPU, target IPU); copies within an IPU do not count.
     """
     total: dict[tuple[int, int], int] = {}
     for mapping, edge in product(program.shape.copies, edges):
@@ -70,10 +71,10 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
 
 
 def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
-    """Price the copies behind the time-steps of ``plan`` on ``system``, for all its replicas.
+    """Price the copies behind ``plan``'s time-steps for every replica of ``system``.
 
-    They meet all together, or each replica by itself where the program says so. Copies are priced once in a
-    shared cache.
+    Replicas meet together, or separately if the program syncs replicas independently. A shared cache keeps
+    the prices of copies.
     """
     if not plan.sync.meets:
         return CopyCosts((), (), ())
@@ -88,7 +89,7 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
 
 
 def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]:
-    """Return what goes to partners, and comes back, with the copy behind each time-step that moves any activations."""
+    """Return the bytes of activations moved to and from partners, by time-step."""
     moved = program.moved_activations
     if moved is None or moved.to != "partner":
         return {}
@@ -96,16 +97,19 @@ def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]
     for move in moves_of(plan.table, plan.shape, moved, meets=True):
         there, size = moved.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
         found[int(plan.time_step[move.forward])][move.ipu, there] += size
-        found[int(plan.time_step[move.taken]) - 1][there, move.ipu] += size
+        found[int(plan.time_step[move.use_row]) - 1][there, move.ipu] += size
     return {step: tuple(sorted(traffic.items())) for step, traffic in found.items()}
 
 
 def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Moves:
-    """Price the moves of each stage's activations, each by itself.
+    """Price single moves of stage activations.
 
-    A move to Streaming Memory has bytes alone, as IPUs share bandwidth while the machine runs; on the free system it
-    has none. In point-to-point a move to a partner costs as much as a tensor that is sent there; in lock-step the
-    merged copy has the bytes. ``links`` gets numbers of new link directions.
+    A move to Streaming Memory has bytes only, since IPUs share the bandwidth at run time; zero bytes on the free
+    system. In point-to-point, a move to a partner costs the same as a sent tensor. In lock-step the merged copy carries
+    the bytes.
+
+    Args:
+        links: numbers of link directions; new directions are added.
     """
     moved, shape = program.moved_activations, plan.shape
     moves: Moves = {}
@@ -130,7 +134,7 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
 def _meetings(
     sets: tuple[tuple[tuple[Edge, ...], Moved], ...], rule: CopyRule, program: PipelineProgram, system: System
 ) -> tuple[tuple[tuple[StepCopy, ...], ...], tuple[LinkDirection, ...]]:
-    """Return the copies of each set of edges for each group of replicas that meets, and the links that carry them."""
+    """Return the copies per edge set and group of meeting replicas, and the link directions used."""
     alone = system.replicas > 1 and program.sync_replicas_independently
     devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
     links: dict[LinkDirection, int] = {}
@@ -144,11 +148,13 @@ def send_costs(
     system: System,
     links: dict[LinkDirection, int],
 ) -> Sends:
-    """Price what each replica of ``system`` sends from stage to stage in point-to-point, each tensor by itself.
+    """Price the tensors sent from stage to stage in point-to-point, for every replica of ``system``.
 
-    It costs what a merged copy of it alone would cost, without the meeting of all IPUs (assumed: an idealised
-    machine). ``links`` numbers the link directions; those that are new get the next numbers. Sends that are priced in
-    the shared cache are taken from there.
+    A send costs the same as a merged copy of a single tensor, minus the meeting of IPUs (assumed: an idealised
+    machine). A shared cache keeps the prices of sends.
+
+    Args:
+        links: numbers of link directions; new directions are added.
     """
     if plan.sync.meets:
         return {}
@@ -160,7 +166,7 @@ def send_costs(
 def _sends(
     edges: tuple[Edge, ...], program: PipelineProgram, system: System, known: tuple[LinkDirection, ...]
 ) -> tuple[Sends, tuple[LinkDirection, ...]]:
-    """Return what is sent along ``edges``, and the link directions by number: those ``known``, then the others."""
+    """Return the sends along ``edges``, and the numbered link directions: ``known``, then new ones."""
     links = {direction: number for number, direction in enumerate(known)}
     sends: Sends = {}
     for (number, mapping), edge in product(enumerate(program.shape.copies), edges):
@@ -175,7 +181,7 @@ def _sends(
 
 
 def _send(pair: tuple[int, int], size: int, system: System, links: dict[LinkDirection, int]) -> Send:
-    """Price what one IPU sends to another by itself."""
+    """Price a single send between two IPUs."""
     cost = system.merged_copy({pair: size})
     return Send(
         size,
@@ -186,7 +192,7 @@ def _send(pair: tuple[int, int], size: int, system: System, links: dict[LinkDire
 
 
 def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...]]:
-    """Return the distinct sets of edges that are copied together, and which set follows each time-step."""
+    """Return the distinct sets of edges, and the set's index for every time-step."""
     if plan.copy_rule is CopyRule.MERGED:
         return (plan.edges(),), (0,) * plan.emitted
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
@@ -209,11 +215,12 @@ def _step_copy(
     copied: tuple[tuple[Edge, ...], Moved],
     links: dict[LinkDirection, int],
 ) -> StepCopy:
-    """Price one set of edges, with moves to partners beside them.
+    """Price a set of edges, together with moves to partners.
 
-    A set that crosses no IPU syncs only under Sequential, and never on one IPU.
+    A set within one IPU syncs only under Sequential, and never on a single-IPU system.
 
-    ``links`` numbers the link directions that carry traffic; those that are new get the next numbers.
+    Args:
+        links: numbers of link directions with traffic; new directions are added.
     """
     edges, moved = copied
     crossing = traffic(program, edges, system)

@@ -26,7 +26,7 @@ from ipusim.pricing import laws
 
 @dataclass(frozen=True)
 class LinkShare:
-    """One link direction's share of a merged copy: its number (see :attr:`Costs.links`), bytes, cycles."""
+    """Share of a link direction in a merged copy: number (see :attr:`Costs.links`), bytes, cycles."""
 
     link: int
     bytes: int
@@ -35,13 +35,13 @@ class LinkShare:
 
 @dataclass(frozen=True)
 class StepCopy:
-    """The copies that follow a time-step.
+    """Copies behind a time-step.
 
     Attributes:
         edges: steps of a micro-batch's life along which tensors move, within an IPU or across.
-        fixed: the parts that are as long whatever is carried; all 0 where the IPUs do not meet.
-        links: what each link direction on the routes carries.
-        bytes: bytes of all tensors that cross to another IPU.
+        fixed: parts with constant duration for any payload; zero if the IPUs never meet.
+        links: loads of link directions on the routes.
+        bytes: total bytes of tensors crossing to another IPU.
     """
 
     edges: tuple[Edge, ...]
@@ -51,19 +51,19 @@ class StepCopy:
 
     @property
     def total_cycles(self) -> int:
-        """Cycles of the whole copy: its fixed parts, and the busiest link direction."""
+        """Cycles of the whole copy: fixed parts plus the busiest link direction."""
         return self.fixed.total_cycles + max((share.cycles for share in self.links), default=0)
 
 
 @dataclass(frozen=True)
 class CopyCosts:
-    """The copies between the IPUs.
+    """Copies between the IPUs.
 
     Attributes:
-        meetings: the distinct copies that follow time-steps, of each group of replicas that meets for
-            them: of all together, or of each replica where they do not wait for each other; none in point-to-point.
-        copy_of: for each emitted time-step, which of a meeting's copies follows it.
-        links: the link directions that carry any of them, in the order of their numbers.
+        meetings: distinct copies behind time-steps, per group of meeting replicas. A single group if replicas meet
+            together, a group per replica if replicas sync independently, empty in point-to-point.
+        copy_of: index of the meeting's copy behind every emitted time-step.
+        links: link directions with traffic, ordered by number.
     """
 
     meetings: tuple[tuple[StepCopy, ...], ...]
@@ -77,19 +77,19 @@ class CopyCosts:
 
     @property
     def execution_cycles(self) -> int:
-        """Cycles of all copies of one execution, of the replicas that need longest for them."""
+        """Total cycles of copies per execution, for the slowest group of replicas."""
         return max((sum(copies[which].total_cycles for which in self.copy_of) for copies in self.meetings), default=0)
 
 
 class Send(NamedTuple):
-    """One tensor's way from one IPU to another, by itself.
+    """Single transfer of a tensor between two IPUs.
 
     Attributes:
-        bytes: of one micro-batch.
-        lead_cycles: from the moment that it is handed over to its first byte on the links: the fixed parts of an
-            exchange between IPUs but for the sync, the one behind the bytes too, and the hops of its route.
-        links: numbers of the link directions of its route.
-        cycles: from its first byte to its last, with the links to itself.
+        bytes: bytes of one micro-batch.
+        lead_cycles: cycles from hand-over to the first byte on the links: all fixed parts of an exchange between IPUs
+            except the sync (the part behind the bytes included), and the hops of the route.
+        links: numbers of the link directions of the route.
+        cycles: cycles from first to last byte, without competing traffic on the links.
     """
 
     bytes: int = 0
@@ -98,21 +98,21 @@ class Send(NamedTuple):
     cycles: int = 0
 
     def plain(self) -> Send:
-        """Return the send in plain numbers, without the formulas behind them: arithmetic is faster."""
+        """Return the send in plain numbers, without formulas: arithmetic is faster."""
         return Send(self.bytes, int(self.lead_cycles), self.links, int(self.cycles))
 
 
 @dataclass(frozen=True)
 class HostCosts:
-    """The host copies of one element of each feed, and what the host does between session runs, in cycles.
+    """Host copies per feed element, and the host's work between session runs, in cycles.
 
     Attributes:
-        infeed, fill: IPU's read of an infeed element, host's preparation of it.
-        data: host's making of an infeed element's samples, one element after the other for all replicas; None
-            without a limit to the host's data rate.
-        outfeed, drain: IPU's write of an outfeed element, host's taking of it.
-        call: what the host does between two session runs.
-        state: what it does at each weight update whose optimizer state lies off chip.
+        infeed, fill: IPU's read of an infeed element, host's preparation.
+        data: host's production of an infeed element's samples, sequential over elements and replicas; None if the
+            host's data rate is unlimited.
+        outfeed, drain: IPU's write of an outfeed element, host's read.
+        call: host's work between two session runs.
+        state: host's work at each weight update with optimizer state off chip.
     """
 
     infeed: int
@@ -124,22 +124,22 @@ class HostCosts:
     data: int | None = None
 
     def fill_of(self, infeeds: int) -> int:
-        """Return the cycles in which the host prepares an element for each of some infeeds at once."""
+        """Return the host's cycles to prepare an element for each of ``infeeds`` infeeds at once."""
         return max(self.fill, infeeds * (self.data or 0))
 
     def behind(self, execution: int, repeat_count: int) -> int:
-        """Return the cycles of the host behind so many executions, of which ``repeat_count`` are a session run."""
+        """Return the host's cycles behind ``execution`` executions, with ``repeat_count`` executions a session run."""
         return self.state if execution % repeat_count else self.state + self.call
 
 
 @dataclass(frozen=True)
 class TableCosts:
-    """The costs of a stage's tables on the host for one micro-batch, in cycles.
+    """Costs of a stage's host tables per micro-batch, in cycles.
 
     Attributes:
-        ids, gather, rows: the IPU's write of the ids, the host's search for their rows, the IPU's read of these.
-        gradients, apply: the IPU's write of ids and gradients, the host's update; 0 where no table learns.
-        bytes: what moves.
+        ids, gather, rows: IPU's write of the ids, host's search for the rows, IPU's read of the rows.
+        gradients, apply: IPU's write of ids and gradients, host's update; 0 if no table is trained.
+        bytes: bytes moved in both directions.
     """
 
     ids: int
@@ -152,13 +152,13 @@ class TableCosts:
 
 @dataclass(frozen=True)
 class ReplicaCollective:
-    """Collectives of IPUs of a replica with their likes in the others, all at once.
+    """Simultaneous collectives between a replica's IPUs and their counterparts in other replicas.
 
     Attributes:
         algorithm: a name of :data:`ipusim.hardware.collectives.choose.ALGORITHMS`.
-        cost: of all that run at the same time, on the links that they share.
-        bytes: of the gradient accumulators of one replica; of what each replica holds behind an all-gather; of the
-            whole buffer of a group, where a pass calls it.
+        cost: joint cost of the collectives on shared links.
+        bytes: size of the data: gradient accumulators of one replica; contents per replica after an all-gather;
+            whole buffer of a group for a collective inside a pass.
     """
 
     algorithm: str
@@ -168,10 +168,10 @@ class ReplicaCollective:
 
 @dataclass(frozen=True)
 class PassCollective(ReplicaCollective):
-    """A collective in the middle of a pass, all groups of replicas at once.
+    """Collective inside a pass, simultaneous in every group of replicas.
 
     Attributes:
-        call: what a replica calls.
+        call: collective called by a replica.
     """
 
     call: CollectiveCall
@@ -179,14 +179,14 @@ class PassCollective(ReplicaCollective):
 
 @dataclass(frozen=True)
 class HostSum:
-    """The sum over hosts before each weight update, in cycles.
+    """Sum over hosts before each weight update, in cycles.
 
     Attributes:
-        write, read: the longest of the IPUs' copies of their gradients to the host, and back; they do not come back
-            where the host updates the weights.
-        network: what the hosts need among each other.
+        write, read: longest copy of an IPU's gradients to the host, and back. The host keeps the gradients if it
+            updates the weights.
+        network: exchange among the hosts.
         bytes: gradient accumulators of one replica.
-        over_links: in place of these, how the IPUs of all hosts do it among each other.
+        over_links: collective among IPUs of different hosts, replacing the above.
     """
 
     write: int
@@ -198,13 +198,12 @@ class HostSum:
 
 @dataclass(frozen=True)
 class HostUpdate:
-    """The weight update on the host, in cycles.
+    """Weight update on the host, in cycles.
 
     Attributes:
-        write: the longest of the IPUs' copies of their gradients to the host; 0 where it has them from the sum over
-            hosts.
-        apply: the host's reading of gradients and writing of weights, those of all IPUs side by side.
-        read: the longest of the IPUs' copies of their new weights.
+        write: longest copy of an IPU's gradients to the host; 0 after a sum over hosts.
+        apply: host's reading of gradients and writing of weights, parallel over IPUs.
+        read: longest copy of an IPU's new weights.
         gradients, weights: bytes of one replica.
     """
 
@@ -217,12 +216,12 @@ class HostUpdate:
 
 @dataclass(frozen=True)
 class PassHostCall:
-    """A host call in the middle of a pass, in cycles.
+    """Host call in the middle of a pass, in cycles.
 
     Attributes:
-        call: what it is asked.
-        send, read: the IPU's write of what goes there, its read of what comes back.
-        drain, compute, fill: the host's read of its buffer, its operations, its write of its buffer.
+        call: request to the host.
+        send, read: IPU's write of the arguments, IPU's read of the results.
+        drain, compute, fill: host's read of the buffer, host's operations, host's write of the buffer.
     """
 
     call: HostCall
@@ -234,36 +233,36 @@ class PassHostCall:
 
     @cached_property
     def host(self) -> int:
-        """Cycles in which the host works."""
+        """Cycles of the host's work."""
         return laws.OUTSIDE(joined(self.drain, self.compute, self.fill))
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What everything of a Plan costs on a System, in cycles of the tile clock where it does not say bytes.
+    """Costs of a Plan's parts on a System, in tile clock cycles unless given as bytes.
 
     Attributes:
-        passes: cycles of each (pass, stage).
-        updates: cycles of the weight update of each IPU that holds a stage.
-        copies: what moves between IPUs after time-steps.
+        passes: cycles by (pass, stage).
+        updates: weight update cycles per IPU holding a stage.
+        copies: copies between IPUs after time-steps.
         host: host copies.
-        tables: what the stages that have tables on the host move there and back.
-        pass_streams: bytes that come from Streaming Memory before each (pass, stage) and go back after it.
-        update_streams: the same of each IPU's weight update.
-        copy_sum: how the copies of each stage sum up their gradients; None where there is one, or nothing to sum up.
-        gradient_sum: how the replicas sum up their gradients; None where there is nothing to sum up.
-        host_sum: how the hosts do; None where there is one.
-        host_update: the weight update on the host; None where the IPUs do it.
-        weight_gathers: the all-gather before each pass of a stage whose weights are spread over the replicas.
-        update_gathers: the all-gather before the weight update of each IPU of which replicas store parts.
-        collectives: what replicas do together in each (pass, stage), one after the other.
-        host_calls: what the host does in each (pass, stage), one after the other.
-        links: the link directions that carry anything, by number: those of the copies, then those of
-            ``copy_sum`` and ``gradient_sum`` alone.
-        sends: in point-to-point, what is sent: by replica, copy of the pipeline, stage, and stage that it goes to.
-        moves: what each move of activations takes: by replica, IPU in it, stage, and way.
-        instructions: cycles of each (code, stage) that has a law of its own; stage -1 where it has none.
-        overlapped: what a composite pass takes of the cycles of its passes.
+        tables: traffic and cycles of stages with tables on the host.
+        pass_streams: bytes streamed in before, and out after, every (pass, stage).
+        update_streams: bytes from and to Streaming Memory around each IPU's weight update.
+        copy_sum: gradient sum among stage copies. None for single-copy stages, or without gradients.
+        gradient_sum: gradient sum among replicas. None without gradients to sum.
+        host_sum: gradient sum among hosts. None with one host.
+        host_update: weight update on the host. None if IPUs update the weights.
+        weight_gathers: all-gather before every pass, for stages with weights sharded over replicas.
+        update_gathers: all-gather before the weight update, per IPU with parts stored by replicas.
+        collectives: replica collectives inside every (pass, stage), in order.
+        host_calls: host calls inside each (pass, stage), in order.
+        links: link directions with traffic, by number: directions of copies first, then directions used only by
+            ``copy_sum`` and ``gradient_sum``.
+        sends: sends in point-to-point by (replica, copy of the pipeline, source stage, target stage).
+        moves: moves of activations by (replica, IPU in the replica, stage, way).
+        instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 if absent.
+        overlapped: rule that combines pass cycles into composite pass cycles.
 
     Example:
         >>> from ipusim.api import Request, assemble, pipelines
@@ -296,22 +295,22 @@ class Costs:
     overlapped: Overlapped = "sum"
 
     def composites(self, plan: Plan) -> Iterator[tuple[OnePass, ...]]:
-        """Yield the passes of each composite pass that takes another time than they do one after the other.
+        """Yield the passes of composite passes with a duration other than the sum.
 
         Args:
-            plan: what runs.
+            plan: the Plan to run.
 
         Returns:
-            Of each its passes, in the order in which they run.
+            The passes per composite pass, in execution order.
         """
         if self.overlapped != "sum":
             yield from composites(plan)
 
     def slot_cycles(self, passes: Sequence[tuple[int, int]]) -> int:
-        """Return the cycles of a composite pass that does not take the sum of its passes.
+        """Return the cycles of a composite pass with a duration other than the sum.
 
         Args:
-            passes: each (pass, stage) that runs in its slot.
+            passes: (pass, stage) pairs in the slot.
 
         Returns:
             Cycles, a term.
@@ -326,13 +325,13 @@ class Costs:
         return laws.SLOT(Cycles(longest, *ways))
 
     def parts_of_slot(self, passes: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """Return each pass's part of the cycles of a composite pass, in proportion to its own.
+        """Split a composite pass's cycles in proportion to the passes' separate cycles.
 
         Args:
-            passes: each (pass, stage) that runs in its slot, in the order in which they run.
+            passes: (pass, stage) pairs in the slot, in execution order.
 
         Returns:
-            Cycles of each; all of them are those of the slot.
+            Cycles of each pass; the sum equals the cycles of the slot.
         """
         whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[one] for one in passes)]
         if not ends[-1]:

@@ -1,4 +1,4 @@
-"""The host's exchanges between session runs: collectives of hosts, and weights that the host has changed."""
+"""The host's exchanges between session runs: collectives of hosts, and copies of updated weights to IPUs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ipusim.pricing.laws import Law
 
 @dataclass(frozen=True)
 class HostExchange:
-    """A collective of all hosts, or a copy of weights from the host to an IPU.
+    """Collective of all hosts, or a copy of weights from the host to an IPU.
 
     Attributes:
-        law: how long it takes: a sum, a gather or a broadcast over the hosts' network; the host's writes of weights
-            into its buffer, and an IPU's reads of them there.
-        bytes: of each host, for a gather of the one that has most; of weights, those of an IPU.
+        law: formula of the duration: sum, gather or broadcast over the hosts' network; host's write of weights into the
+            buffer; IPU's read of the buffer.
+        bytes: bytes of each host, or of the largest host in a gather; bytes of an IPU's weights in a copy.
     """
 
     law: Law
     bytes: int
 
     def cycles(self, system: System) -> int:
-        """Return the cycles that the exchange takes on ``system``."""
+        """Return the cycles of the exchange on ``system``."""
         return _CYCLES[self.law](system, self.bytes)
 
 
@@ -40,12 +40,12 @@ _CYCLES: Final[Mapping[Law, Callable[[System, int], int]]] = {
 
 
 def handed_out(size: int) -> tuple[HostExchange, ...]:
-    """Return the ways of weights that the host has updated to an IPU.
+    """Return the exchanges that copy weights updated by the host to an IPU.
 
     Args:
         size: bytes of the weights.
 
     Returns:
-        The host's writes into its buffer, under which its arithmetic hides (assumed), and the IPU's reads.
+        Host's buffer write, hiding the host's arithmetic (assumed), then the IPU's read.
     """
     return HostExchange(laws.FILL, size), HostExchange(laws.WEIGHTS_IN, size)

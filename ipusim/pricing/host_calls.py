@@ -1,8 +1,8 @@
-"""Costs of host calls in passes: copies to the host, its work on its buffers and on the arrays, copies back.
+"""Price host calls in passes: copies to the host, work on host buffers and arrays, copies back.
 
-The host's operations are calls of a library on one of its cores, with one rate whatever they are (assumed); what they
-read and write beside its buffers for the IPU is in its caches (assumed). Cycles that a user gives are cycles of the
-IPU's clock as they are.
+A host operation is a library call on a single core, and the rate does not depend on the kind of operation (assumed).
+Operands outside the host's buffers for the IPU are in cache (assumed). Cycles given by a user count as cycles of the
+IPU's clock, unchanged.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def host_calls(
 
 
 def _priced(call: HostCall, system: System) -> PassHostCall:
-    """Return the price of a call.
+    """Return the price of a host call.
 
-    A multiply-accumulate is two operations of the host, and each product and each step of vector work a library call.
+    A multiply-accumulate counts as two host operations. Every product and every step of vector work is a library call.
     """
     works = [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
     library_calls = sum(len(work.products) + work.compute_sets for work in works)

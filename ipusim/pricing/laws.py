@@ -1,7 +1,4 @@
-"""Laws: the formula of each kind of cost, its rates and figures, and their source.
-
-They stand in the order in which the terms of one thing are listed.
-"""
+"""Laws: formula, rates, figures and source of every kind of cost."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ class Law:
     """One kind of term.
 
     Attributes:
-        name: what tables call it.
-        formula: in the names of rates and of figures of the hardware; everything is rounded up to whole cycles.
-        rates: attributes of :class:`ipusim.hardware.rates.Rates` in it.
-        figures: attributes of the IPU, its host or its Streaming Memory in it.
-        source: where the formula is from, or ``assumed``.
-        spans: of a Timeline each time, the wait for it included; not those of links, nor those of the parts of a pass.
-        instruction: the code of the instructions that it prices, where it is all that they cost.
-        cycles: of such an instruction, by program, system and stage (-1 where it has none).
+        name: label in tables.
+        formula: text with names of rates and hardware figures; results are rounded up to whole cycles.
+        rates: attributes of :class:`ipusim.hardware.rates.Rates` in the formula.
+        figures: attributes of IPU, host or Streaming Memory in the formula.
+        source: origin of the formula, or ``assumed``.
+        spans: Timeline spans per occurrence, including the wait; spans of links and of parts of a pass do not count.
+        instruction: code of the instructions priced by this law alone.
+        cycles: cost of the instruction, by program, system and stage (-1 without a stage).
     """
 
     name: str
@@ -45,7 +42,7 @@ class Law:
 
 
 class Term(int):
-    """Cycles of one law, with their inputs and source.
+    """Cycles of a law, with inputs and source.
 
     >>> Term(LAUNCHES, 40) + 2
     42
@@ -55,7 +52,7 @@ class Term(int):
     cycles: int
 
     def __new__(cls, law: Law, cycles: int) -> Term:
-        """Return ``cycles``, the value of a formula or a sum of such values, as a term of a law."""
+        """Return ``cycles``, the value of a formula or a sum of values, as a term of a law."""
         term = super().__new__(cls, cycles)
         term.law, term.cycles = law, cycles
         return term
@@ -249,15 +246,16 @@ UPDATE_ON_HOST: Final = Law(
 WEIGHTS_IN: Final = Law("weights in", INFEED.formula, figures=INFEED.figures)
 HOST_CALL: Final = Law(
     "host call",
-    "(session_run + variables x optimizer_value, if the program sends its optimizer's values again) x clock_hz",
+    "(session_run + variables x optimizer_value / session runs from one time that the program sends its optimizer's "
+    "values anew to the next) x clock_hz",
     ("session_run_ns", "optimizer_value_ns"),
     ("clock_hz",),
     "measured and fitted, see the rates",
 )
 OFFCHIP_STATE: Final = Law(
     "off-chip state",
-    "(bytes of weights x offchip_state, of PyTorch pytorch_offchip_state, + bytes of state in and out of a replica x "
-    "offchip_stream) / 1000 x clock_hz",
+    "(bytes of weights x offchip_state, of PyTorch pytorch_offchip_state, + bytes of state in and out of the "
+    "machine that streams most x offchip_stream) / 1000 x clock_hz",
     ("offchip_state_ns", "pytorch_offchip_state_ns", "offchip_stream_ns"),
     ("clock_hz",),
     "fitted, see the rates",
@@ -277,19 +275,19 @@ LOAD: Final = Law(
 STORE: Final = Law("store", LOAD.formula, figures=_STREAMS)
 
 
-#: All laws, in the order in which they stand here.
+#: The laws, in module order.
 LAWS: Final = tuple(law for law in globals().values() if isinstance(law, Law))
-#: The laws that are all that an instruction costs, by its code.
+#: Laws pricing a single instruction, by code.
 OF_INSTRUCTIONS: Final = {law.instruction: law for law in LAWS if law.instruction is not None}
-#: The laws of the parts of a copy between IPUs that are as long whatever it carries, in the order of these.
+#: Laws of the fixed parts of a copy between IPUs, in the order of :class:`FixedParts`.
 _FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
 
 
 def fixed_terms(fixed: FixedParts) -> tuple[Term, ...]:
-    """Return the parts of a copy between IPUs that are as long whatever it carries, as terms; none for what is 0."""
+    """Return the fixed parts of a copy between IPUs as terms, leaving out zeros."""
     return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True) if cycles)
 
 
 def laws_with(rate: str) -> list[Law]:
-    """Return the laws that have a rate in them, by its attribute."""
+    """Return the laws that use a rate, by the rate's attribute name."""
     return [law for law in LAWS if rate in law.rates]

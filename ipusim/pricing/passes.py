@@ -1,12 +1,11 @@
-"""The cost model: the work of a pass becomes whole cycles of the tile clock on a given IPU.
+"""The cost model: convert the work of a pass to whole cycles of the tile clock.
 
-A layer's pass is a row of compute sets, one after another: the tiles meet, exchange what each
-needs, then compute from their own memory. Its products are planned (:mod:`ipusim.pricing.planner`);
-then comes the vector work:
+A layer's pass is a sequence of compute sets. Per compute set, the tiles sync, exchange operands, then compute from
+local memory. Products are planned by :mod:`ipusim.pricing.planner`; vector work follows:
 
-    cycles = for each product, as often as it runs: launches + exchange + loading + matrix + reduction + adding
+    cycles = for every run of every product: launches + exchange + loading + matrix + reduction + adding
            + ceil(compute_sets * compute_set_cycles)
-           + ceil(products * product_layout_cycles), in which operands are laid out anew; pool_layout_cycles of a pool,
+           + ceil(products * product_layout_cycles), the new layout of operands; pool_layout_cycles of a pool,
              variable_layout_cycles of a variable at the weight update
            + ceil(exchange_bytes / (tiles * exchange bytes per cycle and tile * exchange_efficiency))
            + max(ceil(operations * itemsize * vector_slowdown / (tiles * 8)),
@@ -14,13 +13,12 @@ then comes the vector work:
 
     operations = elementwise + reductions + quotients + transcendentals * transcendental_operations
 
-The order sync, exchange, compute is the IPU Programmer's Guide's (chapter 2), and sync is part of what a compute set
-costs. That the bytes of vector work are spread evenly over the tiles is assumed, as is that products follow each
-other. ``sram_bytes`` only tell where even perfect vector code would wait for memory: operands of products are among
-them, which the matrix unit reads at the same time. Pools are shared out in whole positions of
-8 bytes of channels, of which the busiest worker of a tile sets the time. Each term is rounded up once; all of it is
-exact arithmetic. Names
-of :class:`ipusim.hardware.rates.Rates` are rates.
+The order sync, exchange, compute follows the IPU Programmer's Guide (chapter 2). The cost of a compute set includes
+the sync. Two assumptions: bytes of vector work spread evenly over tiles, and products follow each other.
+``sram_bytes`` only matter if even perfect vector code would wait for memory. ``sram_bytes`` include operands of
+products, read simultaneously by the matrix unit. Pools are distributed in whole positions of 8 bytes of channels, and a
+tile's busiest worker sets the time. Terms are rounded up once, using exact arithmetic. Names of
+:class:`ipusim.hardware.rates.Rates` are rates.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.work import PATH_BYTES
 from ipusim.pricing.products import plans
 
-#: The law of each part of a product's plan.
+#: Laws of the parts of a product's plan.
 _OF_PRODUCTS: Final = {
     "launches": laws.LAUNCHES,
     "exchange": laws.EXCHANGE,
@@ -57,14 +55,14 @@ _OF_PRODUCTS: Final = {
 
 
 def pass_cycles(cost: PassCost, ipu: IpuSpec, rates: Rates = DEFAULT_RATES) -> Sum:
-    """Return the cycles of one pass, a sum of terms over its layers; measured cycles are taken as they are."""
-    # Layers are alike: a transformer's thousands of works are a few dozen.
+    """Return the cycles of a pass, a sum of terms over layers; measured cycles stay unchanged."""
+    # Most layers are equal: a transformer's thousands of works are a few dozen distinct ones.
     works = Counter(leaves(cost))
     return Sum(tuple((leaf_cycles(work, ipu, rates), times) for work, times in works.items()))
 
 
 def leaves(cost: PassCost) -> Iterator[Work]:
-    """Yield the works that a pass is made of, one after another, none of which is made of others."""
+    """Yield the elementary works of a pass in order, with sequences expanded."""
     if isinstance(cost, int):
         yield MeasuredWork(cycles=cost)
         return
@@ -77,9 +75,9 @@ def leaves(cost: PassCost) -> Iterator[Work]:
 
 @lru_cache(maxsize=4096)
 def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
-    """Return the terms of the formula above; work of nothing costs nothing.
+    """Return the terms of the module's formula; empty work costs nothing.
 
-    Elements of 8 bytes, which no IPU computes on, count as float32 in all arithmetic.
+    Elements of 8 bytes, unsupported by IPUs, count as float32 throughout.
     """
     if isinstance(work, MeasuredWork):
         return Sum(((laws.MEASURED(work.cycles), 1),))
@@ -116,7 +114,7 @@ def _computed(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) 
 
 
 def _in_rows(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any, units: Any, workers: Any) -> Any:
-    """Return the cycles of the busiest worker, where workers of all tiles share whole units."""
+    """Return the cycles of the busiest worker when workers of all tiles share whole units."""
     return ceil(operations / units * size * slowdown / path * (workers * ceil(units / (tiles * workers))))
 
 
@@ -129,7 +127,7 @@ def _beyond(size: Any, tiles: Any, per_cycle: Any, arithmetic: Any) -> Any:
 
 
 def operations(vector: VectorWork, rates: Rates) -> Fraction | int:
-    """Return the operations of a tile's vector unit for vector work of all kinds."""
+    """Return the total vector unit operations of a tile for vector work."""
     kinds: list[Fraction | int] = [vector.elementwise, vector.reductions, vector.quotients]
     if vector.transcendentals:
         kinds.append(Amount(product, rates.transcendental_operations, vector.transcendentals))
@@ -141,7 +139,7 @@ def operations(vector: VectorWork, rates: Rates) -> Fraction | int:
 def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCost, ...]:
     """Return the works of a pass of a stage.
 
-    A backward pass, or the half of it for the input, may run the forward pass again inside it.
+    With recomputation inside, a backward pass, or its input half, runs the forward pass again.
     """
     profile = program.stages[stage]
     match kind:
@@ -151,6 +149,8 @@ def pass_costs(program: PipelineProgram, kind: int, stage: int) -> tuple[PassCos
             cost = profile.halves[0]
         case Pass.WEIGHT_GRADIENT:
             return (profile.halves[1],)
+        case Pass.RECOMPUTE if program.shape.training and not profile.has_backward:
+            return ()
         case _:
             return (profile.forward,)
     if not program.recomputes_inside(stage):

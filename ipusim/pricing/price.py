@@ -1,7 +1,8 @@
-"""Price a Plan: the one place where a program, its Plan and a System become Costs."""
+"""Price a Plan: turn a program, a Plan and a System into Costs, here only."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from ipusim.base.cache import shared
@@ -24,14 +25,13 @@ from ipusim.pricing.passes import pass_costs, pass_cycles
 def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     """Return the cost of every pass, update, copy, host transfer, stream and collective of ``plan`` on ``system``.
 
-    Nothing of it depends on how many micro-batches there are, so prices of the same program with another count are
-    taken from the shared cache where they are there.
+    No price depends on the number of micro-batches. The shared cache therefore serves equal programs with other counts.
     """
     cache = shared()
     halves = (Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
     kinds = tuple(kind for kind in Pass if kind not in halves or kind in plan.kind)
     program = cache.first(_without_schedule_options(program))
-    # Prices are those of full speed: of disturbances only dead cables count, which the topology is without.
+    # Prices assume full speed. Dead cables are the exception: the topology lacks them.
     system = cache.first(replace(system, disturbances=()))
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
@@ -67,7 +67,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
 
 
 def _without_schedule_options(program: PipelineProgram) -> PipelineProgram:
-    """Return ``program`` as it is for every number of micro-batches and executions, and under every schedule."""
+    """Return ``program`` without micro-batch count, executions and schedule, which prices do not depend on."""
     return replace(program, shape=program.shape.fewest_micro_batches, repeat_count=1, schedule="", name="")
 
 
@@ -83,10 +83,10 @@ def _passes(kinds: tuple[Pass, ...], program: PipelineProgram, system: System) -
 
 
 def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
-    """Return the cycles of each IPU's weight update, of all its stages.
+    """Return the weight update cycles per IPU, summed over stages.
 
-    On the free system a counted update costs nothing; given cycles are kept, as those of the passes are. Where the
-    host updates them, IPUs do nothing.
+    On the free system a counted update is free, while given cycles stay, as in passes. If the host updates weights,
+    IPUs idle.
     """
     updates: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in sorted(program.shape.mapping)}
     for stage, ipu in program.shape.homes:
@@ -97,7 +97,7 @@ def _updates(program: PipelineProgram, system: System) -> dict[int, int]:
 
 
 def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
-    """Return the cost of a stage's weight update in one replica, which may update a part of a variable alone."""
+    """Return the cost of a stage's weight update per replica, sharded or whole."""
     if isinstance(profile.update, int) or not offload.sharded_update:
         return profile.update
     variables = zip(profile.update, offload.updated(profile), strict=True)
@@ -105,12 +105,12 @@ def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
 
 
 def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:
-    """Whether a stage's weight update costs its IPU anything on ``system``."""
+    """Whether a stage's weight update costs its IPU any cycles on ``system``."""
     return not program.offload.variables_on_host and (not system.free or isinstance(profile.update, int))
 
 
 def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[tuple[int, int], int]:
-    """Return the cycles of each (code, stage) of a Plan that a law prices alone; stage -1 where it has none."""
+    """Return the cycles by (code, stage) of instructions with a law; stage -1 without a stage."""
     return {
         (code, stage): law(law.cycles(program, system, stage))
         for code, law in laws.OF_INSTRUCTIONS.items()
@@ -120,24 +120,33 @@ def _instructions(plan: Plan, program: PipelineProgram, system: System) -> dict[
 
 
 def _host(program: PipelineProgram, system: System) -> HostCosts:
-    rates, framework = system.rates, system.framework or ""
-    values = program.updated_variables if system.updates_optimizer else 0
-    stages, offload = program.stages, program.offload
-    weights, streamed = offload.offchip_weight_bytes(stages), offload.streamed_state_bytes(stages)
-    state = rates.offchip_state_time_ns(framework, weights, streamed)
+    rates = system.rates
+    weights = program.offload.offchip_weight_bytes(program.stages)
+    state = rates.offchip_state_time_ns(system.framework or "", weights, streamed_state_bytes(program, system))
+    between = rates.session_ns(program.updated_variables, system.optimizer_interval)
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),
         outfeed=laws.OUTFEED(system.outfeed_cycles(program.outfeed.element_bytes)),
         drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
-        call=laws.HOST_CALL(system.framework_cycles(rates.session_ns(values))),
+        call=laws.HOST_CALL(system.framework_cycles(between)),
         state=laws.OFFCHIP_STATE(system.framework_cycles(state)),
         data=laws.DATA(system.host_data_cycles(program.infeed.element_bytes)) or None,
     )
 
 
+def streamed_state_bytes(program: PipelineProgram, system: System) -> int:
+    """Return the bytes of optimizer state, in and out, of the machine that streams most of it at a weight update."""
+    streamed = Counter[int]()
+    for stage, ipu in program.shape.homes:
+        stored = program.offload.stored_state_bytes(program.stages[stage])
+        for first in range(0, system.count, system.shards):
+            streamed[system.streaming_memory_of(first + ipu)] += 2 * stored
+    return max(streamed.values())
+
+
 def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
-    """Return the costs of stages that look up rows on the host, which reads ids and writes rows at its rates."""
+    """Return the costs of stages with host tables, at the host's buffer rates."""
     tables = {}
     for stage, profile in enumerate(program.stages):
         moved = profile.tables

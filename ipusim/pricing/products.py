@@ -1,4 +1,4 @@
-"""Products of a pass, as the planner takes them."""
+"""Plans of the products of a pass."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ipusim.pricing.planner.rates import PlannerRates
 
 
 class Planned(NamedTuple):
-    """The plan of a product, and how often it runs."""
+    """Plan of a product, and number of runs."""
 
     plan: ProductPlan
     times: int
 
 
 def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
-    """Yield the plan of each product of ``work``, and how often it runs; empty products are left out.
+    """Yield plans and run counts of the products in ``work``; empty products are left out.
 
-    The matrix unit holds the second operand, which weights are, and streams the rows of the first past it. Elements
-    of 8 bytes, which no IPU computes on, count as float32.
+    The matrix unit holds the second operand (the weights) and streams the rows of the first past it. Elements of 8
+    bytes, unsupported by IPUs, count as float32.
     """
     size = min(work.itemsize, 4)
     partials = max(size, work.partials_itemsize)

@@ -1,4 +1,4 @@
-"""The terms of Costs, listed: the law, formula and numbers of each part of a Plan that costs anything."""
+"""List the terms of Costs: law, formula and numbers of each part of a Plan with a cost."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _Called = TypeVar("_Called")
 
 @dataclass(frozen=True)
 class Thing:
-    """A part of a Plan with its costs: a pass, a copy, an update.
+    """A part of a Plan, with costs: a pass, a copy, an update.
 
     Attributes:
-        of: what it is called.
+        of: label of the part.
         cycles: terms and sums of terms.
-        times: how often it happens in an execution of the pipeline, in all replicas that take turns at it.
-        spans: what a Timeline holds of it each time; 0 for what is part of a weight update.
+        times: occurrences in a pipeline execution, summed over replicas.
+        spans: Timeline spans of one occurrence; 0 for parts of a weight update.
     """
 
     of: str
@@ -43,13 +43,13 @@ class Thing:
 
 @dataclass(frozen=True)
 class TermRow:
-    """The cost of a part of a Plan by one law.
+    """Cost of a Plan's part by a single law.
 
     Attributes:
-        of: what costs it, such as ``forward of stage 0``.
-        law: its kind.
-        cycles: what it comes to.
-        addends: formulas whose sum that is, and how often each is added.
+        of: label of the part, for example ``forward of stage 0``.
+        law: law of the cost.
+        cycles: total cycles.
+        addends: formulas that sum to the cycles, and counts.
     """
 
     of: str
@@ -58,7 +58,7 @@ class TermRow:
     addends: tuple[tuple[Written, int], ...]
 
     def formula(self, most: int | None = None) -> str:
-        """Return the formula with its numbers; of more than ``most`` addends the first ones alone."""
+        """Return the formula with its numbers, limited to the first ``most`` addends."""
         shown = self.addends[:most]
         text = " + ".join(formula.addend(times) for formula, times in shown)
         left = len(self.addends) - len(shown)
@@ -66,13 +66,13 @@ class TermRow:
 
 
 def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[TermRow, ...]:
-    """Return the terms of ``costs``, which are those of the other three; what costs nothing has none."""
+    """Return the terms of ``costs`` of a plan, a program and a system."""
     names = [profile.name for profile in program.stages]
     return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
 
 
 def _rows(thing: Thing) -> Iterator[TermRow]:
-    """Yield a row for each law by which a part costs anything."""
+    """Yield a row for each law in the cost of a part."""
     by_law: dict[Law, tuple[list[int], Counter[Written]]] = {}
     for part in thing.cycles:
         for term, times in addends(part):
@@ -87,7 +87,7 @@ def _rows(thing: Thing) -> Iterator[TermRow]:
 
 
 def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> Iterator[Thing]:
-    """Yield the parts of a run that have a cost; ``names`` are those of the stages."""
+    """Yield the parts of a run with a cost; ``names`` are the names of the stages."""
     stages = plan.shape.stages
     often = enumerate(np.bincount(plan.kind * stages + plan.stage).tolist())
     passes = _Passes(plan, names, Counter({divmod(key, stages): system.replicas * runs for key, runs in often if runs}))
@@ -107,7 +107,7 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
 
 @dataclass(frozen=True)
 class _Passes:
-    """The passes of a Plan: what stages are called, and how often each (pass, stage) runs in all replicas."""
+    """Passes of a Plan: stage names, and run counts by (pass, stage) over the replicas."""
 
     plan: Plan
     names: Sequence[str]
@@ -120,7 +120,7 @@ class _Passes:
         return f"{Pass(kind).name.lower().replace('_', ' ')} of {self.names[stage]}"
 
     def within(self, kind: int, stage: int, called: Sequence[_Called]) -> Iterator[tuple[_Called, str, str]]:
-        """Yield what a pass calls in its middle, with its number where it is one of several, and where that is."""
+        """Yield every call inside a pass, with a number if several exist, and the place."""
         for number, call in enumerate(called if self.has(kind) else (), 1):
             yield call, f" {number}" if len(called) > 1 else "", f"in {self.name(kind, stage)}"
 
@@ -145,7 +145,7 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 
 def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield each distinct copy between IPUs, of the replicas that meet for it, and each tensor sent by itself."""
+    """Yield distinct copies between IPUs per group of meeting replicas, and single sends."""
     plan, meetings, names = passes.plan, costs.copies.meetings, passes.names
     after = Counter(costs.copies.copy_of)
     for replica, steps in enumerate(meetings):
@@ -164,7 +164,7 @@ def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 
 def _spans(cycles: Sequence[int]) -> int:
-    """Return the number of spans that are not of passes."""
+    """Count the spans outside passes."""
     return sum(part.law.spans for part in cycles if isinstance(part, Term))
 
 
@@ -204,7 +204,7 @@ def _updates(costs: Costs, system: System) -> Iterator[Thing]:
 
 
 def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield the loads and stores of IPUs, each alone at its Streaming Memory."""
+    """Yield IPU loads and stores, assuming a sole user per Streaming Memory."""
     for (kind, stage), stream in costs.pass_streams.items():
         parts = _streamed(stream, system)
         yield Thing(passes.name(kind, stage), parts, passes.runs[kind, stage], len(parts))
@@ -213,7 +213,7 @@ def _streams(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 
 
 def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
-    """Yield the moves of activations by themselves, each alone at its Streaming Memory or on its links."""
+    """Yield single moves of activations, assuming a sole user per Streaming Memory or link."""
     if not costs.moves:
         return
     table = passes.plan.instructions
@@ -254,7 +254,7 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thin
 
 
 def _collective(of: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
-    """Return a collective of some ``runs`` of passes; None for one of a weight update."""
+    """Return a collective with ``runs`` runs of passes; None during a weight update."""
     fixed = laws.fixed_terms(cost.fixed)
     met = (Sum(tuple((term, cost.meetings) for term in fixed)),) if cost.starts else fixed
     parts = (*met, laws.ROUNDS(cost.rounds_cycles))

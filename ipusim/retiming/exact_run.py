@@ -74,7 +74,7 @@ class ExactRun:
     jitters: tuple[tuple[Draws, int | None], ...] = ()
 
     @classmethod
-    def checked(
+    def create(
         cls,
         plan: Plan,
         program: PipelineProgram,
@@ -90,8 +90,8 @@ class ExactRun:
             match disturbance:
                 case Slower(slower=times, ipu=int(ipu), from_=0, until=None):
                     slower[ipu] = slower.get(ipu, Fraction(1)) * times
-                case Jitter(jitter=deviation, ipu=only, seed=seed):
-                    jitters += [(Draws(seed, deviation), only)] if deviation else []
+                case Jitter(jitter=deviation, ipu=only_ipu, seed=seed):
+                    jitters += [(Draws(seed, deviation), only_ipu)] if deviation else []
                 case _ if reason := _changes(disturbance):
                     raise NotExactError(reason)
         codes = set(plan.instructions[:, 1].tolist())
@@ -112,13 +112,13 @@ class ExactRun:
     def replicas(self) -> int:
         """Length of the axis of replicas: 1 if replicas take equally long."""
         costs = self.costs
-        apart = self.slower or self.jitters or self.streams
+        differ = self.slower or self.jitters or self.streams
         sends = (
             (send.lead_cycles, send.cycles) == (first.lead_cycles, first.cycles)
             for (_, copy, source, target), send in costs.sends.items()
             for first in [costs.sends.get((0, copy, source, target), Send())]
         )
-        alike = not apart and all(sends) and (self.together or not self.plan.sync.meets)
+        alike = not differ and all(sends) and (self.replicas_meet or not self.plan.sync.meets)
         return 1 if alike else self.system.replicas
 
     @property
@@ -128,7 +128,7 @@ class ExactRun:
         return bool(costs.pass_streams or costs.update_streams) or _any_bytes(costs)
 
     @property
-    def together(self) -> bool:
+    def replicas_meet(self) -> bool:
         """Whether replicas meet after time-steps and executions."""
         return len(self.costs.copies.meetings) == 1
 
@@ -155,34 +155,40 @@ class ExactRun:
 
     def copy_cycles(self, copy: StepCopy, ipus: Sequence[int]) -> int:
         """Return the cycles of a merged copy between IPUs."""
-        fixed = copy.fixed
-        lead = (fixed.sync_cycles, fixed.pre_copy_cycles, fixed.exchange_cycles + fixed.latency_cycles)
+        fixed_costs = copy.fixed
+        lead = (
+            fixed_costs.sync_cycles,
+            fixed_costs.pre_copy_cycles,
+            fixed_costs.exchange_cycles + fixed_costs.latency_cycles,
+        )
         carried = max((int(share.cycles) for share in copy.links), default=0)
-        behind = self.slowed(fixed.post_copy_cycles, ipus) if copy.links else 0
-        return sum(self.slowed(part, ipus) for part in lead) + carried + behind
+        tail = self.slowed(fixed_costs.post_copy_cycles, ipus) if copy.links else 0
+        return sum(self.slowed(part, ipus) for part in lead) + carried + tail
 
     def collective_cycles(self, cost: CollectiveCost, ipus: Sequence[int], starts: int = 0) -> int:
         """Return the cycles of a collective; ``starts`` rounds begin with a further synchronisation."""
         lead = self.slowed(cost.lead_cycles, ipus)
-        known: dict[int, int] = {}
-        for of in cost.rounds:
-            if id(of) not in known:
-                busiest = int(of.latency_cycles) + int(of.transfer_cycles)
-                known[id(of)] = busiest if of.links else self.slowed(of.latency_cycles, ipus)
-        return (1 + starts) * lead + sum(known[id(of)] for of in cost.rounds)
+        cycles_of: dict[int, int] = {}
+        for round_cost in cost.rounds:
+            if id(round_cost) not in cycles_of:
+                busiest = int(round_cost.latency_cycles) + int(round_cost.transfer_cycles)
+                cycles_of[id(round_cost)] = (
+                    busiest if round_cost.links else self.slowed(round_cost.latency_cycles, ipus)
+                )
+        return (1 + starts) * lead + sum(cycles_of[id(round_cost)] for round_cost in cost.rounds)
 
     def cycles_behind(self, execution: int) -> int:
         """Return the cycles of host work before execution number ``execution``."""
         repeat_count = self.program.repeat_count
-        behind = int(self.costs.host.behind(execution, repeat_count)) if execution else 0
+        host_cycles = int(self.costs.host.behind(execution, repeat_count)) if execution else 0
         exchanges = () if execution % repeat_count else self.between.get(execution, ())
-        return behind + sum(int(exchange.cycles(self.system)) for exchange in exchanges)
+        return host_cycles + sum(int(exchange.cycles(self.system)) for exchange in exchanges)
 
     @cached_property
     def durations(self) -> Cycles:
         """Priced cycles of every pass, shape (1, kinds, stages)."""
         stages = range(self.plan.shape.stages)
-        return np.array([[[self.costs.passes.get((kind, at), 0) for at in stages] for kind in Pass]], np.int64)
+        return np.array([[[self.costs.passes.get((kind, stage), 0) for stage in stages] for kind in Pass]], np.int64)
 
     @cached_property
     def _composites(self) -> tuple[list[tuple[tuple[int, int], ...]], Cycles]:
@@ -221,26 +227,26 @@ class ExactRun:
         if not (self.slower or self.jitters):
             return PassCycles(table, index)
         rows = np.flatnonzero(index)
-        scaled = self._scaled(table[index[rows]], rows, execution, seeds)
-        own = np.zeros(len(index), np.int64)
-        own[rows] = range(1, len(rows) + 1)
-        return PassCycles(np.concatenate([np.zeros_like(scaled[:1]), scaled]), own)
+        pass_cycles = self._scale(table[index[rows]], rows, execution, seeds)
+        row_of = np.zeros(len(index), np.int64)
+        row_of[rows] = range(1, len(rows) + 1)
+        return PassCycles(np.concatenate([np.zeros_like(pass_cycles[:1]), pass_cycles]), row_of)
 
     def _parts(self, durations: Cycles, slot: Sequence[tuple[int, int]]) -> Cycles:
         """Return the cycles of the passes within a composite pass, shape (passes, K)."""
-        own = [durations[:, kind, stage] for kind, stage in slot]
-        ends = [np.zeros(len(durations), np.int64), *accumulate(own)]
+        pass_cycles = [durations[:, kind, stage] for kind, stage in slot]
+        ends = [np.zeros(len(durations), np.int64), *accumulate(pass_cycles)]
         if isinstance(self.costs.overlapped, int):
             whole = np.full(len(durations), int(self.costs.overlapped))
         else:
-            forward = sum(part for part, (kind, _) in zip(own, slot, strict=True) if kind == Pass.FORWARD)
+            forward = sum(part for part, (kind, _) in zip(pass_cycles, slot, strict=True) if kind == Pass.FORWARD)
             whole = np.maximum(forward, ends[-1] - forward)
         total = np.maximum(ends[-1], 1)
         shares = [whole * end // total - whole * begin // total for begin, end in pairwise(ends)]
         shares[-1] = np.where(ends[-1] == 0, whole, shares[-1])
         return np.stack(shares)
 
-    def _scaled(self, cycles: Cycles, rows: Cycles, execution: int, seeds: Cycles | None) -> Cycles:
+    def _scale(self, cycles: Cycles, rows: Cycles, execution: int, seeds: Cycles | None) -> Cycles:
         """Return the cycles of passes under slowing and jitter, shape (passes, replicas, K).
 
         Args:
@@ -255,16 +261,20 @@ class ExactRun:
         for ipu, factor in self.slower.items():
             numerator[ipus == ipu], denominator[ipus == ipu] = factor.numerator, factor.denominator
         groups = _groups(np.column_stack([shards, code, stage]))
-        for number, (draws, only) in enumerate(self.jitters):
-            drawn = [draws.seed] if seeds is None else seeds[:, number].tolist()
-            longer = np.full((*ipus.shape, len(drawn)), PARTS, np.int64)
+        for number, (draws, only_ipu) in enumerate(self.jitters):
+            seed_values = [draws.seed] if seeds is None else seeds[:, number].tolist()
+            longer = np.full((*ipus.shape, len(seed_values)), PARTS, np.int64)
             for group in groups:
-                kind, at = int(KIND_OF_PASS[code[group[0]]]), int(stage[group[0]])
+                kind, stage_number = int(KIND_OF_PASS[code[group[0]]]), int(stage[group[0]])
                 blocks, block = np.unique(micro_batch[group] // BLOCK, return_inverse=True)
                 for replica, ipu in enumerate(ipus[group[0]].tolist()):
-                    if only in (None, ipu):
-                        keys = ((seed, ipu, kind, at, execution, of) for seed in drawn for of in blocks.tolist())
-                        parts = drawn_parts(keys, draws.deviation).reshape(len(drawn), len(blocks), BLOCK)
+                    if only_ipu in (None, ipu):
+                        keys = (
+                            (seed, ipu, kind, stage_number, execution, block_number)
+                            for seed in seed_values
+                            for block_number in blocks.tolist()
+                        )
+                        parts = drawn_parts(keys, draws.deviation).reshape(len(seed_values), len(blocks), BLOCK)
                         longer[group, replica] = parts[:, block, micro_batch[group] % BLOCK].T
             numerator, denominator = _products(numerator, longer), denominator * PARTS
         return _ceiling(cycles, numerator, denominator)
@@ -300,8 +310,8 @@ def _changes(disturbance: Disturbance) -> str:
     """Return the reason why a disturbance makes times inexact, or an empty text."""
     match disturbance:
         case Slower(slower=slower, delay=delay, from_=first, until=until):
-            of = "a slower cable, host or memory" if disturbance.ipu is None else "a temporarily slower IPU"
-            return "" if first == until or (slower == 1 and not delay) else of
+            reason = "a slower cable, host or memory" if disturbance.ipu is None else "a temporarily slower IPU"
+            return "" if first == until or (slower == 1 and not delay) else reason
         case Delayed(delay=delay, from_=first, until=until):
             return "a cable with a delay" if delay and first != until else ""
         case Stall(stall=stall):
@@ -314,7 +324,7 @@ def _changes(disturbance: Disturbance) -> str:
 def body_and_ending(plan: Plan) -> tuple[Cycles, Cycles]:
     """Return the numbers of the pipeline's instructions, and of the instructions after the pipeline."""
     _, code, stage, _, _ = plan.instructions.T
-    always = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
-    ending = any_of(code, (*always, Code.UPDATE, Code.OUTFEED_TOTAL, Code.END))
+    joint = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.HOST_UPDATE)
+    ending = any_of(code, (*joint, Code.UPDATE, Code.OUTFEED_TOTAL, Code.END))
     ending |= any_of(code, (Code.LOAD, Code.STORE, Code.GATHER, Code.RELEASE)) & (stage < 0)
     return np.flatnonzero(~ending), np.flatnonzero(ending)

@@ -12,7 +12,7 @@ from ipusim.retiming.exact_run import Cycles, ExactRun
 
 
 @dataclass
-class HostStream:
+class FeedStream:
     """A stream between the host and an IPU, element by element.
 
     Element i of an infeed is ready at ``h[i] = max(h[i - 1], r[i - depth]) + host`` and read at
@@ -35,43 +35,43 @@ class HostStream:
     worked: Cycles
     places: deque[Cycles]
 
-    def move(self, now: Cycles) -> Cycles:
-        """Return the end of the IPU's copy of the next element, requested at ``now``."""
+    def move(self, request: Cycles) -> Cycles:
+        """Return the end of the IPU's copy of the next element, requested at ``request``."""
         if not self.host:
-            return now + self.copy
+            return request + self.copy
         place = self.places[0]
         if self.code is Code.INFEED:
             self.worked = np.maximum(self.worked, place) + self.host
-            copied = np.maximum(now, self.worked) + self.copy
-            self.places.append(copied)
+            copy_end = np.maximum(request, self.worked) + self.copy
+            self.places.append(copy_end)
         else:
-            copied = np.maximum(now, place) + self.copy
-            self.worked = np.maximum(self.worked, copied) + self.host
+            copy_end = np.maximum(request, place) + self.copy
+            self.worked = np.maximum(self.worked, copy_end) + self.host
             self.places.append(self.worked)
-        return copied
+        return copy_end
 
 
 #: Streams of a run by code and shard; both ends of a pipeline may be on a single IPU.
-Streams = dict[tuple[Code, int], HostStream]
+Streams = dict[tuple[Code, int], FeedStream]
 
 
 def host_streams(run: ExactRun, columns: int) -> Streams:
     """Return a run's streams before the first element, for ``columns`` sets of durations."""
     program, shape, host = run.program, run.plan.shape, run.costs.host
     fill = int(host.fill_of(1)) if host.fill and host.data else int(host.fill)
-    sent, streams = program.outfeed_elements, Streams()
+    outfeed, streams = program.outfeed_elements, Streams()
 
     def add(code: Code, shard: int, depth: int, copy: int, work: int) -> None:
         begin = np.zeros((run.replicas, columns), np.int64)
-        streams[code, shard] = HostStream(code, shard, depth, copy, work, begin, deque([begin] * depth, depth))
+        streams[code, shard] = FeedStream(code, shard, depth, copy, work, begin, deque([begin] * depth, depth))
 
     for copy, mapping in enumerate(shape.copies):
-        own = range(copy, shape.micro_batches, len(shape.copies))
+        copy_batches = range(copy, shape.micro_batches, len(shape.copies))
         if host.infeed or fill:
             add(Code.INFEED, mapping[0], program.infeed.prefetch_depth, int(host.infeed), fill)
-        numbers = 1 if sent.accumulated else sum(number in own for number in sent.micro_batches)
+        numbers = 1 if outfeed.accumulated else sum(number in copy_batches for number in outfeed.micro_batches)
         if (host.outfeed or host.drain) and numbers:
-            elements = run.executions // sent.period * numbers
+            elements = run.executions // outfeed.period * numbers
             depth = min(program.outfeed.buffer_depth, max(1, elements))
             add(Code.OUTFEED, mapping[-1], depth, int(host.outfeed), int(host.drain))
     return streams

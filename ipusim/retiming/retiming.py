@@ -21,7 +21,7 @@ from ipusim.retiming.host_streams import host_streams
 from ipusim.retiming.precedence import Precedence
 from ipusim.retiming.shared_memory import SharedMemory
 from ipusim.retiming.stretches import Ending, Execution, Record
-from ipusim.retiming.time_steps import TimeSteps
+from ipusim.retiming.time_steps import StepTimes
 
 #: Times in memory at once: 64 MB.
 _MOST_TIMES: Final = 2**23
@@ -95,21 +95,21 @@ class Retiming:
     def __init__(self, run: ExactRun) -> None:
         """Compile the run."""
         self._run, self._ending = run, Ending(run)
-        meets = run.together or self._ending.meets or run.system.replicas == 1
+        meets = run.replicas_meet or self._ending.meets or run.system.replicas == 1
         self._memory = SharedMemory(run) if run.streams and meets else None
         if run.replicas > 1 and run.executions > 1 and not (meets or run.plan.sync.meets) and _share_links(run):
             raise NotExactError("replicas that share links and do not meet")
         streams = host_streams(run, 1)
-        self._pipelines: dict[bool, TimeSteps | Precedence] = {}
+        self._pipelines: dict[bool, StepTimes | Precedence] = {}
         period = run.program.outfeed_elements.period
         for due in {(number + 1) % period == 0 for number in range(min(run.executions, period))}:
             if run.plan.sync.meets:
-                self._pipelines[due] = self._pipelines.get(not due) or TimeSteps(run, streams)
+                self._pipelines[due] = self._pipelines.get(not due) or StepTimes(run, streams)
             else:
                 self._pipelines[due] = Precedence(run, streams, due)
 
     @classmethod
-    def of(
+    def from_plan(
         cls,
         plan: Plan,
         program: PipelineProgram,
@@ -136,7 +136,7 @@ class Retiming:
             NotExactError: if times depend on more than durations; the message is the reason.
         """
         count = program.repeat_count if executions is None else executions
-        return cls(ExactRun.checked(plan, program, system, costs, count, between or {}))
+        return cls(ExactRun.create(plan, program, system, costs, count, between or {}))
 
     def times(self) -> Iterator[ExecutionTimes]:
         """Yield the times of every execution in order.
@@ -144,13 +144,15 @@ class Retiming:
         Raises NotExactError if tensors share a link.
         """
         run = self._run
-        for of, end in self._executions(run.durations, np.zeros(1, np.int64), recorded=True):
-            if not of.exact.all():
+        for execution, end in self._executions(run.durations, np.zeros(1, np.int64), with_record=True):
+            if not execution.exact.all():
                 raise NotExactError("tensors that share a link")
-            assert of.record is not None
+            assert execution.record is not None
             ends = np.broadcast_to(end[:, 0], (run.system.replicas,))
-            shape = len(of.record.start), run.system.replicas
-            yield ExecutionTimes(np.broadcast_to(of.record.start, shape), np.broadcast_to(of.record.end, shape), ends)
+            shape = len(execution.record.start), run.system.replicas
+            yield ExecutionTimes(
+                np.broadcast_to(execution.record.start, shape), np.broadcast_to(execution.record.end, shape), ends
+            )
 
     def executions(self, durations: npt.ArrayLike, further: npt.ArrayLike = 0) -> Makespans:
         """Return the lengths of the run for durations of passes.
@@ -162,22 +164,22 @@ class Retiming:
         Returns:
             Lengths of the run, exact or not.
         """
-        every = np.asarray(durations, np.int64)
-        longer = np.broadcast_to(np.asarray(further, np.int64), every.shape[:1])
+        rows = np.asarray(durations, np.int64)
+        longer = np.broadcast_to(np.asarray(further, np.int64), rows.shape[:1])
         nodes = len(self._run.plan.instructions) * self._run.replicas
         most = max(1, _MOST_TIMES // max(1, nodes))
-        chunks = (slice(at, at + most) for at in range(0, len(every), most))
-        parts = [self._makespans(every[chunk], longer[chunk]) for chunk in chunks]
+        chunks = (slice(begin, begin + most) for begin in range(0, len(rows), most))
+        parts = [self._makespans(rows[chunk], longer[chunk]) for chunk in chunks]
         return Makespans(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def _makespans(self, durations: Cycles, further: Cycles) -> Makespans:
         exact = np.ones(len(durations), bool)
-        for of, ended in self._executions(durations, further):
-            exact &= of.exact
-            end = ended
+        for execution, execution_end in self._executions(durations, further):
+            exact &= execution.exact
+            end = execution_end
         return Makespans(end.max(axis=0), exact)
 
-    def drawn(self, seeds: npt.ArrayLike) -> Iterator[DrawnRuns]:
+    def draw_runs(self, seeds: npt.ArrayLike) -> Iterator[DrawnRuns]:
         """Yield the lengths of the run for other jitter seeds, in chunks.
 
         Args:
@@ -186,29 +188,31 @@ class Retiming:
         Yields:
             Lengths for the next sets, in order.
         """
-        every = np.asarray(seeds, np.int64)
+        rows = np.asarray(seeds, np.int64)
         nodes = len(self._run.plan.instructions) * self._run.replicas
         most = max(1, _MOST_TIMES // max(1, nodes))
-        for at in range(0, len(every), most):
-            sets = every[at : at + most]
+        for begin in range(0, len(rows), most):
+            sets = rows[begin : begin + most]
             exact, further = np.ones(len(sets), bool), np.zeros(len(sets), np.int64)
             durations = np.repeat(self._run.durations, len(sets), axis=0)
-            for of, ended in self._executions(durations, further, seeds=sets):
-                exact &= of.exact
-                end = ended
-                if of.number == 0:
-                    pipeline, compute = of.pipeline, self._compute(of)
-            behind = self._run.cycles_behind(self._run.executions)
-            yield DrawnRuns(end.max(axis=0) + behind, pipeline, compute, exact)
+            for execution, execution_end in self._executions(durations, further, seeds=sets):
+                exact &= execution.exact
+                end = execution_end
+                if execution.number == 0:
+                    pipeline, compute = execution.pipeline, self._compute(execution)
+            end_cycles = self._run.cycles_behind(self._run.executions)
+            yield DrawnRuns(end.max(axis=0) + end_cycles, pipeline, compute, exact)
 
-    def _compute(self, of: Execution) -> Cycles:
+    def _compute(self, execution: Execution) -> Cycles:
         """Return the cycles of passes per IPU that holds a stage, shape (IPUs, K)."""
         run = self._run
         shard, code = run.plan.instructions[:, :2].T
         rows = np.flatnonzero(any_of(code, tuple(Pass)))
-        sums = [of.passes.table[of.passes.rows[rows[shard[rows] == ipu]]].sum(axis=0) for ipu in run.plan.ipus]
-        every = run.system.replicas // of.passes.table.shape[1]
-        compute: Cycles = np.concatenate(sums).repeat(every, axis=0)
+        sums = [
+            execution.passes.table[execution.passes.rows[rows[shard[rows] == ipu]]].sum(axis=0) for ipu in run.plan.ipus
+        ]
+        copies = run.system.replicas // execution.passes.table.shape[1]
+        compute: Cycles = np.concatenate(sums).repeat(copies, axis=0)
         return compute
 
     def growth(self, kinds: Iterable[int] = tuple(Pass)) -> Growth:
@@ -223,39 +227,39 @@ class Retiming:
         Raises:
             NotExactError: if tensors share a link in the unchanged run.
         """
-        priced = self._run.durations[0]
-        if not self.executions([priced]).exact[0]:
+        base = self._run.durations[0]
+        if not self.executions([base]).exact[0]:
             raise NotExactError("tensors that share a link")
-        chosen = np.isin(np.arange(len(priced)), list(kinds)).repeat(priced.shape[1])
-        steps = np.eye(priced.size, dtype=np.int64)[chosen].reshape(-1, *priced.shape)
+        is_varied = np.isin(np.arange(len(base)), list(kinds)).repeat(base.shape[1])
+        steps = np.eye(base.size, dtype=np.int64)[is_varied].reshape(-1, *base.shape)
         further = np.r_[0, 1, -1, np.zeros(2 * len(steps), np.int64)]
-        sets = np.concatenate([np.stack([priced] * 3), priced + steps, np.maximum(priced - steps, 0)])
+        sets = np.concatenate([np.stack([base] * 3), base + steps, np.maximum(base - steps, 0)])
         cycles, exact = self.executions(sets, further)
-        passes, sure = np.zeros((2, priced.size), np.int64), np.ones((2, priced.size), bool)
-        passes[:, chosen] = (cycles[3:] - cycles[0]).reshape(2, -1) * [[1], [-1]]
-        sure[:, chosen] = exact[3:].reshape(2, -1)
-        shape = 2, *priced.shape
+        passes, sure = np.zeros((2, base.size), np.int64), np.ones((2, base.size), bool)
+        passes[:, is_varied] = (cycles[3:] - cycles[0]).reshape(2, -1) * [[1], [-1]]
+        sure[:, is_varied] = exact[3:].reshape(2, -1)
+        shape = 2, *base.shape
         return Growth(passes.reshape(shape), sure.reshape(shape), (cycles[1:3] - cycles[0]) * [1, -1], exact[1:3])
 
     def _executions(
-        self, durations: Cycles, further: Cycles, *, seeds: Cycles | None = None, recorded: bool = False
+        self, durations: Cycles, further: Cycles, *, seeds: Cycles | None = None, with_record: bool = False
     ) -> Iterator[tuple[Execution, Cycles]]:
         """Yield every execution with its end, shape (replicas, K)."""
         run = self._run
         streams = host_streams(run, len(durations))
-        now = np.full((run.replicas, len(durations)), run.cycles_behind(0))
+        begin = np.full((run.replicas, len(durations)), run.cycles_behind(0))
         cycles = run.cycles(durations, 0, seeds)
         for number in range(run.executions):
             if number and run.jitters:
                 cycles = run.cycles(durations, number, seeds)
-            record = Record.empty(run) if recorded else None
-            of = Execution(run, number, cycles, streams, further, record, self._memory)
-            pipeline = self._pipelines[of.is_due(run.program.outfeed_elements.period)]
-            ends = pipeline.carry_out(of, now)
-            of.pipeline = np.maximum.reduce([end.max(axis=0) for end in ends.values()]) - now.min(axis=0)
-            now = self._ending.carry_out(of, ends)
-            yield of, now
-            now = now + run.cycles_behind(number + 1)
+            record = Record.empty(run) if with_record else None
+            execution = Execution(run, number, cycles, streams, further, record, self._memory)
+            pipeline = self._pipelines[execution.is_due(run.program.outfeed_elements.period)]
+            ends = pipeline.carry_out(execution, begin)
+            execution.pipeline = np.maximum.reduce([end.max(axis=0) for end in ends.values()]) - begin.min(axis=0)
+            begin = self._ending.carry_out(execution, ends)
+            yield execution, begin
+            begin = begin + run.cycles_behind(number + 1)
 
 
 def _share_links(run: ExactRun) -> bool:

@@ -30,7 +30,7 @@ class SharedMemory:
 
     def __init__(self, run: ExactRun) -> None:
         """Take the bandwidth; raises NotExactError for a system without Streaming Memory."""
-        self._run, self._known = run, dict[object, dict[tuple[int, int], tuple[int, int]]]()
+        self._run, self._cache = run, dict[object, dict[tuple[int, int], tuple[int, int]]]()
         if run.system.streaming is None:
             raise NotExactError("a system without Streaming Memory")
         self._streaming, self._clock_hz = run.system.streaming, run.system.clock_hz
@@ -43,10 +43,10 @@ class SharedMemory:
         ``start`` has the begin of every IPU.
         """
         first = min(start.values())
-        key = tuple((ipu, start[ipu] - first, tuple(own)) for ipu, own in parts.items())
-        if key not in self._known:
-            self._known[key] = dict(self._times(parts, {ipu: start[ipu] - first for ipu in parts}))
-        return {at: (first + begin, first + end) for at, (begin, end) in self._known[key].items()}
+        key = tuple((ipu, start[ipu] - first, tuple(ipu_parts)) for ipu, ipu_parts in parts.items())
+        if key not in self._cache:
+            self._cache[key] = dict(self._times(parts, {ipu: start[ipu] - first for ipu in parts}))
+        return {place: (first + begin, first + end) for place, (begin, end) in self._cache[key].items()}
 
     def _share(self, transfers: int) -> Fraction:
         return self._streaming.share(transfers) / self._clock_hz
@@ -59,47 +59,47 @@ class SharedMemory:
         for ipu, cycle in start.items():
             heappush(queue, (cycle, ipu))
         place = dict.fromkeys(parts, 0)
-        left: dict[int, dict[int, Fraction]] = defaultdict(dict)
-        since, began = dict[int, int](), dict[int, int]()
-        here: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        open_bytes: dict[int, dict[int, Fraction]] = defaultdict(dict)
+        clock, began = dict[int, int](), dict[int, int]()
+        arrivals: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         machine_of = self._run.system.streaming_memory_of
 
         def end_of(machine: int) -> int:
-            return since[machine] + math.ceil(min(left[machine].values()) / self._share(len(left[machine])))
+            return clock[machine] + math.ceil(min(open_bytes[machine].values()) / self._share(len(open_bytes[machine])))
 
-        def advance(machine: int, now: int) -> None:
-            moved = (now - since.get(machine, now)) * self._share(max(1, len(left[machine])))
-            left[machine] = {ipu: size - moved for ipu, size in left[machine].items()}
-            since[machine] = now
+        def advance(machine: int, moment: int) -> None:
+            bytes_done = (moment - clock.get(machine, moment)) * self._share(max(1, len(open_bytes[machine])))
+            open_bytes[machine] = {ipu: size - bytes_done for ipu, size in open_bytes[machine].items()}
+            clock[machine] = moment
 
-        while queue or any(left.values()):
-            ends = min(((end_of(machine), machine) for machine, moving in left.items() if moving), default=None)
+        while queue or any(open_bytes.values()):
+            ends = min(((end_of(machine), machine) for machine, moving in open_bytes.items() if moving), default=None)
             if ends is not None and (not queue or ends[0] <= queue[0][0]):
-                now, machine = ends
-                advance(machine, now)
-                for ipu in [ipu for ipu, size in left[machine].items() if size <= 0]:
-                    del left[machine][ipu]
-                    yield (ipu, parts[ipu][place[ipu]][0]), (began[ipu], now)
+                moment, machine = ends
+                advance(machine, moment)
+                for ipu in [ipu for ipu, size in open_bytes[machine].items() if size <= 0]:
+                    del open_bytes[machine][ipu]
+                    yield (ipu, parts[ipu][place[ipu]][0]), (began[ipu], moment)
                     place[ipu] += 1
-                    heappush(queue, (now, ipu))
+                    heappush(queue, (moment, ipu))
                 continue
-            now, ipu = heappop(queue)
+            moment, ipu = heappop(queue)
             if place[ipu] == len(parts[ipu]):
                 continue
             row, size, cycles, meets = parts[ipu][place[ipu]]
             if size:
                 machine = machine_of(ipu)
-                advance(machine, now)
-                left[machine][ipu], began[ipu] = Fraction(size), now
+                advance(machine, moment)
+                open_bytes[machine][ipu], began[ipu] = Fraction(size), moment
             elif meets:
-                arrived = here[ipu % self._run.system.shards, row]
-                arrived[ipu] = now
+                arrived = arrivals[ipu % self._run.system.shards, row]
+                arrived[ipu] = moment
                 if len(arrived) == self._run.system.replicas:
-                    for other, since_then in arrived.items():
-                        yield (other, row), (since_then, now + cycles)
-                        place[other] += 1
-                        heappush(queue, (now + cycles, other))
+                    for peer, since_then in arrived.items():
+                        yield (peer, row), (since_then, moment + cycles)
+                        place[peer] += 1
+                        heappush(queue, (moment + cycles, peer))
             else:
-                yield (ipu, row), (now, now + cycles)
+                yield (ipu, row), (moment, moment + cycles)
                 place[ipu] += 1
-                heappush(queue, (now + cycles, ipu))
+                heappush(queue, (moment + cycles, ipu))

@@ -236,7 +236,7 @@ class Ending:
                 met: Cycles = np.maximum.reduce([cycles.max(axis=0, keepdims=True) for cycles in at.values()])
                 at = dict.fromkeys(at, np.repeat(met + self._cycles(meeting), run.replicas, axis=0))
         last: Cycles = np.maximum.reduce(list(at.values()))
-        return np.repeat(last.max(axis=0, keepdims=True), run.replicas, axis=0) if run.together else last
+        return np.repeat(last.max(axis=0, keepdims=True), run.replicas, axis=0) if run.replicas_meet else last
 
     def _cycles(self, meeting: Code) -> int:
         """Return the cycles of the joint work in a meeting before a weight update."""

@@ -16,7 +16,7 @@ from ipusim.retiming.stretches import Execution, carry_out
 _MOST: int = 2**22
 
 
-class TimeSteps:
+class StepTimes:
     """The time-steps of an execution.
 
     A cell is an IPU in a time-step. Plain cells contain only passes; other cells run instruction by instruction.
@@ -27,33 +27,33 @@ class TimeSteps:
         self._run, plan = run, run.plan
         body, _ = body_and_ending(plan)
         ipu, code, _, _, number = plan.instructions.T
-        met = np.where(code == Code.MEET, number, 0)
-        before = np.cumsum(met) - met
-        first = before[np.searchsorted(ipu, ipu)]
+        meetings = np.where(code == Code.MEET, number, 0)
+        meetings_before = np.cumsum(meetings) - meetings
+        first = meetings_before[np.searchsorted(ipu, ipu)]
         steps, shards = plan.emitted + 1, np.array(plan.ipus)
         self._shards = shards
         idle = any_of(code, (Code.MEET, Code.RELEASE, Code.ADD_RESULTS, Code.MOVED))
         idle |= (code == Code.MOVE) & (not run.streams)
-        for of in (Code.INFEED, Code.OUTFEED):
-            fed = [shard for kind, shard in streams if kind is of]
-            idle |= (code == of) & ~np.isin(ipu, fed)
+        for feed_code in (Code.INFEED, Code.OUTFEED):
+            fed = [shard for kind, shard in streams if kind is feed_code]
+            idle |= (code == feed_code) & ~np.isin(ipu, fed)
         rows = body[~idle[body]]
-        cell = (before - first)[rows] * len(shards) + np.searchsorted(shards, ipu[rows])
+        cell = (meetings_before - first)[rows] * len(shards) + np.searchsorted(shards, ipu[rows])
         order = np.argsort(cell, kind="stable")
         rows, cell = rows[order], cell[order]
         begins = np.flatnonzero(np.r_[True, np.diff(cell) != 0][: len(cell)])
         size = np.diff(np.r_[begins, len(cell)])
         plain = np.logical_and.reduceat(code[rows] < PASSES, begins) if len(rows) else np.zeros(0, bool)
         #: Instructions of cells that are not plain, by time-step and IPU.
-        self._other: dict[int, dict[int, list[int]]] = {}
+        self._mixed_cells: dict[int, dict[int, list[int]]] = {}
         for begin, count in zip(begins[~plain].tolist(), size[~plain].tolist(), strict=True):
             step, shard = divmod(int(cell[begin]), len(shards))
-            self._other.setdefault(step, {})[int(shards[shard])] = rows[begin : begin + count].tolist()
+            self._mixed_cells.setdefault(step, {})[int(shards[shard])] = rows[begin : begin + count].tolist()
         #: Passes of plain cells, shape (time-steps, IPUs, passes); -1 for no pass.
         self._passes = np.full((steps, len(shards), int(size[plain].max(initial=1))), -1)
-        own = np.repeat(plain, size)
+        in_plain = np.repeat(plain, size)
         place = np.arange(len(rows)) - np.repeat(begins, size)
-        self._passes.reshape(-1, self._passes.shape[2])[cell[own], place[own]] = rows[own]
+        self._passes.reshape(-1, self._passes.shape[2])[cell[in_plain], place[in_plain]] = rows[in_plain]
 
     @cached_property
     def _copies(self) -> Cycles:
@@ -63,14 +63,14 @@ class TimeSteps:
         """
         run = self._run
         groups: list[Sequence[int]] = [run.all_ipus]
-        if not run.together:
+        if not run.replicas_meet:
             groups = [[run.ipus(shard)[replica] for shard in run.plan.ipus] for replica in range(run.replicas)]
         meetings = zip(run.costs.copies.meetings, groups, strict=False)
         cycles = np.array([[run.copy_cycles(copy, ipus) for copy in copies] for copies, ipus in meetings], np.int64)
         steps = cycles[:, np.array(run.costs.copies.copy_of, np.int64)].T
-        behind = np.zeros((len(steps) + 1, run.replicas, 1), np.int64)
-        behind[:-1] = steps[..., np.newaxis]
-        return behind
+        copy_cycles = np.zeros((len(steps) + 1, run.replicas, 1), np.int64)
+        copy_cycles[:-1] = steps[..., np.newaxis]
+        return copy_cycles
 
     @cached_property
     def _alike(self) -> tuple[Cycles, Cycles]:
@@ -84,48 +84,50 @@ class TimeSteps:
         _, first, sort = np.unique(index.reshape(len(index), -1), axis=0, return_index=True, return_inverse=True)
         return first, sort.ravel()
 
-    def _longest(self, of: Execution) -> Cycles:
+    def _longest(self, execution: Execution) -> Cycles:
         """Return the cycles of the slowest plain cell per time-step, shape (time-steps, replicas, K)."""
         first, sort = self._alike
-        index = of.passes.rows[self._passes[first]]
-        table = of.passes.table
+        index = execution.passes.rows[self._passes[first]]
+        table = execution.passes.table
         most = max(1, _MOST // max(1, index[0].size * table[0].size))
-        parts = [table[index[at : at + most]].sum(axis=2).max(axis=1) for at in range(0, len(index), most)]
+        parts = [table[index[begin : begin + most]].sum(axis=2).max(axis=1) for begin in range(0, len(index), most)]
         longest: Cycles = np.concatenate(parts)[sort]
         return longest
 
-    def carry_out(self, of: Execution, start: Cycles) -> Mapping[int, Cycles]:
+    def carry_out(self, execution: Execution, start: Cycles) -> Mapping[int, Cycles]:
         """Return the end of every IPU's pipeline, for an execution begun in ``start``.
 
         Times have shape (replicas, K).
         """
-        run, other = self._run, self._other
-        taken = np.repeat(self._longest(of), run.replicas // of.passes.table.shape[1], axis=1)
-        if run.together:
-            taken = np.repeat(taken.max(axis=1, keepdims=True), run.replicas, axis=1)
-        copies = self._copies + np.where(self._copies > 0, of.further, 0)
-        taken += copies
+        run, mixed_cells = self._run, self._mixed_cells
+        step_cycles = np.repeat(self._longest(execution), run.replicas // execution.passes.table.shape[1], axis=1)
+        if run.replicas_meet:
+            step_cycles = np.repeat(step_cycles.max(axis=1, keepdims=True), run.replicas, axis=1)
+        copies = self._copies + np.where(self._copies > 0, execution.further, 0)
+        step_cycles += copies
         # Consecutive time-steps with plain cells only are summed at once.
-        begins = np.empty_like(taken)
-        now, done = start, 0
-        for step in [*sorted(other), len(taken) - 1]:
-            ends = now + np.cumsum(taken[done:step], axis=0)
-            begins[done : step + 1] = np.concatenate([now[np.newaxis], ends])
-            now, done = begins[step], step
-            if step == len(taken) - 1:
+        begins = np.empty_like(step_cycles)
+        begin, next_step = start, 0
+        for step in [*sorted(mixed_cells), len(step_cycles) - 1]:
+            ends = begin + np.cumsum(step_cycles[next_step:step], axis=0)
+            begins[next_step : step + 1] = np.concatenate([begin[np.newaxis], ends])
+            begin, next_step = begins[step], step
+            if step == len(step_cycles) - 1:
                 break
-            last = np.max([*carry_out(of, other[step], dict.fromkeys(other[step], now)).values()], axis=0)
-            last = np.broadcast_to(last.max(axis=0, keepdims=True), last.shape) if run.together else last
-            now, done = np.maximum(now + taken[step], last + copies[step]), step + 1
-        if of.record is not None:
-            self._note(of, begins)
-        at = dict.fromkeys(self._shards.tolist(), begins[-1])
-        return at | carry_out(of, other.get(len(taken) - 1, {}), at)
+            last = np.max(
+                [*carry_out(execution, mixed_cells[step], dict.fromkeys(mixed_cells[step], begin)).values()], axis=0
+            )
+            last = np.broadcast_to(last.max(axis=0, keepdims=True), last.shape) if run.replicas_meet else last
+            begin, next_step = np.maximum(begin + step_cycles[step], last + copies[step]), step + 1
+        if execution.record is not None:
+            self._note(execution, begins)
+        starts = dict.fromkeys(self._shards.tolist(), begins[-1])
+        return starts | carry_out(execution, mixed_cells.get(len(step_cycles) - 1, {}), starts)
 
-    def _note(self, of: Execution, begins: Cycles) -> None:
+    def _note(self, execution: Execution, begins: Cycles) -> None:
         """Note the times of passes in plain cells, given the begin of every time-step."""
-        assert of.record is not None
-        cycles = of.passes.table[of.passes.rows[self._passes]]
+        assert execution.record is not None
+        cycles = execution.passes.table[execution.passes.rows[self._passes]]
         ends = begins[:, np.newaxis, np.newaxis] + np.cumsum(cycles, axis=2)
-        own = self._passes >= 0
-        of.record.note(self._passes[own], (ends - cycles)[own], ends[own])
+        is_pass = self._passes >= 0
+        execution.record.note(self._passes[is_pass], (ends - cycles)[is_pass], ends[is_pass])

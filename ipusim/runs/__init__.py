@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from ipusim.runs.assemble.model_layers import RequestedLayer, model_layers
     from ipusim.runs.assemble.named_files import with_stages
     from ipusim.runs.assemble.plans import nearest_counts, plan_of
+    from ipusim.runs.assemble.recomputation import may_keep_layers
     from ipusim.runs.assemble.system import resolve_offloads
     from ipusim.runs.content import Content
     from ipusim.runs.disturbed import disturbance_cost, undisturbed
-    from ipusim.runs.error_ranges import COLUMNS, kind_of
+    from ipusim.runs.error_ranges import COLUMNS, SEVERAL_PODS, kind_of
     from ipusim.runs.execute import sum_up
     from ipusim.runs.findings import Findings
     from ipusim.runs.full_pipeline import FullCounts, full_counts

@@ -1,4 +1,4 @@
-"""Kinds of models, and the range of errors of the simulated throughputs of published trainings of each kind."""
+"""Kinds of trainings, and the range in which most errors of the simulated throughput of each kind lie."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any, Final
 from ipusim.base.csv_table import Columns, read_table
 from ipusim.runs.job import Job
 
-#: Errors of each kind as ``ipusim validate`` finds them, which a test holds it to.
+#: The range of each kind as ``ipusim validate`` finds it, which a test holds it to; without ends for few rows.
 RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
+#: Ending of the name of a kind on several pods.
+SEVERAL_PODS: Final = ", several pods"
 _MOST_BYTES: Final = 2**16
 #: Maximum bytes of weights of a small network, whose time between layers counts as much as its layers.
 _SMALL: Final = 20 * 10**6
 
 
 def kind_of(job: Job) -> str:
-    """Return the kind of a Job's model, by its layers; empty for one that is like no published one.
+    """Return the kind of a Job's model and run, by its layers and IPUs; empty for one like no published one.
 
     >>> from ipusim.api import Request, assemble
     >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
@@ -30,10 +32,9 @@ def kind_of(job: Job) -> str:
     model = job.request.options.model
     if model is None or job.request.options.pipeline.cycles is not None:
         return ""
-    if job.system.pods > 1:
-        return "models on several pods"
     small = sum(stage.parameter_bytes for stage in job.program.stages) <= _SMALL
-    return "small networks" if small else _kind_of_layers(list(_flat(model.layers)))
+    kind = "small networks" if small else _kind_of_layers(list(_flat(model.layers)))
+    return f"{kind}{SEVERAL_PODS}" if kind and job.system.pods > 1 else kind
 
 
 def _kind_of_layers(layers: Sequence[Any]) -> str:
@@ -44,27 +45,30 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
         "Conformers": "relative_multi_head_attention" in types,
         "GPT": heads and any(getattr(layer, "causal", False) for layer in layers),
         "vision transformers": heads and "conv2d" in types,
-        "BERT": heads,
+        "BERT, pre-training": heads and "masked_softmax_cross_entropy" in types,
+        "BERT, fine-tuning": heads,
         "U-Nets": {"conv2d", "conv2d_transpose", "concatenate"} <= types,
-        "ResNeXts": residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
+        "grouped convolutions": residual and any(layer.type == "conv2d" and layer.groups > 1 for layer in layers),
         "ResNets": residual and "batch_norm" in types,
     }
     return next((kind for kind, is_it in kinds.items() if is_it), "")
 
 
 def error_words(job: Job) -> str:
-    """Return the range of errors of simulated throughputs of models like a Job's, in words, or that none is known."""
+    """Return the range of most errors of trainings like a Job's, in words, or that none is known."""
     return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
 
 
 @cache
 def _words() -> dict[str, str]:
-    """Return the errors of each kind, in words."""
+    """Return the range of each kind, in words."""
     words = {}
-    for row in read_table(RANGES, Columns(COLUMNS, COLUMNS, others=False), _MOST_BYTES).rows:
+    for row in read_table(RANGES, Columns(COLUMNS, COLUMNS[:2], allows_others=False), _MOST_BYTES).rows:
         cells = row.cells
-        least, most = (f"{float(cells[end]):+.0%}" for end in ("least", "most"))
-        words[cells["kind"]] = f"models of this kind ({cells['kind']}, {cells['rows']} rows): {least} to {most}"
+        ends = [f"{float(cells[end]):+.0%}" for end in ("least", "most") if cells.get(end)]
+        rows = f"{cells['rows']} {'row' if cells['rows'] == '1' else 'rows'}"
+        within = f"models of this kind ({cells['kind']}, {rows}): 80% within {' to '.join(ends)}"
+        words[cells["kind"]] = within if ends else f"not known: {rows} of this kind ({cells['kind']})"
     return words
 
 

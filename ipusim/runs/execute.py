@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from ipusim.analysis.effects import effects_of
-from ipusim.analysis.learning import Learning, received
+from ipusim.analysis.learning import Learning, read_results
 from ipusim.analysis.memory_summary import memory_summary
 from ipusim.analysis.orders import OrderReport, order_reports
 from ipusim.analysis.run_times import run_times_of
@@ -69,7 +69,7 @@ def execute(job: Job, progress: Progress | None = None, hooks: Sequence[Hook] = 
     sessions, timeline = _run(job, progress, (*evaluations, *hooks), jump=jump)
     session, learning = sessions[0], None
     if session.computes:
-        losses, outputs = received(job.program, [result for host in sessions for result in host.results])
+        losses, outputs = read_results(job.program, [result for host in sessions for result in host.results])
         learning = Learning(
             losses=losses,
             outputs=outputs,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ipusim.hardware.disturbances import Lost
 from ipusim.hardware.system import System
-from ipusim.machine.run_changes import Moved, Pause, replacements
+from ipusim.machine.run_changes import IpuMove, Pause, replacements
 from ipusim.pipeline.instructions import NONE
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.exchanges import HostExchange
@@ -81,7 +81,7 @@ def with_pauses(
         begun = max(number for number, cycle in begins.items() if number == last or cycle <= loss.lost)
         under_way[last] = max(begun, under_way.get(last, NONE))
         if spare is not None:
-            others.append(Moved(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
+            others.append(IpuMove(loss.ipu, spare, loss.lost + loss.detect + loss.restart))
     return paused()
 
 

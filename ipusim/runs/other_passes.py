@@ -43,7 +43,7 @@ def runs_with_passes(
         if not are_quick(job, executions, len(passes)):
             return [None] * len(passes)
         costs, system = priced(job.whole)
-        retiming = Retiming.of(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
+        retiming = Retiming.from_plan(job.whole.plan, job.whole.program, system, costs=costs, executions=executions)
     except NotExactError:
         return [None] * len(passes)
     durations = np.zeros((len(passes), len(Pass), job.plan.shape.stages), np.int64)

@@ -47,8 +47,10 @@ def runs_with_seeds(job: Job, seeds: Sequence[Sequence[int]]) -> Iterator[RunCyc
     jitters = [item for item in job.system.disturbances if isinstance(item, Jitter)]
     drawn_seeds = np.array(seeds, np.int64).reshape(-1, len(jitters))[:, [bool(item.jitter) for item in jitters]]
     whole = job.whole
-    retiming = Retiming.of(whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions)
-    for drawn in retiming.drawn(drawn_seeds):
+    retiming = Retiming.from_plan(
+        whole.plan, whole.program, whole.system, costs=whole.costs, executions=whole.executions
+    )
+    for drawn in retiming.draw_runs(drawn_seeds):
         columns = drawn.cycles, drawn.pipeline, drawn.compute.max(axis=0), drawn.compute.sum(axis=0)
         for run, exact in zip(np.stack(columns, axis=1).tolist(), drawn.exact.tolist(), strict=True):
             yield RunCycles(*run) if exact else None

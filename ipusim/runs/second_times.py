@@ -70,7 +70,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
     else:
         job, executions, part = *_short(job, executions), "of the part that is laid out, "
     try:
-        retiming = Retiming.of(
+        retiming = Retiming.from_plan(
             job.plan, job.program, job.system, costs=job.costs, executions=executions, between=job.between
         )
         computed = np.concatenate([_sorted(rows) for rows in _computed(job, retiming)])

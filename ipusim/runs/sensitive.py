@@ -57,7 +57,7 @@ def sensitivities(job: Job, executions: int) -> Sensitivities:
         return Sensitivities(unknown="it is too long")
     whole = job.whole
     try:
-        retiming = Retiming.of(
+        retiming = Retiming.from_plan(
             whole.plan, whole.program, whole.system, costs=whole.costs, executions=executions, between=whole.between
         )
         growth = retiming.growth(kinds)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ipusim.machine.run_changes import Stated
+from ipusim.machine.run_changes import StatedLengths
 from ipusim.pricing.costs import Send
 from ipusim.runs.job import Job
 from ipusim.timeline.kinds import PASS_OF_KIND
@@ -34,4 +34,4 @@ def with_stated_times(
         return replace(job, costs=costs)
     priced = {key: max(cycles, 1) for key, cycles in costs.passes.items()}
     factors = {key: (cycles, int(priced[PASS_OF_KIND[key[0]], key[1]])) for key, cycles in passes.items()}
-    return replace(job, costs=replace(costs, passes=priced), system=job.system.disturbed((Stated(factors),)))
+    return replace(job, costs=replace(costs, passes=priced), system=job.system.disturbed((StatedLengths(factors),)))

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ipusim.schedules.placement import around, zigzag
     from ipusim.schedules.registry import (
         HOUSE,
-        called,
         default_serialized,
+        expand_names,
         find,
         is_of_the_house,
         names,

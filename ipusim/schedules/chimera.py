@@ -28,7 +28,8 @@ def order(shape: PlanShape) -> Order:
     chunks = mirrored_chunks_of(shape, "chimera")
     check_count(shape.micro_batches, len(chunks))
     passes = {
-        ipu: (own, _passes(rank, len(chunks), shape.micro_batches)) for rank, (ipu, own) in enumerate(chunks.items())
+        ipu: (ipu_chunks, _passes(rank, len(chunks), shape.micro_batches))
+        for rank, (ipu, ipu_chunks) in enumerate(chunks.items())
     }
     return order_of("chimera", shape, passes)
 

@@ -48,9 +48,9 @@ def zigzag_chunks_of(shape: PlanShape, schedule: str, most_waves: int = 1) -> di
     """
     for waves in range(1, most_waves + 1):
         half = shape.stages // (2 * waves)
-        there = shape.mapping[:half]
-        runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(half), key=there.__getitem__)]
-        if (there + there[::-1]) * waves == shape.mapping and len(dict(runs)) == len(runs):
+        way_out = shape.mapping[:half]
+        runs = [(ipu, tuple(stages)) for ipu, stages in groupby(range(half), key=way_out.__getitem__)]
+        if (way_out + way_out[::-1]) * waves == shape.mapping and len(dict(runs)) == len(runs):
             return {ipu: list(_waves(stages, half, waves)) for ipu, stages in runs}
     raise UnsupportedProgramError(
         f"The schedule '{schedule}' needs stages that go over all IPUs and back, such as 0, 1, 1, 0 "
@@ -68,7 +68,7 @@ def _waves(stages: tuple[int, ...], half: int, waves: int) -> Iterator[tuple[int
 def one_chunk_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[int, ...]]]:
     """Return the single chunk of each IPU; raises UnsupportedProgramError if a micro-batch returns to an IPU."""
     chunks = chunks_of(shape, schedule)
-    if any(len(own) > 1 for own in chunks.values()):
+    if any(len(ipu_chunks) > 1 for ipu_chunks in chunks.values()):
         raise UnsupportedProgramError(
             f"The schedule '{schedule}' needs the stages of an IPU one after the other; the mapping is "
             f"{', '.join(map(str, shape.mapping))}. For stages that return to an IPU use interleaved_1f1b."
@@ -84,14 +84,16 @@ def mirrored_chunks_of(shape: PlanShape, schedule: str) -> dict[int, list[tuple[
     if not shape.mirrored:
         raise UnsupportedProgramError(f"The schedule '{schedule}' needs two copies of each stage: a mirrored shape.")
     first = one_chunk_of(shape, schedule)
-    return {ipu: [*own, *other] for (ipu, own), other in zip(first.items(), reversed(first.values()), strict=True)}
+    return {
+        ipu: [*chunk, *mirror] for (ipu, chunk), mirror in zip(first.items(), reversed(first.values()), strict=True)
+    }
 
 
 def order_of(
     schedule: str, shape: PlanShape, passes: Mapping[int, tuple[Sequence[tuple[int, ...]], Iterable[ChunkPass]]]
 ) -> Order:
     """Build the Order from passes of chunks; stages of a chunk run ascending forward, descending backward."""
-    return Order(schedule, shape, table=np.concatenate([_rows(ipu, *of) for ipu, of in passes.items()]))
+    return Order(schedule, shape, table=np.concatenate([_rows(ipu, *parts) for ipu, parts in passes.items()]))
 
 
 def joined_order_of(
@@ -100,15 +102,15 @@ def joined_order_of(
     turns: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
 ) -> Order:
     """Build the Order from passes of chunks, some joined to the next pass."""
-    tables, joined = [], []
-    for ipu, (chunks, own) in turns.items():
-        tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in own)))
-        sizes = np.array([len(chunks[chunk_pass[1]]) for chunk_pass, _ in own])
-        with_next = np.array([together for _, together in own])
-        of = np.repeat(np.arange(len(own)), sizes)
-        is_last = np.arange(1, len(of) + 1) == np.cumsum(sizes)[of]
-        joined.append(with_next[of] | (np.r_[False, with_next[:-1]][of] & ~is_last))
-    return Order(schedule, shape, table=np.concatenate(tables), joined=np.concatenate(joined))
+    tables, joins = [], []
+    for ipu, (chunks, ipu_turns) in turns.items():
+        tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in ipu_turns)))
+        sizes = np.array([len(chunks[chunk_pass[1]]) for chunk_pass, _ in ipu_turns])
+        with_next = np.array([is_joined for _, is_joined in ipu_turns])
+        turn_of_row = np.repeat(np.arange(len(ipu_turns)), sizes)
+        is_last = np.arange(1, len(turn_of_row) + 1) == np.cumsum(sizes)[turn_of_row]
+        joins.append(with_next[turn_of_row] | (np.r_[False, with_next[:-1]][turn_of_row] & ~is_last))
+    return Order(schedule, shape, table=np.concatenate(tables), joined=np.concatenate(joins))
 
 
 def ranked_order(
@@ -133,7 +135,11 @@ def ranked_order(
     check_count(shape.micro_batches, multiple)
     chunks = chunks_of_ipus(shape, schedule)
     ranks = enumerate(chunks.items())
-    return order_of(schedule, shape, {ipu: (own, passes(rank, len(chunks), len(own))) for rank, (ipu, own) in ranks})
+    return order_of(
+        schedule,
+        shape,
+        {ipu: (ipu_chunks, passes(rank, len(chunks), len(ipu_chunks))) for rank, (ipu, ipu_chunks) in ranks},
+    )
 
 
 def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int], Iterable[ChunkPass]]) -> Order:
@@ -146,7 +152,7 @@ def one_chunk_order(schedule: str, shape: PlanShape, passes: Callable[[int, int]
     return ranked_order(schedule, shape, one_chunk_of, lambda rank, ipus, _: passes(ipus - rank, rank))
 
 
-def repeated(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: int) -> Iterator[ChunkPass]:
+def repeat_period(passes: Sequence[ChunkPass], begin: ChunkPass, period: int, more: int) -> Iterator[ChunkPass]:
     """Yield an IPU's passes with ``more`` micro-batches inserted as copies of a period.
 
     The period has ``period`` passes from ``begin`` on and covers one micro-batch.

@@ -20,7 +20,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
+from ipusim.schedules.chunks import ChunkPass, order_of, repeat_period, zigzag_chunks_of
 
 #: Passes of a micro-batch on an IPU in order: forward there and back, backward there and back, and the weight-gradient
 #: halves, which run later in free slots.
@@ -32,7 +32,7 @@ _PASSES: Final[tuple[tuple[Pass, int], ...]] = (
     (Pass.WEIGHT_GRADIENT, 1),
     (Pass.WEIGHT_GRADIENT, 0),
 )
-_THERE, _BACK, _GRADIENT_BACK, _GRADIENT_THERE, _WEIGHTS = range(5)
+_WAY_OUT, _WAY_BACK, _GRADIENT_BACK, _GRADIENT_THERE, _WEIGHTS = range(5)
 _GRADIENTS: Final = (_GRADIENT_BACK, _GRADIENT_THERE)
 #: Content of an empty slot.
 _FREE: Final = -1
@@ -66,14 +66,14 @@ def v_min(shape: PlanShape) -> Order:
 
 def _half(ipus: int, rank: int) -> tuple[int, ...]:
     """Return V-Half's slots of the first micro-batch (paper's table 9, summed up)."""
-    apart = 0 if ipus % 2 else 3
-    return 2 * rank, 3 * ipus - 2 - rank, 3 * ipus - 1 + apart + 2 * rank, 6 * ipus - 2 + apart - rank
+    gap = 0 if ipus % 2 else 3
+    return 2 * rank, 3 * ipus - 2 - rank, 3 * ipus - 1 + gap + 2 * rank, 6 * ipus - 2 + gap - rank
 
 
 def _third(ipus: int, rank: int) -> tuple[int, ...]:
     """Return V-Min's slots of the first micro-batch (paper's table 8, summed up)."""
-    apart = 0 if ipus % 3 else 2
-    return rank, 2 * ipus - 1 - rank, 2 * ipus + apart + rank, 4 * ipus - 1 + apart - rank
+    gap = 0 if ipus % 3 else 2
+    return rank, 2 * ipus - 1 - rank, 2 * ipus + gap + rank, 4 * ipus - 1 + gap - rank
 
 
 def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int, ...]]) -> Order:
@@ -83,10 +83,10 @@ def _order(name: str, shape: PlanShape, pattern: Callable[[int, int], tuple[int,
     ipus, count = len(chunks), shape.micro_batches
     few = min(count, 2 * ipus + 2)  # enough for a period between the ramps of each IPU
     lanes = shared()(_laid_out, [pattern(ipus, rank) for rank in range(ipus)], few, shape.authors)
-    begin = (*_PASSES[_THERE], ipus + 1)
+    begin = (*_PASSES[_WAY_OUT], ipus + 1)
     passes = {
-        ipu: (own, repeated(lane, begin, _PERIOD, count - few))
-        for (ipu, own), lane in zip(chunks.items(), lanes, strict=True)
+        ipu: (ipu_chunks, repeat_period(lane, begin, _PERIOD, count - few))
+        for (ipu, ipu_chunks), lane in zip(chunks.items(), lanes, strict=True)
     }
     return order_of(name, shape, passes)
 
@@ -103,34 +103,34 @@ def _laid_out(patterns: Sequence[tuple[int, ...]], count: int, authors: bool = F
         for number, slot in enumerate(pattern):
             lane[slot : slot + _PERIOD * count : _PERIOD] = range(number * count, (number + 1) * count)
         lanes.append(lane)
-    lanes = _closed_up([_filled(lane, count) for lane in lanes], count, ramp_up=True, authors=authors)
+    lanes = _closed_up([_fill_halves(lane, count) for lane in lanes], count, ramp_up=True, authors=authors)
     lanes = [_bare(lane, count) for lane in _squeezed(lanes, count)]
     lanes = _closed_up(lanes, count, ramp_up=False, authors=authors)
-    lanes = _squeezed([_filled(lane, count) for lane in lanes], count)
-    lanes = [_filled(_bare(lane, count), count, by_stage=True) for lane in lanes]
-    return [[(*_PASSES[one // count], one % count) for one in lane if one != _FREE] for lane in lanes]
+    lanes = _squeezed([_fill_halves(lane, count) for lane in lanes], count)
+    lanes = [_fill_halves(_bare(lane, count), count, by_stage=True) for lane in lanes]
+    return [[(*_PASSES[entry // count], entry % count) for entry in lane if entry != _FREE] for lane in lanes]
 
 
 def _bare(lane: _Lane, count: int) -> _Lane:
     """Remove the weight-gradient halves from an IPU's passes."""
-    return [one if one < _WEIGHTS * count else _FREE for one in lane]
+    return [entry if entry < _WEIGHTS * count else _FREE for entry in lane]
 
 
-def _filled(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
+def _fill_halves(lane: _Lane, count: int, *, by_stage: bool = False) -> _Lane:
     """Put weight-gradient halves into free slots; ``by_stage`` puts halves of the way back first.
 
     Without ``by_stage``, halves are numbered in order of execution, and not yet assigned to gradients.
     """
-    waiting = deque[int](), deque[int]()  # of the way back, and of the way there
+    queues = deque[int](), deque[int]()  # of the way back, and of the way there
     halves = iter(range(_WEIGHTS * count, len(_PASSES) * count))
-    filled = list[int]()
-    for one in lane:
-        if one // count in _GRADIENTS:
-            waiting[one // count - _GRADIENT_BACK].append(one + len(_GRADIENTS) * count)
-        first = next(filter(None, waiting), None) if one == _FREE else None
-        half = one if first is None else first.popleft()
-        filled.append(half if first is None or by_stage else next(halves))
-    return [*filled, *(chain(*waiting) if by_stage else halves)]
+    new_lane = list[int]()
+    for entry in lane:
+        if entry // count in _GRADIENTS:
+            queues[entry // count - _GRADIENT_BACK].append(entry + len(_GRADIENTS) * count)
+        first = next(filter(None, queues), None) if entry == _FREE else None
+        half = entry if first is None else first.popleft()
+        new_lane.append(half if first is None or by_stage else next(halves))
+    return [*new_lane, *(chain(*queues) if by_stage else halves)]
 
 
 def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bool) -> list[_Lane]:
@@ -146,34 +146,34 @@ def _closed_up(lanes: Sequence[_Lane], count: int, *, ramp_up: bool, authors: bo
     """
     slots = [_slots_of(lane, count) for lane in lanes]
     begin = slots[0][_GRADIENT_THERE * count]
-    ends = [(own[(_THERE + 1) * count - 1], rank) for rank, own in enumerate(slots)]
+    ends = [(ipu_slots[(_WAY_OUT + 1) * count - 1], rank) for rank, ipu_slots in enumerate(slots)]
     end = min((end for end in ends if end > (begin, 0)), default=None) if authors else ends[0]
-    saved = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
-    most = max(of_ipu.most for of_ipu in saved)
+    memories = [_SavedBySlot(lane, count, halves=ramp_up) for lane in lanes]
+    most = max(of_ipu.most for of_ipu in memories)
     gradients: list[list[int]] = [[] for _ in lanes]  # slots of visited gradients
-    for slot, rank, one in sorted(
-        (slot, rank, one) for rank, lane in enumerate(lanes) for slot, one in enumerate(lane) if one != _FREE
+    for slot, rank, entry in sorted(
+        (slot, rank, entry) for rank, lane in enumerate(lanes) for slot, entry in enumerate(lane) if entry != _FREE
     ):
-        own, number = slots[rank], one // count
+        ipu_slots, number = slots[rank], entry // count
         if (end is not None and (slot, rank) > end) or (slot < begin and ramp_up):
-            before = [own[one - 1]] if one % count or number > _WEIGHTS else [_FREE]
+            input_slots = [ipu_slots[entry - 1]] if entry % count or number > _WEIGHTS else [_FREE]
             if number >= _WEIGHTS:
-                before.append(gradients[rank][one - _WEIGHTS * count])
+                input_slots.append(gradients[rank][entry - _WEIGHTS * count])
             else:
-                before += [own[one - count]] if number else []
-                before += [neighbour[one] for neighbour in _neighbours(slots, rank, number)]
-            own[one] = saved[rank].moved(slot, max(before) + 1, most)
+                input_slots += [ipu_slots[entry - count]] if number else []
+                input_slots += [neighbour[entry] for neighbour in _neighbours(slots, rank, number)]
+            ipu_slots[entry] = memories[rank].move(slot, max(input_slots) + 1, most)
         if number in _GRADIENTS:
-            insort(gradients[rank], own[one])
-    return [of_ipu.lane for of_ipu in saved]
+            insort(gradients[rank], ipu_slots[entry])
+    return [of_ipu.lane for of_ipu in memories]
 
 
 def _slots_of(lane: _Lane, count: int) -> _Slots:
     """Return the slot of each pass."""
     slots = [_FREE] * (len(_PASSES) * count)
-    for slot, one in enumerate(lane):
-        if one != _FREE:
-            slots[one] = slot
+    for slot, entry in enumerate(lane):
+        if entry != _FREE:
+            slots[entry] = slot
     return slots
 
 
@@ -181,8 +181,8 @@ def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Sl
     """Return the slots of the neighbour with the preceding pass; empty without a neighbour."""
     if number >= _WEIGHTS:
         return ()
-    before = rank - 1 if number in (_THERE, _GRADIENT_BACK) else rank + 1
-    return ranks[before : before + 1] if before >= 0 else ()
+    source = rank - 1 if number in (_WAY_OUT, _GRADIENT_BACK) else rank + 1
+    return ranks[source : source + 1] if source >= 0 else ()
 
 
 class _SavedBySlot:
@@ -198,65 +198,65 @@ class _SavedBySlot:
         waits = 0 if halves else 1
         changes = (1, 0), (1, 0), (0, waits), (0, waits), (-1, 0), (-1, 0)
         self._changes = [change for change in changes for _ in range(count)]
-        self._states = [(0, 0), *self._from(0, 0, 0)]  # before the first slot, and after each slot
+        self._states = [(0, 0), *self._states_from(0, 0, 0)]  # before the first slot, and after each slot
 
     @property
     def most(self) -> int:
         """Maximum number of stored micro-batches."""
-        return max(saved for saved, _ in self._states)
+        return max(level for level, _ in self._states)
 
-    def moved(self, slot: int, ready: int, most: int) -> int:
+    def move(self, slot: int, ready: int, most: int) -> int:
         """Move a pass to the first free slot within peak ``most``; return the slot."""
-        one, self.lane[slot] = self.lane[slot], _FREE
+        entry, self.lane[slot] = self.lane[slot], _FREE
         for earlier in range(ready, slot):
             if self.lane[earlier] == _FREE:
-                self.lane[earlier] = one
+                self.lane[earlier] = entry
                 if self._fits(earlier, slot, most):
                     return earlier
                 self.lane[earlier] = _FREE
-        self.lane[slot] = one
+        self.lane[slot] = entry
         return slot
 
     def _fits(self, earlier: int, slot: int, most: int) -> bool:
         """Check the peak from slot ``earlier`` on against ``most``; updates states on success."""
         states = list[tuple[int, int]]()
-        for behind, state in enumerate(self._from(earlier, *self._states[earlier]), earlier + 1):
+        for index, state in enumerate(self._states_from(earlier, *self._states[earlier]), earlier + 1):
             if state[0] > most:
                 return False
-            if behind > slot and state == self._states[behind]:
+            if index > slot and state == self._states[index]:
                 break  # unchanged from here on
             states.append(state)
         self._states[earlier + 1 : earlier + 1 + len(states)] = states
         return True
 
-    def _from(self, begin: int, saved: int, waiting: int) -> Iterator[tuple[int, int]]:
+    def _states_from(self, begin: int, level: int, halves: int) -> Iterator[tuple[int, int]]:
         """Yield states after slots from ``begin`` on: stored micro-batches, and pending weight-gradient halves."""
-        for one in islice(self.lane, begin, None):
-            if one != _FREE:
-                more, wait = self._changes[one]
-                saved, waiting = saved + more, waiting + wait
-            elif waiting:
-                saved, waiting = saved - 1, waiting - 1
-            yield saved, waiting
+        for entry in islice(self.lane, begin, None):
+            if entry != _FREE:
+                more, wait = self._changes[entry]
+                level, halves = level + more, halves + wait
+            elif halves:
+                level, halves = level - 1, halves - 1
+            yield level, halves
 
 
 def _squeezed(lanes: Sequence[_Lane], count: int) -> list[_Lane]:
     """Give passes the first slot after their inputs, in unchanged order per IPU."""
-    orders = [[one for one in lane if one != _FREE][::-1] for lane in lanes]
+    orders = [[entry for entry in lane if entry != _FREE][::-1] for lane in lanes]
     slots = [[_FREE] * (len(_PASSES) * count) for _ in lanes]
     squeezed: list[_Lane] = [[] for _ in lanes]
-    waiting = True
-    while waiting:
-        waiting = False
-        for rank, left in enumerate(orders):
-            while left:
-                one = left[-1]
-                before = [neighbour[one] for neighbour in _neighbours(slots, rank, one // count)]
-                if _FREE in before:
+    progress = True
+    while progress:
+        progress = False
+        for rank, stack in enumerate(orders):
+            while stack:
+                entry = stack[-1]
+                input_slots = [neighbour[entry] for neighbour in _neighbours(slots, rank, entry // count)]
+                if _FREE in input_slots:
                     break
                 lane = squeezed[rank]
-                slot = max(len(lane), 1 + max(before, default=_FREE))
-                lane += [_FREE] * (slot - len(lane)) + [left.pop()]
-                slots[rank][one] = slot
-                waiting = True
+                slot = max(len(lane), 1 + max(input_slots, default=_FREE))
+                lane += [_FREE] * (slot - len(lane)) + [stack.pop()]
+                slots[rank][entry] = slot
+                progress = True
     return squeezed

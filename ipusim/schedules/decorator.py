@@ -69,7 +69,7 @@ def schedule(
         ...         ipu: [f"{kind}{stage}.{number}" for kind in "FB" for number in range(shape.micro_batches)]
         ...         for stage, ipu in enumerate(shape.mapping)
         ...     }
-        ...     return Order.of("all_forward_first", shape, passes)
+        ...     return Order.from_passes("all_forward_first", shape, passes)
         >>> all_forward_first(Shape(mapping=(0, 1), micro_batches=4))
         <Order all_forward_first: 16 passes>
     """
@@ -77,26 +77,26 @@ def schedule(
     def registered(rule: _Rule) -> Schedule:
         if not callable(rule):
             raise ProgramTypeError(f"schedule: expected a function from a shape to an Order, got {rule!r}")
-        named = name or getattr(rule, "__name__", "")
-        made = Schedule(
-            named,
+        label = name or getattr(rule, "__name__", "")
+        result = Schedule(
+            label,
             rule,
             multiple,
             pipelined=True,
-            summary=summary or (rule.__doc__ or "").strip().partition("\n")[0] or f"the function {named}",
+            summary=summary or (rule.__doc__ or "").strip().partition("\n")[0] or f"the function {label}",
             supports=frozenset(_members(Feature, supports, "supports")),
             syncs=_members(Sync, syncs or tuple(Sync), "syncs"),
             states_sync=bool(syncs),
         )
-        register(made, again=True)
-        return made
+        register(result, again=True)
+        return result
 
     return registered if function is None else registered(function)
 
 
 def _members(kind: type[_Member], values: Collection[_Member | str], argument: str) -> tuple[_Member, ...]:
     """Return members of a vocabulary by text; raises ProgramError for unknown texts."""
-    found = [member for value in values for member in kind if member == value]
-    if isinstance(values, str) or len(found) < len(values):
+    members = [member for value in values for member in kind if member == value]
+    if isinstance(values, str) or len(members) < len(values):
         raise ProgramError(f"{argument}: expected some of {', '.join(kind)}, got {values!r}")
-    return tuple(found)
+    return tuple(members)

@@ -21,7 +21,7 @@ from ipusim.schedules.chunks import ChunkPass, joined_order_of, mirrored_chunks_
 
 #: The two stages of an IPU: for a micro-batch's way there, and for the way back; in DualPipe, for the direction that
 #: reaches the IPU first, and for the opposite direction.
-_THERE, _BACK = 0, 1
+_WAY_OUT, _WAY_BACK = 0, 1
 _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 #: A pass of a chunk, and whether the pass shares a slot with the next one.
 Turn = tuple[ChunkPass, bool]
@@ -40,13 +40,13 @@ def order(shape: PlanShape) -> Order:
     _check_least("dualpipe", shape, len(chunks))
     check_count(shape.micro_batches, multiple(shape))
     half, passes = len(chunks) // 2, {}
-    for rank, (ipu, own) in enumerate(chunks.items()):
+    for rank, (ipu, ipu_chunks) in enumerate(chunks.items()):
         nearer = min(rank, len(chunks) - 1 - rank)
         copies = (0, 1) if rank < half else (1, 0)
         turns = _passes(shape.micro_batches // 2, nearer, half)
         passes[ipu] = (
-            own,
-            [((kind, copies[chunk], 2 * number + copies[chunk]), joined) for (kind, chunk, number), joined in turns],
+            ipu_chunks,
+            [((kind, copies[chunk], 2 * number + copies[chunk]), joins) for (kind, chunk, number), joins in turns],
         )
     return joined_order_of("dualpipe", shape, passes)
 
@@ -67,8 +67,8 @@ def v_order(shape: PlanShape) -> Order:
     chunks = zigzag_chunks_of(shape, "dualpipe_v")
     _check_least("dualpipe_v", shape, len(chunks))
     passes = {
-        ipu: (own, list(_passes(shape.micro_batches, rank, len(chunks))))
-        for rank, (ipu, own) in enumerate(chunks.items())
+        ipu: (ipu_chunks, list(_passes(shape.micro_batches, rank, len(chunks))))
+        for rank, (ipu, ipu_chunks) in enumerate(chunks.items())
     }
     return joined_order_of("dualpipe_v", shape, passes)
 
@@ -86,33 +86,33 @@ def _passes(count: int, rank: int, ipus: int) -> Iterator[Turn]:
 
     Passes take the next micro-batch of their kind and chunk; a weight-gradient half takes the oldest pending gradient.
     """
-    done = Counter[tuple[bool, int]]()
+    counts = Counter[tuple[bool, int]]()
     gradients = deque[tuple[int, int]]()
-    for kind, chunk, joined in _kinds(count, rank, ipus):
+    for kind, chunk, joins in _kinds(count, rank, ipus):
         if kind is _W:
-            yield (kind, *gradients.popleft()), joined
+            yield (kind, *gradients.popleft()), joins
             continue
         way = kind is _F, chunk
         if kind is _I:
-            gradients.append((chunk, done[way]))
-        yield (kind, chunk, done[way]), joined
-        done[way] += 1
+            gradients.append((chunk, counts[way]))
+        yield (kind, chunk, counts[way]), joins
+        counts[way] += 1
 
 
 def _kinds(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int, bool]]:
     """Yield kind, chunk and joining of each pass; chunks of weight-gradient halves are arbitrary."""
-    ahead, behind = ipus - rank - 1, rank + 1
-    together = (_F, _BACK, True), (_B, _THERE, False)
-    yield from [(_F, _THERE, False)] * (2 * ahead)
-    yield from [(_F, _THERE, False), (_F, _BACK, False)] * behind
-    yield from [(_I, _BACK, False), (_W, _BACK, False), (_F, _BACK, False)] * ahead
-    for turn in range(count - 2 * ipus + behind):
+    ahead, position = ipus - rank - 1, rank + 1
+    pair = (_F, _WAY_BACK, True), (_B, _WAY_OUT, False)
+    yield from [(_F, _WAY_OUT, False)] * (2 * ahead)
+    yield from [(_F, _WAY_OUT, False), (_F, _WAY_BACK, False)] * position
+    yield from [(_I, _WAY_BACK, False), (_W, _WAY_BACK, False), (_F, _WAY_BACK, False)] * ahead
+    for turn in range(count - 2 * ipus + position):
         # The last IPU's first backward pass needs the forward pass just before.
-        yield from ((_F, _THERE, turn > 0 or ahead > 0), (_B, _BACK, False), *together)
-    yield from [(_B, _BACK, False), *together] * ahead
+        yield from ((_F, _WAY_OUT, turn > 0 or ahead > 0), (_B, _WAY_BACK, False), *pair)
+    yield from [(_B, _WAY_BACK, False), *pair] * ahead
     # The last backward passes of both chunks are in halves from the middle on, with one half pending.
-    switch = behind // 2 * 2 + (0 if rank % 2 else 1)
-    for turn in range(2 * behind):
-        yield _I if turn >= switch else _B, _THERE if turn % 2 else _BACK, False
-    yield from [(_W, _BACK, False), (_I, _THERE, False)] * ahead
-    yield from [(_W, _BACK, False)] * behind
+    switch = position // 2 * 2 + (0 if rank % 2 else 1)
+    for turn in range(2 * position):
+        yield _I if turn >= switch else _B, _WAY_OUT if turn % 2 else _WAY_BACK, False
+    yield from [(_W, _WAY_BACK, False), (_I, _WAY_OUT, False)] * ahead
+    yield from [(_W, _WAY_BACK, False)] * position

@@ -78,13 +78,13 @@ def check_supported(name: str, supports: Collection[Feature], shape: PlanShape) 
         (Feature.GROUPS, shape.group_size > 0),
         (Feature.AUTHORS_ORDER, shape.authors),
     )
-    for feature, used in (*ways, concurrent, *options):
-        if used and feature not in supports:
+    for feature, is_used in (*ways, concurrent, *options):
+        if is_used and feature not in supports:
             raise UnsupportedProgramError(f"The pipelining schedule '{name}' does not support {feature.value}.")
     if Feature.SEVERAL_STAGES not in supports:
         check_interleaved([[shape.mapping[stage] for stage in parts] for parts in shape.parts], shape.training, name)
     if Feature.OVERLAPPED_IO not in supports:
         check_no_overlapped_io(shape.overlapped_io, name)
-    for used, mode in ((shape.recompute, THEN_BACKPROPAGATE), (shape.recompute_inline, INTERLEAVED)):
-        if used:
+    for is_used, mode in ((shape.recompute, THEN_BACKPROPAGATE), (shape.recompute_inline, INTERLEAVED)):
+        if is_used:
             recomputation(mode, recomputation_modes(supports), name)

@@ -41,7 +41,7 @@ def _passes(count: int, rank: int, ipus: int, chunks: int) -> Iterator[ChunkPass
     )
     turns = sorted((slot % length, kind, chunk, inside, slot // length) for slot, kind, chunk, inside in slots)
     for unit in range(-(-count // ipus) + 1):
-        for _, kind, chunk, inside, behind in turns:
-            micro_batch = (unit - behind) * ipus + inside
+        for _, kind, chunk, inside, lag in turns:
+            micro_batch = (unit - lag) * ipus + inside
             if 0 <= micro_batch < count:
                 yield kind, chunk, micro_batch

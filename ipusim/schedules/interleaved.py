@@ -19,12 +19,14 @@ def offsets(shape: PlanShape) -> tuple[int, ...]:
     for step, ipu in enumerate(shape.device_of_step):
         steps_of[ipu].append(step)
     # Two rotations collide on an IPU if their distance equals the distance of two of its steps.
-    meeting = {(one - other) % steps for own in steps_of.values() for one in own for other in own}
-    chosen: list[int] = []
+    meeting = {
+        (first - second) % steps for ipu_steps in steps_of.values() for first in ipu_steps for second in ipu_steps
+    }
+    starts: list[int] = []
     for start in range(steps):
-        if not any(start - other in meeting for other in chosen):
-            chosen.append(start)
-    return tuple(chosen)
+        if not any(start - earlier in meeting for earlier in starts):
+            starts.append(start)
+    return tuple(starts)
 
 
 def order(shape: PlanShape) -> Order:

@@ -51,8 +51,8 @@ def least_of(name: str, parts: Parts) -> int:
     if len(often) != 1:
         raise PlanError(f"{name}: expected each letter equally often outside periods, got {sorted(often)} times")
     for ipu, (head, period, tail) in parts.items():
-        once = dict.fromkeys(_times((*head, *tail)), 1)
-        if any(of for _, of, _ in parts.values()) and _times(period) != once:
+        single = dict.fromkeys(_times((*head, *tail)), 1)
+        if any(middle for _, middle, _ in parts.values()) and _times(period) != single:
             raise PlanError(f"{name}, IPU {ipu}: expected each of its letters once in the period")
     return often.pop()
 
@@ -75,12 +75,12 @@ def _times(letters: Sequence[_Letter]) -> dict[_Letter, int]:
 def has_time_steps(name: str, parts: Parts) -> bool:
     """Tell whether words have bars; raises PlanError for unequal numbers of bars between IPUs."""
     goes_on = any(period or tail for _, period, tail in parts.values())
-    for place, where in enumerate(("before the period", "in the period")) if goes_on else ():
-        numbers = {ipu: of[place].count(END) for ipu, of in parts.items()}
+    for place, phrase in enumerate(("before the period", "in the period")) if goes_on else ():
+        numbers = {ipu: words[place].count(END) for ipu, words in parts.items()}
         if len(set(numbers.values())) > 1:
-            said = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
-            raise PlanError(f"{name}: expected equal numbers of time-steps of all IPUs {where}, got {said}")
-    return any(END in part for of in parts.values() for part in of)
+            counts = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
+            raise PlanError(f"{name}: expected as many time-steps of each IPU {phrase}, got {counts}")
+    return any(END in part for words in parts.values() for part in words)
 
 
 def micro_batches_of(passes: Table, stages: int) -> Column:
@@ -94,17 +94,17 @@ def micro_batches_of(passes: Table, stages: int) -> Column:
     micro_batch = _turns(backward * stages + stage)
     halves, weights = kind == Pass.INPUT_GRADIENT, kind == Pass.WEIGHT_GRADIENT
     for number in range(stages):
-        of = stage == number
-        known = micro_batch[halves & of]
-        rows = np.flatnonzero(weights & of)[: len(known)]
-        micro_batch[rows] = known[: len(rows)]
+        is_stage = stage == number
+        gradients = micro_batch[halves & is_stage]
+        rows = np.flatnonzero(weights & is_stage)[: len(gradients)]
+        micro_batch[rows] = gradients[: len(rows)]
     return micro_batch
 
 
 def _turns(letter: Column) -> Column:
     """Count earlier occurrences of each letter."""
     order = np.argsort(letter, kind="stable")
-    ordered = letter[order]
+    sorted_letters = letter[order]
     turns = np.empty(len(letter), np.int64)
-    turns[order] = np.arange(len(letter)) - np.searchsorted(ordered, ordered)
+    turns[order] = np.arange(len(letter)) - np.searchsorted(sorted_letters, sorted_letters)
     return turns

@@ -65,8 +65,8 @@ def _guarded(function: Callable[[PlanShape], Any], gives: type) -> Callable[[Pla
         except BaseException as error:
             raise PlanError(f"{line_of(error, function)}: {message_of(error)}") from error
         if not isinstance(result, gives) or isinstance(result, bool) or (isinstance(result, int) and result < 1):
-            expected = "an Order" if gives is Order else "a whole number from 1 up"
-            raise PlanError(f"{first_line(function)}: expected {expected}, got {result!r}")
+            type_text = "an Order" if gives is Order else "a whole number from 1 up"
+            raise PlanError(f"{first_line(function)}: expected {type_text}, got {result!r}")
         return result
 
     return guarded

@@ -36,5 +36,5 @@ def zigzag(stages: int, per_ipu: int) -> tuple[int, ...]:
     >>> zigzag(8, 4)
     (0, 1, 1, 0, 0, 1, 1, 0)
     """
-    there = tuple(range(stages // per_ipu))
-    return tuple(ipu for run in range(per_ipu) for ipu in (reversed(there) if run % 2 else there))
+    way_out = tuple(range(stages // per_ipu))
+    return tuple(ipu for run in range(per_ipu) for ipu in (reversed(way_out) if run % 2 else way_out))

@@ -252,21 +252,21 @@ def check(schedule: Schedule) -> None:
         if not callable(getattr(schedule, argument)):
             raise ProgramTypeError(f"{argument}: expected a function, got {getattr(schedule, argument)!r}")
     for argument, vocabulary in (("supports", Feature), ("syncs", Sync)):
-        chosen = getattr(schedule, argument)
-        if not isinstance(chosen, tuple | frozenset | set) or not set(chosen) <= set(vocabulary) or not chosen:
-            known = ", ".join(member.name for member in vocabulary)
-            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {known}, got {chosen!r}")
+        values = getattr(schedule, argument)
+        if not isinstance(values, tuple | frozenset | set) or not set(values) <= set(vocabulary) or not values:
+            legal_names = ", ".join(member.name for member in vocabulary)
+            raise ProgramError(f"{argument}: expected some of {vocabulary.__name__}'s {legal_names}, got {values!r}")
 
 
 @contextmanager
 def scoped() -> Iterator[None]:
     """Unregister schedules registered within the block at its end."""
-    before = dict(_SCHEDULES)
+    schedules = dict(_SCHEDULES)
     try:
         yield
     finally:
         _SCHEDULES.clear()
-        _SCHEDULES.update(before)
+        _SCHEDULES.update(schedules)
 
 
 def default_serialized() -> Schedule:
@@ -279,9 +279,9 @@ def names() -> tuple[str, ...]:
     return tuple(_SCHEDULES)
 
 
-def called(words: Sequence[str]) -> list[str]:
+def expand_names(words: Sequence[str]) -> list[str]:
     """Return the schedules that ``words`` name; the single word ``all`` means every registered one.
-    >>> called(["grouped", "mine.py:last"])
+    >>> expand_names(["grouped", "mine.py:last"])
     ['grouped', 'mine.py:last']
     """
     return [*_SCHEDULES] if [word.lower() for word in words] == ["all"] else [*words]

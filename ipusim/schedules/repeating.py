@@ -21,9 +21,9 @@ from ipusim.pipeline.shape import Column, PlanShape
 from ipusim.schedules.schedule import Schedule
 
 #: Minimum number of remaining periods after a cut.
-_LEFT: Final = 3
+_LEAST_PERIODS: Final = 3
 #: Maximum number of candidate periods, at which the pass in the middle of an IPU recurs.
-_TRIED: Final = 64
+_MOST_CANDIDATES: Final = 64
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Stretch:
         """Return the maximum number of micro-batches to cut from an Order of ``count``."""
         passes = {ipu: len(rows) // count * self.period for ipu, rows in self.rows.items()}
         periods = min((last - first) // passes[ipu] for ipu, (first, last) in self.bounds.items())
-        return max(periods - _LEFT, 0) * self.period
+        return max(periods - _LEAST_PERIODS, 0) * self.period
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +77,15 @@ def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     whole = schedule.laid_out(shape)
     stretch = _stretch(whole)
     if stretch is None:
-        return replace(schedule, order=lambda other: whole if other == shape else schedule.order(other))
+        return replace(schedule, order=lambda for_shape: whole if for_shape == shape else schedule.order(for_shape))
     count = shape.micro_batches
-    ramps = count - stretch.most_cut(count) - _LEFT * stretch.period
+    ramps = count - stretch.most_cut(count) - _LEAST_PERIODS * stretch.period
     values = {field.name: getattr(schedule, field.name) for field in fields(schedule)}
-    values |= {"order": partial(_cut, whole, stretch), "period": lambda _: stretch.period, "written": None}
+    values |= {"order": partial(_cut_periods, whole, stretch), "period": lambda _: stretch.period, "file_shape": None}
     return Repeating(**values | {"least": max(schedule.least, ramps)}, count=count, stretch=stretch)
 
 
-def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
+def _cut_periods(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
     """Return an Order of fewer micro-batches, with whole periods cut out; raises CountError for other counts."""
     count = whole.shape.micro_batches
     out = count - shape.micro_batches
@@ -97,30 +97,30 @@ def _cut(whole: Order, stretch: Stretch, shape: PlanShape) -> Order:
         )
     if not out:
         return whole
-    left, behind = np.ones(len(whole.table), bool), np.zeros(len(whole.table), bool)
+    is_kept, is_later = np.ones(len(whole.table), bool), np.zeros(len(whole.table), bool)
     bounds = {}
     for ipu, rows in stretch.rows.items():
         first, last = stretch.bounds[ipu]
         passes = len(rows) // count * out
-        left[rows[first : first + passes]] = False
-        behind[rows[first + passes :]] = True
+        is_kept[rows[first : first + passes]] = False
+        is_later[rows[first + passes :]] = True
         bounds[ipu] = first, last - passes
     table = whole.table.copy()
-    table[behind, -1] -= out
+    table[is_later, -1] -= out
     emitted = whole.emitted
     if emitted is not None:
-        table[behind, 0] -= periods * stretch.time_steps
+        table[is_later, 0] -= periods * stretch.time_steps
         emitted -= periods * stretch.time_steps
     return Order(
         whole.schedule,
         shape,
-        table=table[left],
+        table=table[is_kept],
         offsets=whole.offsets,
         emitted=emitted,
         fifo_depths=whole.fifo_depths,
         copy_rule=whole.copy_rule,
         repeats=bounds,
-        joined=whole.joined[left],
+        joined=whole.joined[is_kept],
     )
 
 
@@ -136,7 +136,7 @@ def _stretch(order: Order) -> Stretch | None:
         stretch = _stretch_of(order, rows, period)
         out = stretch.most_cut(count)
         if 2 * out >= count:
-            short = _cut(order, stretch, replace(order.shape, micro_batches=count - out))
+            short = _cut_periods(order, stretch, replace(order.shape, micro_batches=count - out))
             if _is_complete(short, count - out):
                 return stretch
     return None
@@ -146,34 +146,34 @@ def _is_complete(order: Order, count: int) -> bool:
     """Tell whether each pass occurs exactly once for each of ``count`` micro-batches."""
     _, kind, stage, micro_batch = order.passes.T
     passes = kind * order.shape.stages + stage
-    known = len(passes) > 0 and micro_batch.min() >= 0 and micro_batch.max() < count
-    return known and len(np.unique(passes * count + micro_batch)) == len(passes) == count * len(np.unique(passes))
+    in_range = len(passes) > 0 and micro_batch.min() >= 0 and micro_batch.max() < count
+    return in_range and len(np.unique(passes * count + micro_batch)) == len(passes) == count * len(np.unique(passes))
 
 
 def _periods(passes: Column, count: int) -> list[int]:
     """Return candidate periods, in micro-batches, at which the middle pass of an IPU recurs."""
-    tried = np.arange(1, count // _LEFT + 1)
-    length = tried * (len(passes) // count)
+    candidates = np.arange(1, count // _LEAST_PERIODS + 1)
+    length = candidates * (len(passes) // count)
     middle = (len(passes) - length) // 2
-    apart = passes[middle + length] - passes[middle]
-    recurs = (apart[:, :2] == 0).all(axis=1) & (apart[:, 2] == tried)
-    periods: list[int] = tried[recurs][:_TRIED].tolist()
+    distance = passes[middle + length] - passes[middle]
+    recurs = (distance[:, :2] == 0).all(axis=1) & (distance[:, 2] == candidates)
+    periods: list[int] = candidates[recurs][:_MOST_CANDIDATES].tolist()
     return periods
 
 
 def _stretch_of(order: Order, rows: Mapping[int, Column], period: int) -> Stretch:
     """Return the stretch with ``period`` around the middle of each IPU's passes."""
-    timed = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
-    columns = np.hstack([timed, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])
+    time_step = np.column_stack([np.zeros(len(order.table), np.int64) if order.emitted is None else order.table[:, 0]])
+    columns = np.hstack([time_step, order.passes[:, 1:3], order.joined[:, np.newaxis], order.passes[:, 3:]])
     bounds, time_steps = {}, None
-    for ipu, own in rows.items():
-        length = len(own) // order.shape.micro_batches * period
-        apart = columns[own[length:]] - columns[own[:-length]]
-        middle = len(apart) // 2
-        time_steps = int(apart[middle, 0]) if time_steps is None else time_steps
-        others = np.flatnonzero((apart != [time_steps, 0, 0, 0, period]).any(axis=1))
-        index = int(np.searchsorted(others, middle))
-        first = int(others[index - 1]) + 1 if index else 0
-        last = int(others[index]) if index < len(others) else len(apart)
+    for ipu, ipu_rows in rows.items():
+        length = len(ipu_rows) // order.shape.micro_batches * period
+        distance = columns[ipu_rows[length:]] - columns[ipu_rows[:-length]]
+        middle = len(distance) // 2
+        time_steps = int(distance[middle, 0]) if time_steps is None else time_steps
+        breaks = np.flatnonzero((distance != [time_steps, 0, 0, 0, period]).any(axis=1))
+        index = int(np.searchsorted(breaks, middle))
+        first = int(breaks[index - 1]) + 1 if index else 0
+        last = int(breaks[index]) if index < len(breaks) else len(distance)
         bounds[ipu] = first, last + length
     return Stretch(period, time_steps or 0, rows, bounds)

@@ -33,7 +33,7 @@ class Schedule:
             for an Order without a period, or with an unknown period.
         in_phases: whether a stage runs all micro-batches through one kind of pass before the next kind, so that
             an Order is periodic within each of these phases, but not by whole micro-batches.
-        written: the only supported shape, if a file contains the Order; else None.
+        file_shape: the only supported shape, if a file contains the Order; else None.
         placement: function from number of stages and stages per IPU to the IPU of each stage.
         per_ipu: default number of stages per IPU.
         mirrored: whether stages have two copies.
@@ -58,7 +58,7 @@ class Schedule:
     syncs: tuple[Sync, ...] = (Sync.LOCK_STEP, Sync.POINT_TO_POINT)
     states_sync: bool = True
     shallower: str = ""
-    written: PlanShape | None = None
+    file_shape: PlanShape | None = None
     period: Callable[[PlanShape], int] | None = None
     in_phases: bool = False
     placement: Callable[[int, int], tuple[int, ...]] = around
@@ -72,6 +72,11 @@ class Schedule:
     def __call__(self, shape: PlanShape) -> Order:
         """Return the Order of a shape, like :meth:`laid_out`."""
         return self.laid_out(shape)
+
+    @property
+    def written(self) -> PlanShape | None:
+        """Former name of ``file_shape``, kept for one release."""
+        return self.file_shape
 
     @property
     def recomputation_modes(self) -> tuple[str, ...]:
@@ -93,8 +98,8 @@ class Schedule:
         Raises:
             ProgramError: if the number of stages on each IPU does not divide ``stages``.
         """
-        if per_ipu is None and self.written is not None:
-            return self.written.mapping
+        if per_ipu is None and self.file_shape is not None:
+            return self.file_shape.mapping
         if per_ipu is None and Feature.SEVERAL_IPUS not in self.supports:
             return (0,) * stages
         per_ipu = per_ipu or self.per_ipu
@@ -102,16 +107,16 @@ class Schedule:
             raise ProgramError(f"The schedule '{self.name}' has {per_ipu} stages on each IPU, got {stages} stages.")
         return self.placement(stages, per_ipu)
 
-    def segments_of(self, said: int | None) -> int:
+    def segments_of(self, request: int | None) -> int:
         """Return the number of segments per micro-batch.
 
         Args:
-            said: requested number; None for the schedule's default.
+            request: requested number; None for the schedule's default.
 
         Returns:
             Number of segments; 1 for a schedule of whole micro-batches, regardless of the request.
         """
-        return (said or self.segments) if Feature.SEGMENTS in self.supports else 1
+        return (request or self.segments) if Feature.SEGMENTS in self.supports else 1
 
     def check(self, shape: PlanShape) -> None:
         """Refuse unsupported shapes.
@@ -126,8 +131,8 @@ class Schedule:
             CountError: for a count that differs from the Order in a file.
         """
         check_supported(self.name, self.supports, shape)
-        if self.written is not None:
-            _check_written(self.name, self.written, shape)
+        if self.file_shape is not None:
+            _check_written(self.name, self.file_shape, shape)
 
     def count_step(self, shape: PlanShape) -> int:
         """Return the divisor of gradient accumulation counts, in whole micro-batches.
@@ -175,23 +180,25 @@ class Schedule:
         Raises:
             PlanError: for an Order of another shape or without passes; errors of ``order`` pass through.
         """
-        made = self.order(shape)
-        if not isinstance(made, Order):
-            raise PlanError(f"schedule {self.name!r}: expected an Order, got {made!r}")
-        if not len(made.table):
+        result = self.order(shape)
+        if not isinstance(result, Order):
+            raise PlanError(f"schedule {self.name!r}: expected an Order, got {result!r}")
+        if not len(result.table):
             raise PlanError(f"schedule {self.name!r}: expected an Order with passes, got an empty one")
         for part in fields(shape):
-            right, got = getattr(shape, part.name), getattr(made.shape, part.name)
-            if got != right:
-                raise PlanError(f"schedule {self.name!r}: expected an Order of {part.name} {right}, got one of {got}")
-        return made
+            right, actual = getattr(shape, part.name), getattr(result.shape, part.name)
+            if actual != right:
+                raise PlanError(
+                    f"schedule {self.name!r}: expected an Order of {part.name} {right}, got one of {actual}"
+                )
+        return result
 
 
-def _check_written(name: str, written: PlanShape, shape: PlanShape) -> None:
-    if shape.mapping != written.mapping:
-        right, got = mapping_text(written), mapping_text(shape)
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as in {name}, got {got}")
-    if shape.micro_batches != written.micro_batches:
+def _check_written(name: str, file_shape: PlanShape, shape: PlanShape) -> None:
+    if shape.mapping != file_shape.mapping:
+        right, actual = mapping_text(file_shape), mapping_text(shape)
+        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {actual}")
+    if shape.micro_batches != file_shape.micro_batches:
         raise CountError(
-            f"expected the number of micro-batches of {name}, {written.micro_batches}, got {shape.micro_batches}"
+            f"expected as many micro-batches as {name} has, {file_shape.micro_batches}, got {shape.micro_batches}"
         )

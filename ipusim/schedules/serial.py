@@ -88,8 +88,8 @@ def _lay_out_serialized(shape: PlanShape) -> Table:
         kind = Pass.FORWARD if step < shape.positions else Pass.BACKWARD
         for stage in shape.stages_of_step(step):
             for micro_batch in range(shape.micro_batches):
-                at = time_step_of(shape, step, micro_batch)
-                rows.append((at, shape.mapping[stage], int(kind), stage, micro_batch))
+                time_step = time_step_of(shape, step, micro_batch)
+                rows.append((time_step, shape.mapping[stage], int(kind), stage, micro_batch))
     return np.array(rows, dtype=np.int64)
 
 

@@ -51,20 +51,20 @@ def check_copies(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], map
     """Raise FileError unless copies match the needs of passes in ``rows``; a file without copies is valid."""
     if not copies:
         return
-    needed = _needed(rows, mapping)
-    seen: set[Copy] = set()
+    needs = _list_needs(rows, mapping)
+    earlier: set[Copy] = set()
     for copy, rank, passes, position in copies:
-        if copy not in needed:
+        if copy not in needs:
             raise FileError(f"{position}: expected copies between the rows of a stage and its neighbour, got '{copy}'")
-        if copy in seen:
+        if copy in earlier:
             raise FileError(f"{position}: expected each copy once, got '{copy}' again")
-        seen.add(copy)
-        turn, op = needed[copy]
+        earlier.add(copy)
+        turn, op = needs[copy]
         if rank != mapping[copy.stage] or (turn >= passes) == copy.sends:
             side = "behind" if copy.sends else "before"
             raise FileError(f"{position}: expected '{copy}' {side} its pass {op} in row {mapping[copy.stage] + 1}")
-    for copy, (_, op) in needed.items():
-        if copy not in seen:
+    for copy, (_, op) in needs.items():
+        if copy not in earlier:
             raise FileError(f"{name!r}: expected every copy that passes need, or none; got no '{copy}' for {op}")
 
 
@@ -73,45 +73,45 @@ def hang(copies: Sequence[PlacedCopy], rows: Sequence[Sequence[Op]], mapping: Se
 
     Without ``copies``, receives directly precede their pass, and sends follow their pass.
     """
-    placed = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
-    if not placed:
-        for copy, (turn, op) in _needed(rows, mapping).items():
+    places = {copy: (rank, passes, position) for copy, rank, passes, position in copies}
+    if not places:
+        for copy, (turn, op) in _list_needs(rows, mapping).items():
             side = "behind" if copy.sends else "before"
-            placed[copy] = mapping[copy.stage], turn + copy.sends, f"{side} {op}"
-    waiting: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
+            places[copy] = mapping[copy.stage], turn + copy.sends, f"{side} {op}"
+    queues: dict[int, list[Copy]] = {rank: [] for rank in range(len(rows))}
     # Copies between the same passes keep the order of cells; without cells, sends precede receives.
-    for copy in sorted(placed, key=lambda copy: (placed[copy][1], not copies and not copy.sends)):
-        waiting[placed[copy][0]].append(copy)
-    heads = dict.fromkeys(waiting, 0)
-    met = True
-    while met:
-        met = False
-        for rank, order in waiting.items():
+    for copy in sorted(places, key=lambda copy: (places[copy][1], not copies and not copy.sends)):
+        queues[places[copy][0]].append(copy)
+    heads = dict.fromkeys(queues, 0)
+    progress = True
+    while progress:
+        progress = False
+        for rank, order in queues.items():
             while heads[rank] < len(order):
-                other = order[heads[rank]].partner
-                peer = placed[other][0]
-                if waiting[peer][heads[peer] : heads[peer] + 1] != [other]:
+                partner = order[heads[rank]].partner
+                peer = places[partner][0]
+                if queues[peer][heads[peer] : heads[peer] + 1] != [partner]:
                     break
                 heads[rank] += 1
                 heads[peer] += 1
-                met = True
-    stuck = {rank: order[heads[rank]] for rank, order in waiting.items() if heads[rank] < len(order)}
+                progress = True
+    stuck = {rank: order[heads[rank]] for rank, order in queues.items() if heads[rank] < len(order)}
     return "; ".join(
-        f"rank {rank} waits in {copy} ({placed[copy][2]}) for {copy.partner} of rank {placed[copy.partner][0]}"
+        f"rank {rank} waits in {copy} ({places[copy][2]}) for {copy.partner} of rank {places[copy.partner][0]}"
         for rank, copy in stuck.items()
     )
 
 
-def _needed(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Copy, tuple[int, Op]]:
+def _list_needs(rows: Sequence[Sequence[Op]], mapping: Sequence[int]) -> dict[Copy, tuple[int, Op]]:
     """Return needed copies between ranks, with their pass and its row position."""
-    needed: dict[Copy, tuple[int, Op]] = {}
+    needs: dict[Copy, tuple[int, Op]] = {}
     for row in rows:
         for turn, op in enumerate(row):
             if op.kind is Pass.WEIGHT_GRADIENT:
                 continue
             forward = op.kind is Pass.FORWARD
             for sends, step in ((True, 1 if forward else -1), (False, -1 if forward else 1)):
-                other = op.stage + step
-                if 0 <= other < len(mapping) and mapping[other] != mapping[op.stage]:
-                    needed[Copy(op.stage, sends, forward, op.micro_batch)] = turn, op
-    return needed
+                neighbour = op.stage + step
+                if 0 <= neighbour < len(mapping) and mapping[neighbour] != mapping[op.stage]:
+                    needs[Copy(op.stage, sends, forward, op.micro_batch)] = turn, op
+    return needs

@@ -35,19 +35,20 @@ _PASS: Final = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _OLD_PASS: Final = re.compile(r"([FBIW])([0-9]{1,9})_s([0-9]{1,9})")
 #: Collectives of replicas in a file of format="compute_comms", such as 0UNSHARD.
 _COLLECTIVE: Final = re.compile(r"[0-9]{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
-_SKIPPED: Final = "{name} has cells {words}, which are skipped: the collectives of replicas follow from the scenario."
-_DROPPED: Final = (
-    "{name} has {number:,} cells that send and receive: each copy runs where passes need the tensor, "
-    "not at the place of its cell."
+_SKIP_NOTE: Final = (
+    "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
+)
+_COPY_NOTE: Final = (
+    "{name} has {number:,} cells that send and receive: each copy is where passes need it, not where its cell stands."
 )
 _LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
 #: Further cells without a pass.
-_OTHER: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
+_NOT_A_PASS: Final = re.compile(r"\d+[A-Z_]{2,}\d*")
 _COMPOSITE: Final = re.compile(r"\((.*)\)(\w*)")
 _OVERLAP: Final = "OVERLAP_F_B"
 _KINDS: Final = {kind.letter: kind for kind in (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)}
 _LETTERS: Final = {kind: letter for letter, kind in _KINDS.items()}
-_EXPECTED: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"
+_CELL_FORM: Final = "expected a pass such as 0F0, 0B0, 1I3 or 1W3, or an empty cell"
 
 
 def write_torch_csv(order: Order) -> str:
@@ -83,14 +84,14 @@ def read_schedule(path: Path, name: str) -> Schedule:
     The schedule runs point-to-point, or in lock-step.
     """
     copies: list[PlacedCopy] = []
-    skipped: list[str] = []
-    rows = _rows(path, name, copies, skipped)
+    collectives: list[str] = []
+    rows = _rows(path, name, copies, collectives)
     late = _late(rows)
     rows = [[tuple(_from_zero(op, late) for op in cell) for cell in row] for row in rows]
     shape = _shape(rows, name)
     passes = {rank: [op for cell in row for op in cell] for rank, row in enumerate(rows)}
     check_copies(copies, list(passes.values()), shape.mapping, name)
-    joined = frozenset(cell[0] for row in rows for cell in row if len(cell) > 1)
+    joins = frozenset(cell[0] for row in rows for cell in row if len(cell) > 1)
     places = {
         op: f"row {rank}, column {column}"
         for rank, row in enumerate(rows, start=1)
@@ -104,12 +105,12 @@ def read_schedule(path: Path, name: str) -> Schedule:
 
     notes = [_LATE.format(name=name, stage=stage) for stage in sorted(late)]
     if copies:
-        notes.append(_DROPPED.format(name=name, number=len(copies)))
-    if skipped:
-        notes.append(_SKIPPED.format(name=name, words=", ".join(dict.fromkeys(skipped))))
+        notes.append(_COPY_NOTE.format(name=name, number=len(copies)))
+    if collectives:
+        notes.append(_SKIP_NOTE.format(name=name, words=", ".join(dict.fromkeys(collectives))))
 
     def order(for_shape: PlanShape) -> Order:
-        return Order.of(path.name, for_shape, passes, joined, places)
+        return Order.from_passes(path.name, for_shape, passes, joins, places)
 
     return Schedule(
         name,
@@ -119,7 +120,7 @@ def read_schedule(path: Path, name: str) -> Schedule:
         f"of {name}",
         frozenset(supports),
         (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
-        written=shape,
+        file_shape=shape,
         notes=tuple(notes),
     )
 
@@ -139,8 +140,8 @@ def hang_when_blocking(path: Path, name: str) -> str:
     return hang(copies, passes, shape.mapping)
 
 
-def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -> list[list[tuple[Op, ...]]]:
-    """Return the passes of the file's cells, and append to ``copies`` and ``skipped``.
+def _rows(path: Path, name: str, copies: list[PlacedCopy], collectives: list[str]) -> list[list[tuple[Op, ...]]]:
+    """Return the passes of the file's cells, and append to ``copies`` and ``collectives``.
 
     Raises FileError with row and column for the first invalid cell.
     """
@@ -155,7 +156,7 @@ def _rows(path: Path, name: str, copies: list[PlacedCopy], skipped: list[str]) -
             if copy is not None:
                 copies.append((copy, number, sum(map(len, row)), position))
             elif (match := _COLLECTIVE.fullmatch(text)) is not None:
-                skipped.append(match[1])
+                collectives.append(match[1])
             row.append(() if copy is not None or match is not None else _cell(text, position))
         rows.append(row)
     return rows
@@ -192,12 +193,12 @@ def _cell(text: str, position: str) -> tuple[Op, ...]:
     if whole and kinds == [Pass.FORWARD, Pass.BACKWARD]:
         return ops
     remedy = ""
-    if _OTHER.fullmatch(text):
+    if _NOT_A_PASS.fullmatch(text):
         remedy = ': waits follow from the passes here; leave it out, as format="compute_only" does'
     elif composite is not None:
         remedy = f": a forward and a full backward pass run in one slot, as in (0F7;7B3){_OVERLAP}"
-    shown = text if len(text) <= 60 else f"{text[:57]}..."
-    raise FileError(f"{position}: {_EXPECTED}, got {shown!r}{remedy}")
+    excerpt = text if len(text) <= 60 else f"{text[:57]}..."
+    raise FileError(f"{position}: {_CELL_FORM}, got {excerpt!r}{remedy}")
 
 
 def _late(rows: list[list[tuple[Op, ...]]]) -> set[int]:
@@ -226,27 +227,27 @@ def _shape(rows: list[list[tuple[Op, ...]]], name: str) -> PlanShape:
     Raises FileError for a repeated pass, a stage on two ranks, and a missing stage.
     """
     homes: dict[int, int] = {}
-    seen: dict[Op, str] = {}
+    positions: dict[Op, str] = {}
     for rank, row in enumerate(rows):
         for column, op in ((column, op) for column, cell in enumerate(row, start=1) for op in cell):
             position = f"row {rank + 1}, column {column}"
-            if op in seen:
-                raise FileError(f"{name!r}, {position}: expected each pass once, got {_text(op)} as in {seen[op]}")
-            seen[op] = position
+            if op in positions:
+                raise FileError(f"{name!r}, {position}: expected each pass once, got {_text(op)} as in {positions[op]}")
+            positions[op] = position
             if homes.setdefault(op.stage, rank) != rank:
                 first = homes[op.stage] + 1
                 raise FileError(
                     f"{name!r}, {position}: expected stage {op.stage} in one row, got a second row besides row {first}"
                 )
-    if not seen:
+    if not positions:
         raise FileError(f"{name!r}: expected a row of passes such as 0F0 for each rank, got none")
-    missing = next(stage for stage in range(len(homes) + 1) if stage not in homes)
-    if missing < len(homes):
-        raise FileError(f"{name!r}: expected passes of stages 0 to {max(homes)}, got none of stage {missing}")
+    gap = next(stage for stage in range(len(homes) + 1) if stage not in homes)
+    if gap < len(homes):
+        raise FileError(f"{name!r}: expected passes of stages 0 to {max(homes)}, got none of stage {gap}")
     return PlanShape(
         mapping=tuple(homes[stage] for stage in range(len(homes))),
-        micro_batches=max(op.micro_batch for op in seen) + 1,
-        training=any(op.kind is not Pass.FORWARD for op in seen),
+        micro_batches=max(op.micro_batch for op in positions) + 1,
+        training=any(op.kind is not Pass.FORWARD for op in positions),
     )
 
 

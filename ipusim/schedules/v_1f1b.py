@@ -17,7 +17,7 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.rules import check_count, check_stages
 from ipusim.pipeline.shape import PlanShape
-from ipusim.schedules.chunks import ChunkPass, order_of, repeated, zigzag_chunks_of
+from ipusim.schedules.chunks import ChunkPass, order_of, repeat_period, zigzag_chunks_of
 
 #: Passes of a micro-batch on an IPU in order: kind, chunk, and direction along the IPUs.
 _PASSES: Final = (
@@ -43,8 +43,8 @@ def order(shape: PlanShape) -> Order:
     ipus, count = len(chunks), shape.micro_batches
     few = min(count, 2 * ipus + 6)  # enough for a period between the ramps of each IPU
     passes = {
-        ipu: (own, repeated(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
-        for (ipu, own), lane in zip(chunks.items(), shared()(_laid_out, ipus, few), strict=True)
+        ipu: (ipu_chunks, repeat_period(lane, (Pass.FORWARD, 0, 2 * ipus + 2), len(_PASSES), count - few))
+        for (ipu, ipu_chunks), lane in zip(chunks.items(), shared()(_laid_out, ipus, few), strict=True)
     }
     return order_of("1f1b_v", shape, passes)
 
@@ -70,13 +70,13 @@ def _laid_out(ipus: int, count: int) -> list[list[ChunkPass]]:
         ]
         for rank in range(ipus)
     ]
-    every = sorted(chain.from_iterable(passes))
-    lanes = [_Lane(own, every[-1][0] + _PERIOD) for own in passes]
-    most = max(int(lane.saved.max()) for lane in lanes)
-    for slot, rank, number, micro_batch in every:
+    turns = sorted(chain.from_iterable(passes))
+    lanes = [_Lane(ipu_passes, turns[-1][0] + _PERIOD) for ipu_passes in passes]
+    most = max(int(lane.levels.max()) for lane in lanes)
+    for slot, rank, number, micro_batch in turns:
         source = rank - _PASSES[number][2]
-        there = 0 <= source < ipus
-        ready = lanes[source].end_of(number, micro_batch) if there else lanes[rank].end_of(number - 1, micro_batch)
+        has_source = 0 <= source < ipus
+        ready = lanes[source].end_of(number, micro_batch) if has_source else lanes[rank].end_of(number - 1, micro_batch)
         lanes[rank].move(slot, number, micro_batch, max(ready, lanes[rank].end_of(number, micro_batch - 1)), most)
     return [lane.passes() for lane in lanes]
 
@@ -85,19 +85,19 @@ class _Lane:
     """Slots of an IPU.
 
     Attributes:
-        saved: number of stored micro-batches in each slot, over both chunks.
+        levels: number of stored micro-batches in each slot, over both chunks.
     """
 
     def __init__(self, passes: list[tuple[int, int, int, int]], slots: int) -> None:
         """Take passes as (slot, rank, number, micro-batch)."""
         change = np.zeros(slots, np.int64)
-        self._taken = np.zeros(slots, bool)
+        self._is_full = np.zeros(slots, bool)
         self._begin: dict[tuple[int, int], int] = {}
         for slot, _, number, _ in passes:
             length = _LENGTHS[number]
-            self._taken[slot : slot + length] = True
+            self._is_full[slot : slot + length] = True
             change[slot + length - 1] += 1 if _PASSES[number][0] is Pass.FORWARD else -1
-        self.saved = np.cumsum(change)
+        self.levels = np.cumsum(change)
 
     def end_of(self, number: int, micro_batch: int) -> int:
         """Return the slot after a moved pass; 0 for missing passes."""
@@ -108,17 +108,17 @@ class _Lane:
         """Move a pass to the first free slot from ``ready`` on, within peak ``most``."""
         length, forward = _LENGTHS[number], _PASSES[number][0] is Pass.FORWARD
         if forward:
-            full = np.flatnonzero(self.saved[ready:slot] >= most)
+            full = np.flatnonzero(self.levels[ready:slot] >= most)
             ready += int(full[-1]) + 1 if len(full) else 0
-        free = ~self._taken[ready : slot + length - 1]
+        free = ~self._is_full[ready : slot + length - 1]
         if not forward:
             free = free[:-1] & free[1:]
         target = ready + int(free.argmax()) if free[: slot - ready].any() else slot
         self._begin[number, micro_batch] = target
         if target < slot:
-            self._taken[slot : slot + length] = False
-            self._taken[target : target + length] = True
-            self.saved[target + length - 1 : slot + length - 1] += 1 if forward else -1
+            self._is_full[slot : slot + length] = False
+            self._is_full[target : target + length] = True
+            self.levels[target + length - 1 : slot + length - 1] += 1 if forward else -1
 
     def passes(self) -> list[ChunkPass]:
         """Return the passes in order of slots."""

@@ -52,14 +52,14 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
         ipu: tuple(letters_of(name, ipu, text) for text in three(name, ipu, texts)) for ipu, texts in words.items()
     }
     least = least_of(name, parts)
-    timed = has_time_steps(name, parts)
+    has_steps = has_time_steps(name, parts)
     passes = {ipu: [letter for letter in (*head, *tail) if letter != END] for ipu, (head, _, tail) in parts.items()}
-    stages = {stage: ipu for ipu, of in passes.items() for _, stage in of}
-    homes = Counter((ipu, stage) for ipu, of in passes.items() for stage in {stage for _, stage in of})
+    stages = {stage: ipu for ipu, word in passes.items() for _, stage in word}
+    homes = Counter((ipu, stage) for ipu, word in passes.items() for stage in {stage for _, stage in word})
     if sorted(stages) != list(range(len(stages))) or len(homes) != len(stages):
         raise PlanError(f"{name}: expected each stage from 0 up on one IPU, got {sorted(stage for _, stage in homes)}")
     mapping = tuple(stages[stage] for stage in range(len(stages)))
-    kinds = {kind for of in passes.values() for kind, _ in of}
+    kinds = {kind for word in passes.values() for kind, _ in word}
     supports = {Feature.SEVERAL_IPUS, Feature.SEVERAL_STAGES}
     supports.add(Feature.INFERENCE if kinds == {Pass.FORWARD} else Feature.TRAINING)
     if Pass.INPUT_GRADIENT not in kinds:
@@ -71,7 +71,7 @@ def in_words(name: str, words: Mapping[int, Sequence[str]], summary: str = "of w
         True,
         summary,
         frozenset(supports),
-        (Sync.LOCK_STEP, Sync.POINT_TO_POINT) if timed else (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
+        (Sync.LOCK_STEP, Sync.POINT_TO_POINT) if has_steps else (Sync.POINT_TO_POINT, Sync.LOCK_STEP),
         placement=lambda stages, per_ipu: mapping,  # noqa: ARG005 - the signature that every placement has
         period=any_count if all(period for _, period, _ in parts.values()) else None,
         least=least,
@@ -90,12 +90,12 @@ def _order(name: str, mapping: tuple[int, ...], least: int, parts: Parts, shape:
     tables = []
     for ipu, (head, period, tail) in sorted(parts.items()):
         letters = [*head, *period * more, *tail]
-        said = np.array(letters, np.int64).reshape(-1, 2)
-        step = np.cumsum(said[:, 0] == END[0])
-        step, said = step[said[:, 0] >= 0], said[said[:, 0] >= 0]
-        micro_batch = micro_batches_of(said, shape.stages)
-        tables.append(np.column_stack([step, np.full(len(said), ipu), said, micro_batch]))
+        rows = np.array(letters, np.int64).reshape(-1, 2)
+        step = np.cumsum(rows[:, 0] == END[0])
+        step, rows = step[rows[:, 0] >= 0], rows[rows[:, 0] >= 0]
+        micro_batch = micro_batches_of(rows, shape.stages)
+        tables.append(np.column_stack([step, np.full(len(rows), ipu), rows, micro_batch]))
     table = np.concatenate(tables)
-    if not any(END in part for of in parts.values() for part in of):
+    if not any(END in part for triple in parts.values() for part in triple):
         return Order(name, shape, table=table[:, 1:])
     return Order(name, shape, table=table, emitted=int(table[:, 0].max()) + 1)

@@ -14,10 +14,10 @@ from ipusim.pipeline.ops import Pass
 from ipusim.pipeline.order import Order
 from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.chunks import ChunkPass, ranked_order, zigzag_chunks_of
-from ipusim.schedules.zbv_search import searched
+from ipusim.schedules.zbv_search import search
 
 #: The two stages of an IPU: for a micro-batch's way there, and for the way back.
-_THERE, _BACK = 0, 1
+_WAY_OUT, _WAY_BACK = 0, 1
 _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 
 
@@ -30,7 +30,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     stages that are not placed as a V.
     """
-    count, lanes = shape.micro_batches, cache(searched)
+    count, lanes = shape.micro_batches, cache(search)
 
     def passes(rank: int, ipus: int, _: int) -> Iterable[ChunkPass]:
         if shape.authors and count < 2 * ipus - 1:
@@ -42,25 +42,25 @@ def order(shape: PlanShape) -> Order:
 
 def _passes(count: int, rank: int, ipus: int) -> Iterator[ChunkPass]:
     """Yield the passes of the ``rank``-th IPU of a V of ``ipus``."""
-    done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (_THERE, _BACK)}
+    counts = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (_WAY_OUT, _WAY_BACK)}
     for kind, chunk in _turns(max(count, 2 * ipus - 1), rank, ipus):
-        micro_batch = done[kind, chunk]
-        done[kind, chunk] += 1
+        micro_batch = counts[kind, chunk]
+        counts[kind, chunk] += 1
         if micro_batch < count:
             yield kind, chunk, micro_batch
 
 
 def _turns(count: int, rank: int, ipus: int) -> Iterator[tuple[Pass, int]]:
     """Yield kind and chunk of each pass; micro-batches follow in order."""
-    left = ipus - rank  # number of IPUs from this one to the last
-    yield from [(_F, _THERE)] * (2 * left - 1)
-    yield from [(_F, _BACK), (_F, _THERE)] * rank
-    yield from [(_F, _BACK), (_I, _BACK), (_W, _BACK)] * left
-    for forward in range(2 * left - 1 + rank, count + left - 1):
+    tail = ipus - rank  # number of IPUs from this one to the last
+    yield from [(_F, _WAY_OUT)] * (2 * tail - 1)
+    yield from [(_F, _WAY_BACK), (_F, _WAY_OUT)] * rank
+    yield from [(_F, _WAY_BACK), (_I, _WAY_BACK), (_W, _WAY_BACK)] * tail
+    for forward in range(2 * tail - 1 + rank, count + tail - 1):
         if forward < count:
-            yield _F, _THERE
-        yield from ((_I, _THERE), (_W, _THERE), (_F, _BACK), (_I, _BACK), (_W, _BACK))
-    yield from [(_I, _THERE), (_I, _BACK)] * rank
-    yield from [(_I, _THERE), (_W, _THERE)] * left
-    yield from [(_W, _BACK)] * rank
-    yield from [(_W, _THERE)] * rank
+            yield _F, _WAY_OUT
+        yield from ((_I, _WAY_OUT), (_W, _WAY_OUT), (_F, _WAY_BACK), (_I, _WAY_BACK), (_W, _WAY_BACK))
+    yield from [(_I, _WAY_OUT), (_I, _WAY_BACK)] * rank
+    yield from [(_I, _WAY_OUT), (_W, _WAY_OUT)] * tail
+    yield from [(_W, _WAY_BACK)] * rank
+    yield from [(_W, _WAY_OUT)] * rank

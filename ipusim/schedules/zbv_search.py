@@ -17,56 +17,56 @@ from ipusim.schedules.chunks import ChunkPass
 
 _F, _I, _W = Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 #: Slot of unscheduled passes.
-_NEVER: Final = -1
+_UNSCHEDULED: Final = -1
 
 
-def searched(ipus: int, count: int) -> list[list[ChunkPass]]:
+def search(ipus: int, count: int) -> list[list[ChunkPass]]:
     """Return each IPU's passes for ``count`` micro-batches on a V of ``ipus``."""
-    ranks = [_Rank(count) for _ in range(ipus)]
-    for ipu, before, behind in zip(ranks, [None, *ranks], [*ranks[1:], None], strict=False):
-        ipu.neighbours = before, behind
+    ranks = [_IpuSchedule(count) for _ in range(ipus)]
+    for ipu, previous, successor in zip(ranks, [None, *ranks], [*ranks[1:], None], strict=False):
+        ipu.neighbours = previous, successor
     _fill(ranks, count)
     for _ in range(2 * count):
-        there: list[_Rank] = []
-        back: list[_Rank] = []
+        outward: list[_IpuSchedule] = []
+        homeward: list[_IpuSchedule] = []
         for ipu in ranks:
-            (back if ipu.next_gradient() else there).append(ipu)
-        for ipu in reversed(there):
+            (homeward if ipu.next_gradient() else outward).append(ipu)
+        for ipu in reversed(outward):
             ipu.run(_I, 0)
-        for ipu in back:
+        for ipu in homeward:
             ipu.run(_I, 1)
         for ipu in ranks:
             chunk = ipu.next_forward()
             if chunk is not None:
-                while ipu.kept >= 2 * ipus:
+                while ipu.level >= 2 * ipus:
                     ipu.run_waiting()
                 ipu.run(_F, chunk)
     for ipu in ranks:
-        while ipu.waiting:
+        while ipu.halves:
             ipu.run_waiting()
     return [ipu.passes for ipu in ranks]
 
 
-class _Rank:
+class _IpuSchedule:
     """Schedule of an IPU during the search.
 
     Attributes:
         passes: scheduled passes in order.
-        waiting: chunks of gradients with pending weight-gradient halves.
+        halves: chunks of gradients with pending weight-gradient halves.
         slot: slot after the last pass.
-        kept: number of stored micro-batches, from forward pass to weight-gradient half.
+        level: number of stored micro-batches, from forward pass to weight-gradient half.
         neighbours: previous and next IPU; None at the ends.
-        done: number of passes by kind and chunk.
+        counts: number of passes by kind and chunk.
     """
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._ends: dict[ChunkPass, int] = {}
         self.passes: list[ChunkPass] = []
-        self.waiting = deque[int]()
-        self.slot = self.kept = 0
-        self.neighbours: tuple[_Rank | None, _Rank | None] = (None, None)
-        self.done = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (0, 1)}
+        self.halves = deque[int]()
+        self.slot = self.level = 0
+        self.neighbours: tuple[_IpuSchedule | None, _IpuSchedule | None] = (None, None)
+        self.counts = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (0, 1)}
 
     def arrives(self, kind: Pass, chunk: int) -> int:
         """Return the slot in which the next pass's tensor from a neighbour arrives; _NEVER if not yet known.
@@ -74,49 +74,49 @@ class _Rank:
         Forward passes there and gradients of the way back come from the previous IPU, all others from the next IPU.
         """
         source = self.neighbours[(kind is _F) == bool(chunk)]
-        return 0 if source is None else source._ends.get((kind, chunk, self.done[kind, chunk]), _NEVER)
+        return 0 if source is None else source._ends.get((kind, chunk, self.counts[kind, chunk]), _UNSCHEDULED)
 
     def run(self, kind: Pass, chunk: int) -> None:
         """Run the next pass of a kind and chunk, after weight-gradient halves in idle slots."""
         arrives = self.arrives(kind, chunk)
-        while self.waiting and arrives > self.slot:
+        while self.halves and arrives > self.slot:
             self.run_waiting()
         self.slot = max(self.slot, arrives)
         self._take(kind, chunk)
         if kind is _F:
-            self.kept += 1
+            self.level += 1
         else:
-            self.waiting.append(chunk)
+            self.halves.append(chunk)
 
     def run_waiting(self) -> None:
         """Run the oldest pending weight-gradient half."""
-        self._take(_W, self.waiting.popleft())
-        self.kept -= 1
+        self._take(_W, self.halves.popleft())
+        self.level -= 1
 
     def _take(self, kind: Pass, chunk: int) -> None:
-        micro_batch = self.done[kind, chunk]
-        self.done[kind, chunk] += 1
+        micro_batch = self.counts[kind, chunk]
+        self.counts[kind, chunk] += 1
         self.slot += 1
         self._ends[kind, chunk, micro_batch] = self.slot
         self.passes.append((kind, chunk, micro_batch))
 
     def next_gradient(self) -> int:
         """Return the chunk of the next gradient."""
-        there, back = self.done[_I, 0], self.done[_I, 1]
-        ready = there < back and (back == self._count or self.arrives(_I, 0) != _NEVER)
+        outward, homeward = self.counts[_I, 0], self.counts[_I, 1]
+        ready = outward < homeward and (homeward == self._count or self.arrives(_I, 0) != _UNSCHEDULED)
         return 0 if ready else 1
 
     def next_forward(self) -> int | None:
         """Return the chunk of the next forward pass; None if no forward pass remains or can run yet."""
-        there, back = self.done[_F, 0], self.done[_F, 1]
-        if back == self._count:
+        outward, homeward = self.counts[_F, 0], self.counts[_F, 1]
+        if homeward == self._count:
             return None
-        if back < there and self.arrives(_F, 1) != _NEVER:
+        if homeward < outward and self.arrives(_F, 1) != _UNSCHEDULED:
             return 1
-        return 0 if there < self._count and self.arrives(_F, 0) != _NEVER else None
+        return 0 if outward < self._count and self.arrives(_F, 0) != _UNSCHEDULED else None
 
 
-def _fill(ranks: list[_Rank], count: int) -> None:
+def _fill(ranks: list[_IpuSchedule], count: int) -> None:
     """Run the forward passes before the first gradient of each IPU.
 
     While the first micro-batch is on its way back, further micro-batches begin, as far as memory also allows for the
@@ -125,14 +125,16 @@ def _fill(ranks: list[_Rank], count: int) -> None:
     for ipu in ranks:
         ipu.run(_F, 0)
     for rank, ipu in reversed([*enumerate(ranks)]):
-        while ipu.slot < ipu.arrives(_F, 1) and ipu.done[_F, 0] < count and ipu.kept + 2 * (rank + 1) <= 2 * len(ranks):
-            for other in ranks[: rank + 1]:
-                other.run(_F, 0)
+        while (
+            ipu.slot < ipu.arrives(_F, 1) and ipu.counts[_F, 0] < count and ipu.level + 2 * (rank + 1) <= 2 * len(ranks)
+        ):
+            for peer in ranks[: rank + 1]:
+                peer.run(_F, 0)
         ipu.run(_F, 1)
     chunk = 0
-    for number, (before, ipu) in enumerate(pairwise(ranks), start=1):
-        while ipu.kept < before.kept or ipu.done[_F, 1] <= before.done[_F, 1] < count:
-            for other in reversed(ranks[number:]):
-                if other.done[_F, chunk] < count:
-                    other.run(_F, chunk)
+    for number, (previous, ipu) in enumerate(pairwise(ranks), start=1):
+        while ipu.level < previous.level or ipu.counts[_F, 1] <= previous.counts[_F, 1] < count:
+            for peer in reversed(ranks[number:]):
+                if peer.counts[_F, chunk] < count:
+                    peer.run(_F, chunk)
             chunk = 1 - chunk

@@ -22,7 +22,7 @@ def order(shape: PlanShape) -> Order:
     Raises ProgramError for fewer than two stages, CountError for a count below 1 and UnsupportedProgramError for
     a micro-batch that returns to an IPU.
     """
-    return one_chunk_order("zero_bubble_h1", shape, lambda ahead, behind: _passes(shape.micro_batches, ahead, behind))
+    return one_chunk_order("zero_bubble_h1", shape, lambda ahead, lag: _passes(shape.micro_batches, ahead, lag))
 
 
 def order_h2(shape: PlanShape) -> Order:
@@ -31,19 +31,19 @@ def order_h2(shape: PlanShape) -> Order:
     Adjacent stages of an IPU form a chunk. Raises like :func:`order`.
     """
     return one_chunk_order(
-        "zero_bubble_h2", shape, lambda ahead, behind: _passes(shape.micro_batches, 2 * ahead - 1, 2 * behind)
+        "zero_bubble_h2", shape, lambda ahead, lag: _passes(shape.micro_batches, 2 * ahead - 1, 2 * lag)
     )
 
 
-def _passes(count: int, ahead: int, behind: int) -> Iterator[ChunkPass]:
+def _passes(count: int, ahead: int, lag: int) -> Iterator[ChunkPass]:
     """Yield an IPU's passes, with ``ahead`` forward passes before the first backward pass.
 
-    The weight-gradient half of a micro-batch follows the input-gradient half of the micro-batch ``behind`` later.
+    The weight-gradient half of a micro-batch follows the input-gradient half of the micro-batch ``lag`` later.
     """
-    for turn in range(count + ahead + behind):
+    for turn in range(count + ahead + lag):
         if 0 <= turn - ahead < count:
             yield Pass.INPUT_GRADIENT, 0, turn - ahead
-        if 0 <= turn - ahead - behind < count:
-            yield Pass.WEIGHT_GRADIENT, 0, turn - ahead - behind
+        if 0 <= turn - ahead - lag < count:
+            yield Pass.WEIGHT_GRADIENT, 0, turn - ahead - lag
         if turn < count:
             yield Pass.FORWARD, 0, turn

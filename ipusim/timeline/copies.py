@@ -18,7 +18,7 @@ from ipusim.timeline.span import NONE, Span
 #: Upper bound on the copies of a block that a span overlaps; spans of an IPU or a link follow each other.
 _MOST_AT_ENDS: Final = 16
 #: Columns shifted by cycles, micro-batches, time-steps and executions.
-_MOVED: Final = (("start", "end"), ("micro_batch",), ("time_step",), ("execution",))
+_SHIFT_COLUMNS: Final = (("start", "end"), ("micro_batch",), ("time_step",), ("execution",))
 
 
 class Copies(NamedTuple):
@@ -54,7 +54,7 @@ class Gap(NamedTuple):
     spans: int
 
 
-class Chosen(NamedTuple):
+class CopySet(NamedTuple):
     """Chosen copies of a block, in rising order.
 
     Attributes:
@@ -68,13 +68,13 @@ class Chosen(NamedTuple):
 
 #: Function that chooses copies of a block, given the shift of the block: cycles, micro-batches, time-steps, executions
 #: and spans.
-Choice = Callable[[Repeat, Column], Chosen]
+Choice = Callable[[Repeat, Column], CopySet]
 
 
-def every_copy(repeat: Repeat, added: Column) -> Chosen:
+def every_copy(repeat: Repeat, added: Column) -> CopySet:
     """Choose every copy of a block."""
     del added
-    return Chosen(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
+    return CopySet(np.arange(repeat.times), np.ones(repeat.times, dtype=np.int64))
 
 
 def at_ends(repeat: Repeat, longest: int) -> set[int]:
@@ -113,9 +113,9 @@ def copies_in(start: Column, end: Column, window: tuple[int, int]) -> Choice:
     ``start`` and ``end`` are the rows' columns.
     """
 
-    def choose(repeat: Repeat, added: Column) -> Chosen:
+    def choose(repeat: Repeat, added: Column) -> CopySet:
         number = np.array(touching(repeat, int(added[0]), start, end, window), dtype=np.int64)
-        return Chosen(number, np.ones(len(number), dtype=np.int64))
+        return CopySet(number, np.ones(len(number), dtype=np.int64))
 
     return choose
 
@@ -124,21 +124,21 @@ def copies_numbered(blocks: Blocks, first: int, last: int) -> Choice:
     """Return a Choice of copies that contain expanded spans numbered ``first`` to ``last``."""
     positions = blocks.positions()
 
-    def choose(repeat: Repeat, added: Column) -> Chosen:
+    def choose(repeat: Repeat, added: Column) -> CopySet:
         begin, size = int(positions[repeat.first] + added[4]), blocks.spans_of_copy(repeat)
         low, high = (first - begin) // size, -((begin - last) // size)
         number = np.arange(max(low, 0), min(high, repeat.times))
-        return Chosen(number, np.ones(len(number), dtype=np.int64))
+        return CopySet(number, np.ones(len(number), dtype=np.int64))
 
     return choose
 
 
-def some_copies(times: int, chosen: Iterable[int]) -> Chosen:
-    """Choose the ``chosen`` copies, and the first copy of every stretch between."""
-    inside = {number for number in chosen if 0 <= number < times}
+def some_copies(times: int, numbers: Iterable[int]) -> CopySet:
+    """Choose the copies in ``numbers``, and the first copy of every stretch between."""
+    inside = {number for number in numbers if 0 <= number < times}
     begins = {0, *inside, *(number + 1 for number in inside)}  # the chosen copies and their successors
     number = np.array(sorted(begin for begin in begins if begin < times), dtype=np.int64)
-    return Chosen(number, np.diff(number, append=times))
+    return CopySet(number, np.diff(number, append=times))
 
 
 @dataclass
@@ -161,27 +161,27 @@ class _Writer:
             added: amounts to add to the numbers of the rows.
             position: number of the first row in the expanded Timeline.
         """
-        at = first
+        row = first
         for repeat in inside:
-            yield self._part(np.arange(at, repeat.first), position, added)
-            position += repeat.first - at
+            yield self._part(np.arange(row, repeat.first), position, added)
+            position += repeat.first - row
             size = self.blocks.spans_of_copy(repeat)
             yield from self._copies(repeat, size, added, position)
             position += repeat.times * size
-            at = repeat.last
-        yield self._part(np.arange(at, last), position, added)
+            row = repeat.last
+        yield self._part(np.arange(row, last), position, added)
 
     def _copies(self, repeat: Repeat, size: int, added: Column, position: int) -> Iterator[tuple[Column, ...]]:
         shift = np.array([*repeat[3:], size], dtype=np.int64)
-        chosen, inner = self.choose(repeat, added), self.blocks.inside(repeat)
-        if not inner and (chosen.times == 1).all():
-            number = np.repeat(chosen.number, size)
-            within = np.tile(np.arange(size), len(chosen.number))
+        choice, inner = self.choose(repeat, added), self.blocks.inside(repeat)
+        if not inner and (choice.times == 1).all():
+            number = np.repeat(choice.number, size)
+            within = np.tile(np.arange(size), len(choice.number))
             self.rows += len(number)
             shifts = added[:, np.newaxis] + shift[:, np.newaxis] * number
             yield repeat.first + within, position + number * size + within, *shifts
             return
-        for number, times in zip(chosen.number.tolist(), chosen.times.tolist(), strict=True):
+        for number, times in zip(choice.number.tolist(), choice.times.tolist(), strict=True):
             begin, gap = self.rows, len(self.gaps)
             yield from self.walk(repeat.first, repeat.last, inner, added + number * shift, position + number * size)
             if times > 1:
@@ -216,12 +216,12 @@ def cause_rows(cause: Column, gaps: Sequence[Gap]) -> Column:
     """
     row, rows = np.arange(len(cause)), cause.copy()
     for gap in sorted(gaps, key=lambda gap: (-gap.block.last, gap.block.first)):
-        behind = (row >= gap.block.last) & (rows >= gap.position)
-        rows[behind] -= (gap.block.times - 1) * gap.spans
+        is_later = (row >= gap.block.last) & (rows >= gap.position)
+        rows[is_later] -= (gap.block.times - 1) * gap.spans
     return rows
 
 
-def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int) -> Column:
+def shift_rows(table: Column, added: tuple[Column, Column, Column, Column], sign: int) -> Column:
     """Return a table with cycles, micro-batches, time-steps and executions added.
 
     Args:
@@ -230,14 +230,14 @@ def moved(table: Column, added: tuple[Column, Column, Column, Column], sign: int
         sign: 1 to add, or -1 to subtract.
     """
     result = table.copy(order="F")
-    for names, more in zip(_MOVED, added, strict=True):
+    for names, more in zip(_SHIFT_COLUMNS, added, strict=True):
         for name in names:
             column = result[:, Span._fields.index(name)]
             column += np.where(column == NONE, 0, sign * more)
     return result
 
 
-def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Column]:
+def expand_rows(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Column]:
     """Return the table of expanded rows, and the expanded position of every cause.
 
     Args:
@@ -247,21 +247,21 @@ def written(table: Column, blocks: Blocks, copies: Copies) -> tuple[Column, Colu
     """
     added = copies.cycles, copies.micro_batches, copies.time_steps, copies.executions
     cause = blocks.causes(table[:, Span._fields.index("cause")])[copies.row]
-    result = moved(np.asfortranarray(table[copies.row]), added, 1)
+    result = shift_rows(np.asfortranarray(table[copies.row]), added, 1)
     return result, np.where(cause == NONE, NONE, cause + copies.causes)
 
 
-def alone(table: Column, blocks: Blocks, copies: Copies, chosen: npt.NDArray[np.bool_]) -> Column:
+def select_rows(table: Column, blocks: Blocks, copies: Copies, mask: npt.NDArray[np.bool_]) -> Column:
     """Return the table of some expanded rows, without causes outside these rows.
 
     Args:
         table: spans, shape (rows, fields).
         blocks: blocks of the table.
         copies: expanded copies of the rows.
-        chosen: mask over ``copies``.
+        mask: mask over ``copies``.
     """
-    result, cause = written(table, blocks, Copies(*(column[chosen] for column in copies)))
-    position = copies.position[chosen]
+    result, cause = expand_rows(table, blocks, Copies(*(column[mask] for column in copies)))
+    position = copies.position[mask]
     row = np.minimum(np.searchsorted(position, cause), max(len(position) - 1, 0))
     result[:, Span._fields.index("cause")] = np.where((cause != NONE) & (position[row] == cause), row, NONE)
     return result

@@ -37,7 +37,7 @@ _MOST_BYTES: Final = MOST_SPANS * 12 * 8 + _MOST_INFO_BYTES
 _REPEATS: Final = "repeats"
 _MOST_BLOCKS: Final = 4096
 #: Characters of a wrong value shown in a message.
-_SHOWN: Final = 60
+_MOST_SHOWN: Final = 60
 
 #: Parts of a Timeline: info, columns as a table, blocks.
 Parts = tuple[TimelineInfo, Column, tuple[Repeat, ...]]
@@ -51,9 +51,9 @@ def write_timeline(
     Equal Timelines of equal title give equal bytes.
     """
     # The file omits the IPUs at the end unless an IPU was replaced, which is rare.
-    known = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
-    header = np.frombuffer(json.dumps(known, ensure_ascii=False).encode(), dtype=np.uint8)
-    columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, at]) for at, name in enumerate(Span._fields)}
+    entries = {name: value for name, value in asdict(info).items() if value or name != "ipus_at_end"}
+    header = np.frombuffer(json.dumps(entries, ensure_ascii=False).encode(), dtype=np.uint8)
+    columns: dict[str, Any] = {name: np.ascontiguousarray(table[:, index]) for index, name in enumerate(Span._fields)}
     columns["ipu"] = np.where(columns["ipu"] == ALL_IPUS, NONE, columns["ipu"])
     if repeats:
         columns[_REPEATS] = np.array(repeats, dtype=np.int64)
@@ -66,19 +66,19 @@ def read_timeline(file: Path | BinaryIO) -> Parts:
     Raises TimelineError for a file of another kind, OSError for an unreadable file.
     """
     try:
-        with open_file(file) if isinstance(file, Path) else nullcontext(file) as opened:
-            repeats = [_REPEATS] if _REPEATS in array_names(opened) else []
-            arrays = read_arrays(opened, ("info", *Span._fields, *repeats), _MOST_BYTES)
+        with open_file(file) if isinstance(file, Path) else nullcontext(file) as archive:
+            repeats = [_REPEATS] if _REPEATS in array_names(archive) else []
+            arrays = read_arrays(archive, ("info", *Span._fields, *repeats), _MOST_BYTES)
         table = _read_columns(arrays)
         info = _read_info(arrays["info"])
         blocks = read_repeats(arrays[_REPEATS], len(table)) if repeats else ()
-        columns = {name: table[:, at] for at, name in enumerate(Span._fields)}
+        columns = {name: table[:, index] for index, name in enumerate(Span._fields)}
         _check_ranges(info, columns, blocks)
     except FileError as error:
         name = file if isinstance(file, Path) else getattr(file, "name", "the file")
         raise TimelineError(f"{name}: expected a Timeline saved by ipusim, got another file: {error}") from error
-    shared = (columns["ipu"] == NONE) & of_kinds(columns["kind"], IPU_KINDS)
-    columns["ipu"][shared] = ALL_IPUS
+    is_shared = (columns["ipu"] == NONE) & of_kinds(columns["kind"], IPU_KINDS)
+    columns["ipu"][is_shared] = ALL_IPUS
     return info, table, blocks
 
 
@@ -129,9 +129,9 @@ def _check_copies(
         rows, more = slice(repeat.first, repeat.last), repeat.times - 1
         numbers = (repeat.cycles, repeat.micro_batches, repeat.time_steps, repeat.executions)
         for column, number in zip(latest.values(), numbers, strict=True):
-            own = column[rows]
-            before_first |= bool(((own != NONE) & (own + more * number < 0)).any())
-            column[rows] = np.where(own == NONE, NONE, own + more * number)
+            values = column[rows]
+            before_first |= bool(((values != NONE) & (values + more * number < 0)).any())
+            column[rows] = np.where(values == NONE, NONE, values + more * number)
     wrong = [name for name, column in latest.items() if (column >= ends[name]).any()]
     wrong += ["micro_batch"] * before_first
     if wrong:
@@ -167,9 +167,9 @@ def _check_counts(info: TimelineInfo, columns: dict[str, Column], repeats: Seque
         if ((columns[name] != NONE) & (columns[name] < more)).any():
             raise FileError(f"rows after a block with {name} inside the block")
     _, micro_batches, time_steps, executions = (int(more.max()) for more in added)
-    once = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
-    if min(once) < 1 or once[-1] > len(columns["start"]):
-        raise FileError(f"{len(columns['start'])} rows of {once[-1]} executions of {once[0]} micro-batches")
+    single = (info.count - micro_batches, info.time_steps - time_steps, info.executions - executions)
+    if min(single) < 1 or single[-1] > len(columns["start"]):
+        raise FileError(f"{len(columns['start'])} rows of {single[-1]} executions of {single[0]} micro-batches")
 
 
 def _read_columns(arrays: dict[str, npt.NDArray[Any]]) -> Column:
@@ -192,17 +192,17 @@ def _read_info(text: npt.NDArray[Any]) -> TimelineInfo:
     if text.nbytes > _MOST_INFO_BYTES:
         raise FileError(f"info of {format_bytes(text.nbytes)}, expected at most {format_bytes(_MOST_INFO_BYTES)}")
     try:
-        loaded = json.loads(text.tobytes())
+        data = json.loads(text.tobytes())
     except (ValueError, RecursionError) as error:
         raise FileError(f"info is not JSON: {error}") from error
-    required = {field.name for field in fields(TimelineInfo) if field.default is MISSING}
+    base_keys = {field.name for field in fields(TimelineInfo) if field.default is MISSING}
     kinds = get_type_hints(TimelineInfo)
-    if not isinstance(loaded, dict) or not required <= loaded.keys() <= kinds.keys():
+    if not isinstance(data, dict) or not base_keys <= data.keys() <= kinds.keys():
         raise FileError(f"info has not the keys {', '.join(kinds)}")
-    for name, value in loaded.items():
+    for name, value in data.items():
         if not _FITS[kinds[name]](value):
-            raise FileError(f"info has {name} {str(value)[:_SHOWN]}")
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in loaded.items()}
+            raise FileError(f"info has {name} {str(value)[:_MOST_SHOWN]}")
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     values["sync"] = Sync(values.get("sync", Sync.LOCK_STEP))
     info = TimelineInfo(**values)
     if not (

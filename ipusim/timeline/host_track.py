@@ -31,7 +31,7 @@ class HostTrack(IntEnum):
         return HostTrack[f"SECOND_{self.name}"] if copy else self
 
     @property
-    def always(self) -> bool:
+    def is_permanent(self) -> bool:
         """Whether trace files show the track even if idle."""
         return self in (HostTrack.INFEED, HostTrack.OUTFEED)
 

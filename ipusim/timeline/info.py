@@ -126,8 +126,8 @@ class TimelineInfo:
         stages_of: dict[int, tuple[int, ...]] = {}
         for replica in range(self.replicas):
             for stage, ipu in enumerate(self.mapping):
-                for at in dict.fromkeys((ipu, self.mapping[-1 - stage]) if self.mirrored else (ipu,)):
-                    ipu_of_device = replica * self.shards + at
+                for place in dict.fromkeys((ipu, self.mapping[-1 - stage]) if self.mirrored else (ipu,)):
+                    ipu_of_device = replica * self.shards + place
                     stages_of[ipu_of_device] = (*stages_of.get(ipu_of_device, ()), stage)
         return dict(sorted(stages_of.items()))
 
@@ -150,8 +150,8 @@ def ends_text(layers: str) -> str:
     >>> ends_text("flatten, dense256, dense128, dense64"), ends_text("flatten"), ends_text("")
     ('flatten to dense64', 'flatten', '')
     """
-    first, *others = layers.split(", ")
-    if not others:
+    first, *tail = layers.split(", ")
+    if not tail:
         return first
-    last = others[-1].removeprefix("... ").partition(" (")[0]
+    last = tail[-1].removeprefix("... ").partition(" (")[0]
     return f"{first} to {last}"

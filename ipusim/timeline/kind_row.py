@@ -35,7 +35,7 @@ class Part(Enum):
     PIPELINE = "pipeline"
     UPDATE = "weight update"
     WAIT = "wait"
-    BETWEEN = "between session runs"
+    BETWEEN_RUNS = "between session runs"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Use:
         name: prefix of the ``_cycles`` key in ``summary.json``.
         column: heading in the table of IPUs; empty without a separate column.
         rank: rank of the column from the left; equal ranks keep the order of the kinds' numbers.
-        always: sync modes that show the column even without any such cycles: modes with a meeting after every time-step
+        sync_modes: modes that show the column even without any such cycles: modes with a meeting after every time-step
             ("meets"), the other modes ("alone"), both or neither.
         computes: whether the cycles are a stage's arithmetic.
         idle: cause of the IPU's idleness; None for arithmetic, and for waits, which are attributed later.
@@ -55,7 +55,7 @@ class Use:
     name: str
     column: str = ""
     rank: int = 9
-    always: tuple[Literal["meets", "alone"], ...] = ()
+    sync_modes: tuple[Literal["meets", "alone"], ...] = ()
     computes: bool = False
     idle: Idle | None = None
 
@@ -93,8 +93,8 @@ class Row:
 
     def __post_init__(self) -> None:
         """Refuse a use that neither computes nor waits nor names a cause of idleness."""
-        known = self.use is None or self.use.computes or self.use.idle is not None or self.part is Part.WAIT
-        if not known:
+        is_complete = self.use is None or self.use.computes or self.use.idle is not None or self.part is Part.WAIT
+        if not is_complete:
             raise ValueError(f"{self.name}: expected a use that computes, or why an IPU is idle in it")
 
     @property

@@ -22,10 +22,10 @@ from ipusim.timeline.time_parts import Idle
 _HOST_IO: Final = Look("host I/O", "#3d4459", "#ffffff")
 _HOST_WAIT: Final = Look("host wait", "#f3f3f3", "#8a8a8a", "xxxx", narrowest=4.0)
 _TENSOR_WAIT: Final = Look("wait for a tensor", "#e4edf4", "#b9c6d1", "//", narrowest=1.0)
-_WAIT_FOR_TENSOR: Final = Use("receive_wait", "tensor wait", 5, always=("alone",))
+_WAIT_FOR_TENSOR: Final = Use("receive_wait", "tensor wait", 5, sync_modes=("alone",))
 _TILE_COPY: Final = Look("pre- and post-copy", "#8cc9b5", "#00674b", "\\\\\\", narrowest=1.0)
-_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, always=("meets",), idle=Idle.COPIES)
-_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, always=("meets", "alone"), idle=Idle.HOST)
+_TILE_COPIES: Final = Use("tile_copy", "pre- and post-copy", 1, sync_modes=("meets",), idle=Idle.COPIES)
+_HOST_TRANSFER: Final = Use("host_transfer", "host I/O", 3, sync_modes=("meets", "alone"), idle=Idle.HOST)
 _OVERLAPPED_IO: Final = Use("overlapped_io", "I/O tiles", 6, idle=Idle.HOST)
 _HOST_COPY: Final = partial(Row, category="host", look=_HOST_IO, numbered=True)
 _PASS: Final = partial(Row, category="pass")
@@ -33,8 +33,8 @@ _COPY: Final = partial(Row, category="copy")
 _WAITS: Final = partial(Row, category="wait", part=Part.WAIT)
 _ON_IPU: Final = partial(_HOST_COPY, use=_HOST_TRANSFER)
 _ON_IO_TILES: Final = partial(_HOST_COPY, use=_OVERLAPPED_IO, track=Track.IO_TILES)
-_FAULT: Final = partial(Row, category="fault", part=Part.BETWEEN)
-_TOGETHER: Final = partial(Row, category="collective")
+_FAULT: Final = partial(Row, category="fault", part=Part.BETWEEN_RUNS)
+_JOINT: Final = partial(Row, category="collective")
 _REMOTE: Final = partial(
     Row, category="Streaming Memory", use=Use("remote", "Streaming Memory", 8, idle=Idle.STREAMING)
 )
@@ -102,7 +102,7 @@ class SpanKind(IntEnum):
         use=Use("weight_gradient", computes=True),
         of_pass=Pass.WEIGHT_GRADIENT,
     )
-    ALL_REDUCE = _TOGETHER(
+    ALL_REDUCE = _JOINT(
         12,
         doc="Replicas sum their gradients before the weight update: sync, fixed parts, and all rounds.",
         name="all-reduce of gradients",
@@ -110,7 +110,7 @@ class SpanKind(IntEnum):
         use=Use("all_reduce", idle=Idle.UPDATE),
         part=Part.UPDATE,
     )
-    HOST_SUM = _TOGETHER(
+    HOST_SUM = _JOINT(
         28,
         doc="Gradients go to the host, and their sum over all hosts comes back, before the weight update.",
         name="sum over hosts",
@@ -118,7 +118,7 @@ class SpanKind(IntEnum):
         use=Use("host_sum", idle=Idle.UPDATE),
         part=Part.UPDATE,
     )
-    HOST_UPDATE = _TOGETHER(
+    HOST_UPDATE = _JOINT(
         30,
         doc="Gradients go to the host for its weight update, or updated weights come back.",
         name="weight update on the host",
@@ -126,14 +126,14 @@ class SpanKind(IntEnum):
         use=Use("host_update", idle=Idle.HOST),
         part=Part.UPDATE,
     )
-    ALL_GATHER = _TOGETHER(
+    ALL_GATHER = _JOINT(
         18,
         doc="Replicas gather a tensor from their shards: sync and all rounds.",
         name="all-gather of shards",
         look=Look("all-gather", "#9a8fd1", "#000000", "oo", word="all-gather", essential=True),
         use=Use("all_gather", "all-gather", 7, idle=Idle.UPDATE),
     )
-    COLLECTIVE = _TOGETHER(
+    COLLECTIVE = _JOINT(
         29,
         doc="A stage runs a collective over all replicas: sync and all rounds.",
         name="collective of a stage",
@@ -184,7 +184,7 @@ class SpanKind(IntEnum):
         doc="The global exchange of a merged inter-IPU copy, up to the last link's last byte.",
         name="inter-IPU copy",
         look=Look("exchange", "#00674b", "#ffffff"),
-        use=Use("exchange", "exchange", 1, always=("meets",), idle=Idle.COPIES),
+        use=Use("exchange", "exchange", 1, sync_modes=("meets",), idle=Idle.COPIES),
     )
     PRE_COPY = _COPY(
         24,
@@ -206,14 +206,14 @@ class SpanKind(IntEnum):
         name="sync",
         category="sync",
         look=Look("sync", "#c9c9c9", "#000000", narrowest=1.0),
-        use=Use("sync", "sync", 2, always=("meets",), idle=Idle.COPIES),
+        use=Use("sync", "sync", 2, sync_modes=("meets",), idle=Idle.COPIES),
     )
     HOST_WAIT = _WAITS(
         9,
         doc="An IPU waits for the host: an infeed is empty, an outfeed is full, or a host call is under way.",
         name="wait for host",
         look=_HOST_WAIT,
-        use=Use("host_wait", "host wait", 4, always=("meets", "alone"), idle=Idle.HOST),
+        use=Use("host_wait", "host wait", 4, sync_modes=("meets", "alone"), idle=Idle.HOST),
     )
     OVERLAPPED_WAIT = _WAITS(
         17,
@@ -273,7 +273,7 @@ class SpanKind(IntEnum):
         doc="An IPU has finished its part of a time-step and waits for slower IPUs.",
         name="wait for sync",
         look=Look("sync wait", "#ededed", "#000000"),
-        use=Use("sync_wait", "sync wait", 5, always=("meets",)),
+        use=Use("sync_wait", "sync wait", 5, sync_modes=("meets",)),
     )
     HOST_CALL = Row(
         26,
@@ -282,7 +282,7 @@ class SpanKind(IntEnum):
         category="host",
         look=Look("host between session runs", "#6f7585", "#ffffff", "xx", "#ffffff", "host"),
         use=Use("host_call", "host call", 7, idle=Idle.HOST),
-        part=Part.BETWEEN,
+        part=Part.BETWEEN_RUNS,
     )
     CHECKPOINT = _FAULT(
         32,
@@ -339,9 +339,9 @@ def kinds_with(condition: Callable[[Row], object]) -> tuple[SpanKind, ...]:
     return tuple(kind for kind in sorted(SpanKind) if condition(kind.row))
 
 
-def by_number(of: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
-    """Return a property ``of`` kinds as an array, indexed by kind number."""
-    return np.array([of(kind.row) for kind in sorted(SpanKind)], dtype=dtype)
+def by_number(value: Callable[[Row], Any], dtype: npt.DTypeLike | None = None) -> npt.NDArray[Any]:
+    """Return the ``value`` of every kind's row as an array, indexed by kind number."""
+    return np.array([value(kind.row) for kind in sorted(SpanKind)], dtype=dtype)
 
 
 def of_kinds(column: npt.NDArray[np.int64], kinds: Sequence[SpanKind]) -> npt.NDArray[np.bool_]:
@@ -349,11 +349,11 @@ def of_kinds(column: npt.NDArray[np.int64], kinds: Sequence[SpanKind]) -> npt.ND
 
     A look-up in a table is much faster than a search.
     """
-    return _among(tuple(kinds)).take(column)
+    return _mask_of(tuple(kinds)).take(column)
 
 
 @cache
-def _among(kinds: tuple[SpanKind, ...]) -> npt.NDArray[np.bool_]:
+def _mask_of(kinds: tuple[SpanKind, ...]) -> npt.NDArray[np.bool_]:
     return np.array([kind in kinds for kind in sorted(SpanKind)])  # by number
 
 

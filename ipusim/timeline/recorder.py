@@ -35,14 +35,14 @@ class Recorder:
         """Start empty, with the given time-steps per execution, including the weight update's."""
         self._steps = steps_per_execution
         self._descriptions: list[npt.NDArray[np.int64]] = []
-        self._described = 0
+        self._description_count = 0
         self._late: int | None = None
         self._groups: list[npt.NDArray[np.int64]] = []
         self._log: list[int] = []
         log, extend = self._log, self._log.extend
 
-        def record(what: int, step: int, start: int, end: int, cause: int) -> int:
-            extend((what, step, start, end, cause))
+        def record(description: int, step: int, start: int, end: int, cause: int) -> int:
+            extend((description, step, start, end, cause))
             return len(log)  # end of the span in the log, which timeline() converts to a row number
 
         self.record = record
@@ -57,11 +57,11 @@ class Recorder:
 
     def describe_rows(self, rows: npt.NDArray[np.int64]) -> int:
         """Store an array of descriptions, shape (spans, 7), columns like Description's fields."""
-        first = self._described
+        first = self._description_count
         if self._log and self._late is None:
             self._late = first
         self._descriptions.append(rows)
-        self._described += len(rows)
+        self._description_count += len(rows)
         return first
 
     def describe_columns(self, count: int, **fields: npt.NDArray[np.int64] | int) -> int:
@@ -87,5 +87,5 @@ class Recorder:
         log = np.fromiter(self._log, dtype=np.int64, count=len(self._log)).reshape(-1, WIDTH)
         self._log.clear()  # the log takes more memory than the Timeline
         empty = np.empty((0, len(Description._fields)), dtype=np.int64)
-        described = np.concatenate([empty, *self._descriptions])
-        return Timeline(info, Records(log, described, self._groups, self._steps, self._late))
+        descriptions = np.concatenate([empty, *self._descriptions])
+        return Timeline(info, Records(log, descriptions, self._groups, self._steps, self._late))

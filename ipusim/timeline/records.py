@@ -26,7 +26,7 @@ class Records:
     def __init__(
         self,
         log: npt.NDArray[np.int64],
-        described: npt.NDArray[np.int64],
+        descriptions: npt.NDArray[np.int64],
         groups: Sequence[Column],
         steps: int,
         late: int | None = None,
@@ -37,18 +37,18 @@ class Records:
 
         Args:
             log: records of shape (records, WIDTH), in recording order.
-            described: descriptions of spans, with a column per field of Description.
-            groups: rows of ``described`` recorded together; group ``n`` has the number ``-n - 1``.
+            descriptions: descriptions of spans, with a column per field of Description.
+            groups: rows of ``descriptions`` recorded together; group ``n`` has the number ``-n - 1``.
             steps: time-steps per execution, including the weight update's.
             late: first description stored during the run; None without any.
         """
         # Groups expand after sorting: a group has a single start, and records are far fewer than spans.
-        self._order = _order(log, _places(described, late), groups)
+        self._order = _order(log, _places(descriptions, late), groups)
         columns: Sequence[Column] = np.ascontiguousarray(log[self._order].T)  # type: ignore[assignment]
-        self._what, self._step, self._start, self._end, self._cause = columns
-        self._descriptions, self._groups, self._steps = described, groups, steps
+        self._description, self._step, self._start, self._end, self._cause = columns
+        self._descriptions, self._groups, self._steps = descriptions, groups, steps
         sizes = np.array([1, *map(len, groups)], dtype=np.int64)
-        self._counts = sizes[np.maximum(-self._what, 0)]
+        self._counts = sizes[np.maximum(-self._description, 0)]
         self._rows = np.cumsum(self._counts)
 
     def __len__(self) -> int:
@@ -58,12 +58,12 @@ class Records:
     def write(self, name: str, column: Column) -> None:
         """Write a field of every Span into a column."""
         if name in Description._fields:
-            of = np.ascontiguousarray(self._descriptions[:, Description._fields.index(name)])
-            rows = self._described
+            values = np.ascontiguousarray(self._descriptions[:, Description._fields.index(name)])
+            rows = self._description_rows
         else:
-            of, rows = self._of_record(name), self._record
+            values, rows = self._of_record(name), self._record
         # mode="clip", as NumPy buffers the output in the default mode, which may raise: 20 times as slow.
-        np.take(of, rows, out=column, mode="clip")
+        np.take(values, rows, out=column, mode="clip")
 
     def _of_record(self, name: str) -> Column:
         """Return a column with a row per record."""
@@ -83,44 +83,44 @@ class Records:
         return np.repeat(np.arange(len(self._order)), self._counts)
 
     @cached_property
-    def _described(self) -> Column:
+    def _description_rows(self) -> Column:
         """Description of every span."""
         if not self._groups:
-            return self._what
+            return self._description
         # A table of single descriptions followed by the groups: the spans of a record are consecutive entries.
         table: Column = np.concatenate([np.arange(len(self._descriptions)), *self._groups])
         sizes = np.array([len(group) for group in self._groups], dtype=np.int64)
         begins = len(self._descriptions) + np.cumsum(sizes) - sizes
-        begin = np.where(self._what < 0, begins[np.maximum(-self._what, 1) - 1], self._what)
+        begin = np.where(self._description < 0, begins[np.maximum(-self._description, 1) - 1], self._description)
         index = (begin - self._rows + self._counts)[self._record]
         index += np.arange(len(index))
         expanded: Column = table[index]
         return expanded
 
 
-def _places(described: npt.NDArray[np.int64], late: int | None) -> Column:
+def _places(descriptions: npt.NDArray[np.int64], late: int | None) -> Column:
     """Return a rank per description, independent of the storage time of late descriptions."""
-    places = np.arange(len(described))
+    places = np.arange(len(descriptions))
     if late is not None:
-        places[late + np.lexsort(described[late:].T[::-1])] = np.arange(late, len(described))
+        places[late + np.lexsort(descriptions[late:].T[::-1])] = np.arange(late, len(descriptions))
     return places
 
 
 def _order(log: npt.NDArray[np.int64], places: Column, groups: Sequence[Column]) -> Column:
     """Return the order of records by start, end and rank, causes before effects."""
     order: Column = np.lexsort((log[:, 3], log[:, 2]))  # quick, as records are nearly sorted by end
-    what, _, start, end, cause = log[order].T
+    description, _, start, end, cause = log[order].T
     new = np.r_[True, (np.diff(start) != 0) | (np.diff(end) != 0)][: len(order)]
     if new.all():
         return order
     number = np.cumsum(new)
     first = np.array([0, *(group[0] for group in groups)], np.int64)
-    place = places[np.where(what < 0, first[np.maximum(-what, 0)], what)]
+    place = places[np.where(description < 0, first[np.maximum(-description, 0)], description)]
     instant = start == end
     if not instant.any():
         return order[np.argsort(number * len(places) + place, kind="stable")]
     depth = np.zeros(len(order) + 1, np.int64)  # length of the chain of instantaneous causes, per record
-    before = np.where(cause == NONE, len(order), cause // WIDTH - 1)
-    for record, cause_of in zip(order[instant].tolist(), before[instant].tolist(), strict=True):
+    cause_record = np.where(cause == NONE, len(order), cause // WIDTH - 1)
+    for record, cause_of in zip(order[instant].tolist(), cause_record[instant].tolist(), strict=True):
         depth[record] = depth[cause_of] + 1
     return order[np.lexsort((place, depth[order], number))]

@@ -44,9 +44,9 @@ class Repeat(NamedTuple):
         """Number of micro-batches per copy."""
         return abs(self.micro_batches)
 
-    def contains(self, other: Repeat) -> bool:
-        """Whether ``other`` is nested within this block."""
-        return self is not other and self.first <= other.first and other.last <= self.last
+    def contains(self, inner: Repeat) -> bool:
+        """Whether ``inner`` is nested within this block."""
+        return self is not inner and self.first <= inner.first and inner.last <= self.last
 
 
 class Blocks:
@@ -63,8 +63,8 @@ class Blocks:
 
     def _parent(self, repeat: Repeat) -> Repeat | None:
         """Return the smallest block around another block."""
-        around = [other for other in self.repeats if other.contains(repeat)]
-        return min(around, key=lambda other: other.last - other.first, default=None)
+        around = [block for block in self.repeats if block.contains(repeat)]
+        return min(around, key=lambda block: block.last - block.first, default=None)
 
     def inside(self, repeat: Repeat) -> list[Repeat]:
         """Return the blocks directly nested in a block."""
@@ -144,22 +144,23 @@ class Blocks:
         """
         execution = columns["execution"]
         within = [repeat for repeat in self.repeats if repeat.micro_batches]
-        of = [int(execution[repeat.first : repeat.last].max()) for repeat in within]
-        phase = phases(columns) if len(set(of)) < len(of) else np.zeros(self.rows, dtype=np.int64)
+        block_executions = [int(execution[repeat.first : repeat.last].max()) for repeat in within]
+        is_shared = len(set(block_executions)) < len(block_executions)
+        phase = phases(columns) if is_shared else np.zeros(self.rows, dtype=np.int64)
         cycles, micro_batches, time_steps, executions = (np.zeros(self.rows, dtype=np.int64) for _ in range(4))
         for repeat in self.repeats:
-            more, behind = repeat.times - 1, slice(repeat.last, None)
-            cycles[behind] += more * repeat.cycles
+            more, later = repeat.times - 1, slice(repeat.last, None)
+            cycles[later] += more * repeat.cycles
             if repeat.executions:
-                executions[behind] += more * repeat.executions
+                executions[later] += more * repeat.executions
             else:
                 rows = slice(repeat.first, repeat.last)
-                own = execution == execution[rows].max()
-                time_steps[behind][own[behind]] += more * repeat.time_steps
-                own &= np.isin(phase, phase[rows]) & (phase >= 0)
+                in_execution = execution == execution[rows].max()
+                time_steps[later][in_execution[later]] += more * repeat.time_steps
+                in_execution &= np.isin(phase, phase[rows]) & (phase >= 0)
                 # For descending micro-batches, the rows before the copies have the larger numbers.
-                moved = behind if repeat.micro_batches > 0 else slice(repeat.last)
-                micro_batches[moved][own[moved]] += more * repeat.length
+                target = later if repeat.micro_batches > 0 else slice(repeat.last)
+                micro_batches[target][in_execution[target]] += more * repeat.length
         return cycles, micro_batches, time_steps, executions
 
 
@@ -182,8 +183,8 @@ def block_between(
     if not size or int(np.searchsorted(start, 2 * end - begin)) != last + size:
         return None
     block = Repeat(first, last, 1, end - begin, micro_batches, time_steps, executions)
-    own = {name: column[first : last + size] for name, column in columns.items()}
-    return block if _have_copies(own, block).all() else None
+    window = {name: column[first : last + size] for name, column in columns.items()}
+    return block if _have_copies(window, block).all() else None
 
 
 def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
@@ -198,11 +199,11 @@ def with_copies(columns: Mapping[str, Column], block: Repeat) -> Repeat:
     size = block.last - block.first
     have = _have_copies(columns, block)
     ends = np.flatnonzero(~have)
-    at = int(np.searchsorted(ends, block.first))
-    begin, end = np.concatenate(([-1], ends, [len(have)]))[at : at + 2].tolist()
-    before, behind = (block.first - begin - 1) // size, (end - block.first) // size
-    first = block.first - before * size
-    return block._replace(first=first, last=first + size, times=1 + before + behind)
+    index = int(np.searchsorted(ends, block.first))
+    begin, end = np.concatenate(([-1], ends, [len(have)]))[index : index + 2].tolist()
+    earlier, later = (block.first - begin - 1) // size, (end - block.first) // size
+    first = block.first - earlier * size
+    return block._replace(first=first, last=first + size, times=1 + earlier + later)
 
 
 def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np.bool_]:
@@ -221,8 +222,8 @@ def _have_copies(columns: Mapping[str, Column], block: Repeat) -> npt.NDArray[np
     }
     have = np.ones(max(0, len(columns["start"]) - size), np.bool_)
     for name, column in columns.items():
-        own = column[: len(have)]
-        have &= np.where(own == NONE, NONE, own + added.get(name, 0)) == column[size:]
+        values = column[: len(have)]
+        have &= np.where(values == NONE, NONE, values + added.get(name, 0)) == column[size:]
     return have
 
 
@@ -239,6 +240,6 @@ def phases(columns: Mapping[str, Column]) -> Column:
     """
     kind, cause = columns["kind"], columns["cause"]
     backward = of_kinds(kind, [pass_kind for pass_kind in PASSES if pass_kind is not SpanKind.FORWARD])
-    sent = of_kinds(kind, _SENDS) & (cause != NONE)
-    backward[sent] = backward[cause[sent]]
+    is_send = of_kinds(kind, _SENDS) & (cause != NONE)
+    backward[is_send] = backward[cause[is_send]]
     return 2 * columns["stage"] + backward

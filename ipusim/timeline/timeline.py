@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 from ipusim.timeline.copies import (
     Choice,
-    Chosen,
+    CopySet,
     Gap,
-    alone,
     at_ends,
     cause_rows,
     copies_in,
     copies_numbered,
     every_copy,
-    moved,
+    expand_rows,
+    select_rows,
+    shift_rows,
     some_copies,
     touching,
-    written,
     written_out,
 )
 from ipusim.timeline.file import MOST_SPANS, read_timeline, write_timeline
@@ -193,7 +193,7 @@ class Timeline:
     @cached_property
     def _contiguous(self) -> Timeline:
         added = self.blocks.added(self.columns)
-        table = moved(self._table, added, -1)
+        table = shift_rows(self._table, added, -1)
         _, micro_batches, time_steps, executions = added
         info = replace(
             self.info,
@@ -212,18 +212,18 @@ class Timeline:
         Returns:
             The run with these blocks; None if a row after a block has a cause too far back in the block.
         """
-        remaining = np.ones(len(self), dtype=bool)
-        gaps, before = [], 0
+        is_kept = np.ones(len(self), dtype=bool)
+        gaps, offset = [], 0
         for repeat in repeats:
             size = repeat.last - repeat.first
-            remaining[repeat.last : repeat.first + repeat.times * size] = False
-            block = repeat._replace(first=repeat.first - before, last=repeat.last - before)
+            is_kept[repeat.last : repeat.first + repeat.times * size] = False
+            block = repeat._replace(first=repeat.first - offset, last=repeat.last - offset)
             gaps.append(Gap(block, repeat.first, size))
-            before += (repeat.times - 1) * size
-        table, cause = self._table[remaining], cause_rows(self.cause[remaining], gaps)
+            offset += (repeat.times - 1) * size
+        table, cause = self._table[is_kept], cause_rows(self.cause[is_kept], gaps)
         table[:, Span._fields.index("cause")] = cause
         folded = Timeline(self.info, table, [gap.block for gap in gaps])
-        right = (cause >= NONE).all() and np.array_equal(folded.blocks.causes(cause), self.cause[remaining])
+        right = (cause >= NONE).all() and np.array_equal(folded.blocks.causes(cause), self.cause[is_kept])
         return folded if right else None
 
     def stretched(self, info: TimelineInfo, repeats: Sequence[Repeat]) -> Timeline:
@@ -236,7 +236,7 @@ class Timeline:
         Returns:
             The longer run, with the same rows.
         """
-        table = moved(self._table, Blocks(repeats, len(self)).added(self.columns), 1)
+        table = shift_rows(self._table, Blocks(repeats, len(self)).added(self.columns), 1)
         return Timeline(info, table, repeats)
 
     def rows_alone(self) -> Timeline:
@@ -258,7 +258,7 @@ class Timeline:
         """
         copies, _ = written_out(self.blocks, copies_in(self.start, self.end, (begin, end)))
         inside = (self.start[copies.row] + copies.cycles < end) & (self.end[copies.row] + copies.cycles > begin)
-        return Timeline(self.info, alone(self._table, self.blocks, copies, inside))
+        return Timeline(self.info, select_rows(self._table, self.blocks, copies, inside))
 
     def numbered(self, first: int, last: int) -> Timeline:
         """Return a range of spans by number.
@@ -271,7 +271,8 @@ class Timeline:
         """
         copies, _ = written_out(self.blocks, copies_numbered(self.blocks, first, last))
         return Timeline(
-            self.info, alone(self._table, self.blocks, copies, (copies.position >= first) & (copies.position < last))
+            self.info,
+            select_rows(self._table, self.blocks, copies, (copies.position >= first) & (copies.position < last)),
         )
 
     def peeled(self, execution: int | None = None) -> Timeline:
@@ -288,8 +289,8 @@ class Timeline:
         """
         if execution is None:
             return self._peeled
-        own = self._peeled.weights_of_executions[self._peeled.execution == execution]
-        return self._peeled if len(own) and (own == 1).all() else self._with_execution(execution)
+        weights = self._peeled.weights_of_executions[self._peeled.execution == execution]
+        return self._peeled if len(weights) and (weights == 1).all() else self._with_execution(execution)
 
     @cached_property
     def _peeled(self) -> Timeline:
@@ -303,14 +304,14 @@ class Timeline:
         return at_ends(repeat, int((self.end[rows] - self.start[rows]).max()))
 
     def _with_execution(self, execution: int) -> Timeline:
-        def choose(repeat: Repeat, added: Column) -> Chosen:
-            chosen = self._at_ends(repeat)
+        def choose(repeat: Repeat, added: Column) -> CopySet:
+            numbers = self._at_ends(repeat)
             if repeat.executions:
-                own = self.execution[repeat.first : repeat.last]
-                own = own[own != NONE] + added[3]
-                number = (execution - np.unique(own)) // repeat.executions
-                chosen |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
-            return some_copies(repeat.times, chosen)
+                executions = self.execution[repeat.first : repeat.last]
+                executions = executions[executions != NONE] + added[3]
+                number = (execution - np.unique(executions)) // repeat.executions
+                numbers |= {*(number[:, np.newaxis] + np.arange(-1, 3)).ravel().tolist()}
+            return some_copies(repeat.times, numbers)
 
         return self._written_out(choose)
 
@@ -326,18 +327,18 @@ class Timeline:
             A Timeline with equal expansion.
         """
 
-        def choose(repeat: Repeat, added: Column) -> Chosen:
-            touched: Sequence[int] = touching(repeat, int(added[0]), self.start, self.end, (begin, end))
-            if len(touched) * self.blocks.spans_of_copy(repeat) > most_spans:
+        def choose(repeat: Repeat, added: Column) -> CopySet:
+            numbers: Sequence[int] = touching(repeat, int(added[0]), self.start, self.end, (begin, end))
+            if len(numbers) * self.blocks.spans_of_copy(repeat) > most_spans:
                 copies = 1 if repeat.executions else -(-micro_batches // max(repeat.length, 1))
-                touched = [*touched[:copies], *touched[-copies - 1 :]]
-            return some_copies(repeat.times, {*self._at_ends(repeat), *touched})
+                numbers = [*numbers[:copies], *numbers[-copies - 1 :]]
+            return some_copies(repeat.times, {*self._at_ends(repeat), *numbers})
 
         return self._written_out(choose) if self.repeats else self
 
     def _written_out(self, choose: Choice) -> Timeline:
         copies, gaps = written_out(self.blocks, choose)
-        table, cause = written(self._table, self.blocks, copies)
+        table, cause = expand_rows(self._table, self.blocks, copies)
         table[:, Span._fields.index("cause")] = cause_rows(cause, gaps)
         return Timeline(self.info, table, [gap.block for gap in gaps])
 
@@ -361,11 +362,11 @@ class Timeline:
         Returns:
             The rows and their logical IPUs, both of shape (m,), m >= n.
         """
-        shared = self.ipu[rows] == ALL_IPUS
+        is_shared = self.ipu[rows] == ALL_IPUS
         replica = self.replica[rows]
         whole = replica == NONE
-        repeats = np.where(shared, np.where(whole, len(self.info.ipus), self.info.shards), 1)
-        first = np.where(shared, np.where(whole, 0, replica * self.info.shards), self.ipu[rows])
+        repeats = np.where(is_shared, np.where(whole, len(self.info.ipus), self.info.shards), 1)
+        first = np.where(is_shared, np.where(whole, 0, replica * self.info.shards), self.ipu[rows])
         nth = np.arange(int(repeats.sum())) - np.repeat(np.cumsum(repeats) - repeats, repeats)
         return np.repeat(rows, repeats), np.repeat(first, repeats) + nth
 

@@ -10,7 +10,7 @@ import pytest
 
 #: Runs of each side, taken in turn; the fastest counts, which the machine's other work disturbs least. Times are of the
 #: processor: on a machine with four busy processes to a core, a clock on the wall gave ratios up to twice as large.
-ROUNDS = 9
+ROUNDS = 5
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_steps import Model, build, initial_values, micro_batches, train_with_ipusim
 
 #: Steps of a training of a network of 784, 256, 128 and 10 units, with 32 samples each.

@@ -9,7 +9,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.request.request import Request
 from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
-from tests.house_schedules import goes_around, is_halved
+from tests.schedules import goes_around, is_halved
 
 IPUS, COUNT, LONG = 64, 1024, 1 << 20
 NAMES = [name for name in names() if Feature.SEVERAL_IPUS in find(name).supports]

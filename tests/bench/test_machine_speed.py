@@ -24,7 +24,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 
 IPUS, COUNT = 64, 1024
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

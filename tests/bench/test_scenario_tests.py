@@ -10,7 +10,7 @@ import joblib
 import pytest
 
 from ipusim.app.regression.suite import hold_all
-from tests.places import ROOT, SCENARIOS
+from tests.scenarios import ROOT, SCENARIOS
 
 
 @pytest.mark.skipif(joblib.cpu_count() < 2, reason="one core")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 
 def test_the_best_plan_for_bert_large_on_16_ipus_is_proven_within_a_minute():

@@ -13,7 +13,7 @@ from ipusim.app.sweep.crew import Crew
 from ipusim.app.sweep.outcome import outcome_of
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 
@@ -28,7 +28,7 @@ def test_a_sweep_costs_little_beside_its_points(ratio):
     points = []
     found = ratio(
         "a sweep of 100 counts against its points",
-        lambda: points.append(sweep(request, axes, crew=Crew(workers=1)).finished),
+        lambda: points.append(sweep(request, axes, crew=Crew(workers=1)).finished_points),
         lambda: [outcome_of(request, {COUNT: count}) for count in range(40, 4001, 40)],
         rounds=2,
     )

@@ -18,7 +18,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import COMPUTE_KINDS
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 
 
 @pytest.mark.stable

@@ -13,7 +13,7 @@ from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from tests.browser.conftest import _without
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 #: Answers one SQL query as rows.
 QUERY = """async ([query, names]) => {

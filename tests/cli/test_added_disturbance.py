@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.changed_package import ChangedPackage
+from tests.package_copies import ChangedPackage
 
 VALUE = '''
 

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from tests.changed_package import ChangedPackage
-from tests.places import ROOT
+from tests.package_copies import ChangedPackage
+from tests.scenarios import ROOT
 
 SCENARIO = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"

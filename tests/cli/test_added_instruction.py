@@ -6,7 +6,7 @@ import json
 
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from tests.changed_package import ChangedPackage
+from tests.package_copies import ChangedPackage
 
 CYCLES = 5_000
 SYNCS = ("lock_step", "point_to_point")
@@ -31,7 +31,7 @@ RUN = """
 import json, sys
 from ipusim.runs.execute import execute
 from ipusim.app.scenario import load_job
-from tests.listings import parse_listing
+from tests.plans import parse_listing
 job = load_job("s.yaml", sys.argv[1:])
 run = execute(job)
 listing = job.plan.listing()

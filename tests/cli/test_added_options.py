@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.changed_package import ChangedPackage
-from tests.places import ROOT
+from tests.package_copies import ChangedPackage
+from tests.scenarios import ROOT
 
 RATE = """\
     settle_cycles: Fraction = described(

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from tests.changed_package import ChangedPackage
+from tests.package_copies import ChangedPackage
 
 MODULE = '''"""Last in, first out: all forward passes, then backward the other way round."""
 
@@ -27,7 +27,7 @@ def order(shape: PlanShape) -> Order:
         own = [stage for stage in range(shape.stages) if shape.mapping[stage] == ipu]
         there = [Op(Pass.FORWARD, stage, micro) for stage in own for micro in range(shape.micro_batches)]
         passes[ipu] = there + [Op(Pass.BACKWARD, *op[1:]) for op in reversed(there)]
-    return Order.of("lifo", shape, passes)
+    return Order.from_passes("lifo", shape, passes)
 '''
 WORDS = "gpipe with backward the other way round"
 ROW = f"""        _free("lifo", lifo.order, "{WORDS}", _GPU_TRAINING, period=None),

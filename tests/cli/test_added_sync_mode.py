@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.changed_package import ChangedPackage
+from tests.package_copies import ChangedPackage
 
 #: An IPU that sends does nothing else until its tensor is there: point-to-point without overlap, whatever is asked for.
 LOWERING = '''"""Patient: an IPU waits for the delivery of all that it sends."""

@@ -21,8 +21,8 @@ from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.rates_spec import rates_of
 from tests.cli.commands import ipusim
 from tests.effort import slowest
-from tests.measured_rows import MODEL, stage_rows, throughput_rows, write_scenarios
-from tests.places import SCENARIOS
+from tests.machine_costs import MODEL, stage_rows, throughput_rows, write_scenarios
+from tests.scenarios import SCENARIOS
 
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s,framework,items,settings\n"
 TRUTH = DEFAULT_RATES.with_values(vector_slowdown=Fraction(4), compute_set_cycles=Fraction(900))

@@ -11,7 +11,7 @@ import pytest
 from ipusim.app.regression.hold import hold
 from ipusim.retiming.exact_run import ExactRun
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 SCENARIO = """
 system: {name: m2000}

@@ -24,10 +24,10 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim, leave_pixels_out, process
-from tests.copies import fixed_cycles, sync_cycles
 from tests.effort import sampled, slowest
-from tests.grids import parse_grid
-from tests.places import ROOT
+from tests.machine_costs import fixed_cycles, sync_cycles
+from tests.plans import parse_grid
+from tests.scenarios import ROOT
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 MEMORY = ROOT / "scenarios" / "memory_by_schedule.yaml"

@@ -15,8 +15,8 @@ from ipusim.analysis.throughput import throughput_of
 from ipusim.app.scenario.load import load_job
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
-from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.effort import rarest
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 JITTER = ("--set", "disturbances=[{jitter: 20 %, seed: 3}, {ipu: 1, jitter: 5 %, seed: 8}]", "--set", "expect=null")
@@ -62,7 +62,7 @@ def test_each_run_is_the_scenario_with_seeds_of_its_own(tmp_path):
     assert f"S = {np.median(said['slowdowns']):.4f} in the middle run, {max(said['slowdowns']):.4f} in" in lines[1]
 
 
-@slowest
+@rarest
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 def test_neither_workers_nor_one_that_is_killed_change_a_byte(tmp_path):
     distributed = pytest.importorskip("distributed")

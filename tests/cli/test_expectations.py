@@ -8,7 +8,7 @@ import pytest
 
 from ipusim.runs.yaml_text import dump
 from tests.cli.commands import ipusim
-from tests.scenario_data import timed
+from tests.scenarios import timed
 
 pytestmark = pytest.mark.usefixtures("without_charts")
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"

@@ -29,7 +29,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Span, Timeline
 from tests.cli.commands import CALLING, ipusim
 from tests.effort import runs_slowest, sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 MEMORY = SCENARIOS / "memory_by_schedule.yaml"
 TIMED = SCENARIOS / "schedules_four_ipus.yaml"

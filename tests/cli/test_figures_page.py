@@ -8,7 +8,7 @@ import pytest
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from reports.figures_page import figure_rows, figures_page
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 _NAMED = "options."
 

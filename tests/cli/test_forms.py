@@ -9,7 +9,7 @@ import json
 import pytest
 
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR, MEMORY = "schedules_four_ipus.yaml", "memory_by_schedule.yaml"
 COUNT = "pipeline.gradient_accumulation_count"
@@ -100,12 +100,19 @@ def test_json_is_the_file_and_csv_has_the_numbers_of_the_file(place):
     assert explained.encode() == (place / "explained" / "explanation.json").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["json", "csv", "md", "png"])
-def test_a_file_in_place_of_a_folder_has_the_form_of_its_ending(place, form):
-    measured = "validate", "--rows", "measured_throughputs.csv"
-    for number, words in enumerate((("compare", FOUR), ("explain", FOUR), SWEEP, measured)):
+@pytest.mark.parametrize(
+    ("words", "forms"),
+    [
+        (("compare", FOUR), ("json", "png")),
+        (("explain", FOUR), ("csv", "png")),
+        (SWEEP, ("md",)),
+        (("validate", "--rows", "measured_throughputs.csv"), ("json", "csv")),
+    ],
+)
+def test_a_file_in_place_of_a_folder_has_the_form_of_its_ending(place, words, forms):
+    for form in forms:
         # A file of the folder's, of some commands, which is then the one file all the same.
-        out = place / f"place{number}" / f"throughputs.{form}"
+        out = place / f"place of {form}" / f"throughputs.{form}"
         done = ipusim(*words, "--out", out)
         assert done.returncode == 0, done.stderr
         assert [path.name for path in out.parent.iterdir() if path.is_file()] == [out.name]

@@ -13,7 +13,7 @@ from ipusim.app.scenario.source import read_source
 from ipusim.base.errors import printable
 from ipusim.runs.request.profile import read_stages
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TRACES = sorted((SCENARIOS.parent / "tests" / "golden" / "torch_traces").glob("1F1B_2_rank*.json.gz"))
 FILES = {"torch": SCENARIOS / "measured_trace.json", "megatron": SCENARIOS / "measured_timers.log"}

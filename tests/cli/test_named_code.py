@@ -10,7 +10,7 @@ import pytest
 import ipusim as package
 from tests.cli.commands import ipusim, leave_charts_out
 from tests.effort import sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 MODEL = """

@@ -12,7 +12,7 @@ from ipusim.app.suggest.choices import Limits
 from ipusim.app.suggest.suggestion import suggest
 from ipusim.app.suggest.words import verdict as words_of_suggestion
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 @pytest.mark.usefixtures("without_charts")
@@ -35,7 +35,7 @@ def test_run_its_page_its_summary_and_suggest_give_one_comparison(name, tmp_path
         replicas=(own.system.replicas,),
         stages=(own.program.shape.stages,),
         ipus=(own.system.count,),
-        recompute=("yes" if own.plan.shape.recompute else "no",),
+        recompute=("yes" if own.plan.shape.recompute or own.plan.shape.recompute_inline else "no",),
         offload=("no",),
     )
     suggestion = suggest(request, limits, runners_up=0)

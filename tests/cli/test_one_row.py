@@ -11,9 +11,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from ipusim.timeline.kinds import SpanKind
-from tests.changed_package import ChangedPackage
 from tests.effort import runs_slowest, slowest
-from tests.places import ROOT
+from tests.package_copies import ChangedPackage
+from tests.scenarios import ROOT
 
 SCENARIO = ROOT / "scenarios" / "memory_by_schedule.yaml"
 #: A colour that nothing else has.

@@ -12,7 +12,7 @@ import pytest
 import ipusim.app.synthesize.synthesis  # binds its functions before `no_work` replaces them
 from tests.cli.commands import ipusim
 from tests.effort import sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 PROGRAM = """

@@ -12,16 +12,23 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ipusim.app.regression import suite
 from ipusim.runs.yaml_text import dump
 from tests.cli.commands import HEEDING, ipusim
-from tests.effort import sampled, slowest
-from tests.scenario_data import timed
+from tests.effort import slowest
+from tests.scenarios import timed
 
 
 def written(folder: Path, name: str = "a", **more: object) -> Path:
     file = folder / f"{name}.yaml"
     file.write_text(dump(timed(2) | more))
     return file
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Hold scenarios in this process, where a test looks at outcomes: a worker of its own takes 1.5 s to begin."""
+    monkeypatch.setattr(suite, "side_by_side", lambda function, calls, *_, **__: (function(*each) for each in calls))
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -51,6 +58,7 @@ def test_a_pin_is_the_same_bytes_again_and_holds(tmp_path):
     assert pin.read_bytes() == before
 
 
+@pytest.mark.usefixtures("in_process")
 def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     file = written(tmp_path)
     ipusim("test", "--pin", file)
@@ -83,6 +91,7 @@ def test_what_differs_first_and_why_is_told_and_update_takes_it(tmp_path):
     assert ipusim("test", tmp_path, "--junit", results).returncode == 0
 
 
+@pytest.mark.usefixtures("in_process")
 def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
     """Where times are equal; else the first difference is told as of any pin."""
     file = written(tmp_path)
@@ -104,7 +113,7 @@ def test_an_older_pin_says_that_the_rule_of_causes_changed(tmp_path):
     assert "time: span 0 was " in ipusim("test", file).stdout
 
 
-@sampled(2)
+@pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(
     ("make", "told"),
     [
@@ -143,6 +152,7 @@ def test_a_pin_is_written_over_a_pin_alone(tmp_path):
     assert (tmp_path / "a.pin.json").read_text() == '{"mine": 1}'
 
 
+@pytest.mark.usefixtures("in_process")
 def test_one_mistake_keeps_all_pins_as_they_are(tmp_path):
     file, other = written(tmp_path), written(tmp_path, "b", steps=0)
     done = ipusim("test", "--pin", file, other)
@@ -151,6 +161,7 @@ def test_one_mistake_keeps_all_pins_as_they_are(tmp_path):
     assert not list(tmp_path.glob("*.json"))
 
 
+@pytest.mark.usefixtures("in_process")
 def test_no_pin_is_written_of_a_scenario_that_misses_what_it_expects(tmp_path):
     file, other = written(tmp_path, expect={"time_steps": 1}), written(tmp_path, "b")
     done = ipusim("test", "--pin", file, other, "--workers", 1)
@@ -186,6 +197,7 @@ def test_pins_are_made_of_scenarios_alone_with_no_test_beside(tmp_path, words, t
     assert everything(tmp_path) == before
 
 
+@pytest.mark.usefixtures("in_process")
 def test_results_are_written_over_results_alone(tmp_path):
     file, mine = written(tmp_path, expect={"time_steps": 12}), tmp_path / "mine.xml"
     mine.write_text("<mine/>")
@@ -197,6 +209,7 @@ def test_results_are_written_over_results_alone(tmp_path):
 
 
 @pytest.mark.usefixtures("without_charts")
+@pytest.mark.usefixtures("in_process")
 def test_the_scenario_in_the_folder_of_a_run_is_none_of_them(tmp_path):
     file = written(tmp_path, expect={"time_steps": 12})
     ipusim("run", file, "--out", tmp_path / "run", "--quiet")
@@ -241,6 +254,7 @@ def test_a_schedule_that_ends_its_process_is_a_failure(tmp_path, names):
     assert f"0 held, {len(names)} unfinished, of {len(names)} scenario" in said
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, name, expect={"time_steps": 12})
@@ -251,6 +265,7 @@ def test_a_link_in_place_of_a_pin_is_the_failure_of_its_scenario_alone(tmp_path)
     assert "1 held, 1 with a mistake, of 2 scenarios" in done.stdout
 
 
+@pytest.mark.usefixtures("in_process")
 def test_scenarios_without_a_pin_are_counted_also_those_that_expect_nothing(tmp_path):
     for name in ("a", "b", "c"):
         written(tmp_path, name, **({"expect": {"time_steps": 12}} if name == "a" else {}))

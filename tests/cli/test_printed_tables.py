@@ -12,8 +12,8 @@ from ipusim.app.run_folder import report
 from ipusim.app.study.result import Result
 from tests.cli.commands import ipusim
 from tests.effort import runs_slowest, sampled
-from tests.places import SCENARIOS
 from tests.printed_tables import WIDTHS, assert_whole, recorded
+from tests.scenarios import SCENARIOS
 
 #: Changes of one's own, which no others are tried beside.
 TRIED = ("--what", "rates.link=x2", "--what", "pipeline.repeat_count=2")

@@ -11,7 +11,7 @@ from ipusim.app.scenario import load_job, load_request
 from ipusim.base.errors import OptionError
 from ipusim.pipeline.ops import Pass
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TUTORIAL = SCENARIOS / "tutorial_step3_pipelining.yaml"
 

@@ -12,8 +12,8 @@ from ipusim.base.streams import NumberedLines
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim
-from tests.effort import slowest
-from tests.places import ROOT
+from tests.effort import rarest
+from tests.scenarios import ROOT
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
@@ -71,7 +71,7 @@ def test_each_line_says_its_host_and_the_results_are_the_first_ones():
     assert one.stderr == "[0] host 0 of 1 [] __main__\n[0] aside\n[0] 0.8\n"
 
 
-@slowest
+@rarest
 def test_an_estimator_trains_on_two_hosts_as_on_one():
     two = ipusim("run", PROGRAM, "--hosts", 2, "--out", "out", "--quiet", "--", "--steps", "40", "--model-dir", "m")
     assert two.returncode == 0

@@ -8,7 +8,7 @@ import pytest
 
 from reports.programs_page import programs_page
 from reports.public_programs import FURTHER, OUTCOMES, Outcome, Program, as_csv, judged, main, read_programs, run
-from tests.effort import slowest
+from tests.effort import rarest
 
 PROGRAM = Program(
     "graphcore/made", "1234567", "folder/program.py", "3", "total 6", "", Outcome.REFUSED, "not run", "abcdef0"
@@ -30,17 +30,10 @@ with tf.Session() as session:
     ("text", "outcome", "why"),
     [
         (TEXT, Outcome.RUNS, ""),
-        pytest.param(TEXT.replace("x + 2", "x + 1"), Outcome.DIFFERS, "prints nothing such as total 6", marks=slowest),
-        pytest.param(
-            TEXT.replace("tf.Session", "tf.Sessions"),
-            Outcome.REFUSED,
-            "AttributeError: module 'tensorflow.compat.v1' has no attribute 'Sessions'",
-            marks=slowest,
-        ),
-        pytest.param(TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more", marks=slowest),
+        pytest.param(TEXT + "raise ValueError('no more')", Outcome.REFUSED, "ValueError: no more", marks=rarest),
     ],
 )
-def test_a_program_runs_differs_or_is_refused(text, outcome, why, tmp_path):
+def test_a_program_runs_or_is_refused(text, outcome, why, tmp_path):
     file = tmp_path / PROGRAM.checkout / PROGRAM.path
     file.parent.mkdir(parents=True)
     file.write_text(text)

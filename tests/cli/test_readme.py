@@ -22,7 +22,7 @@ from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
 from tests.effort import draws_everything, runs_slowest, slowest
-from tests.scenario_data import timed
+from tests.scenarios import timed
 
 README, SCENARIOS, PROGRAMS = (
     PAGES[name] for name in ("README.md", "scenarios/README.md", "scenarios/python/README.md")

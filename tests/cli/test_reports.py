@@ -19,8 +19,8 @@ from reports.speed import Measure, measured, read_rows, row, rows_csv, speed_pag
 from reports.sweep_page import SWEEPS
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES, blocks, commands
+from tests.drawn_pictures import PICTURES, assert_same_picture
 from tests.effort import rarest, sampled
-from tests.gallery import PICTURES, assert_same_picture
 
 REPORTS = ROOT / "reports"
 

@@ -24,9 +24,9 @@ from ipusim.pricing.products import plans
 from ipusim.pricing.terms import terms_of
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.copies import fixed_cycles, sync_cycles
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.machine_costs import fixed_cycles, sync_cycles
+from tests.scenarios import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
 ONE_STEP = ("steps=1", "numerics=off")
@@ -247,6 +247,21 @@ def test_resnet50_reaches_the_published_throughputs():
     assert parameters == 25_557_032
     macs = sum(work.macs for stage in small.job.program.stages for work in stage.forward)
     assert macs / 20 == pytest.approx(4.09e9, rel=0.005)
+
+
+def test_efficientnet_reaches_the_published_throughputs_with_its_channels_scaled():
+    """Graphcore's performance results, TensorFlow 1: 9,000 images/s on a Bow Pod16 and 34,943 on a Bow Pod64."""
+    large = ("system.name=bow_pod64", "system.auto_select_ipus=64", "pipeline.gradient_accumulation_count=64")
+    assert run("efficientnet_b4").summary.throughput.samples_per_s == pytest.approx(9_000, rel=0.1)
+    assert run("efficientnet_b4", *large).summary.throughput.samples_per_s == pytest.approx(34_943, rel=0.1)
+
+
+def test_swin_has_the_parameters_and_products_of_its_authors():
+    """Its paper has 29 M parameters and 4.5 G multiply-accumulates (arXiv 2103.14030, table 1), timm 28,288,354."""
+    stages = run("swin_tiny").job.program.stages
+    assert sum(stage.parameter_bytes for stage in stages) // 4 == 28_288_354
+    macs = sum(work.macs for stage in stages for work in stage.forward)
+    assert macs / 4 == pytest.approx(4.5e9, rel=0.01)
 
 
 def test_resnet50_as_a_pipeline_waits_for_copies():

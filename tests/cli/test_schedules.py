@@ -15,8 +15,8 @@ from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import write_torch_csv
 from tests.cli.commands import ipusim
 from tests.cli.pages import ROOT
-from tests.listings import parse_listing
-from tests.places import GOLDEN
+from tests.plans import parse_listing
+from tests.scenarios import GOLDEN
 
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"
 GRID = """\
@@ -52,7 +52,7 @@ def test_such_a_grid_has_every_pass_in_its_order(name):
             passes[ipu] += [word for word in cell.split() if word != "."]
             assert len(cell.split()) == 1
     plan = plan_of(find(name), shape, Sync.POINT_TO_POINT)
-    again = Order.of(name, shape, passes).passes
+    again = Order.from_passes(name, shape, passes).passes
     right = plan.order.passes[np.argsort(plan.order.passes[:, 0], kind="stable")]
     assert again.tolist() == right.tolist()
 
@@ -88,7 +88,8 @@ def test_a_python_file(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from ipusim.pipeline.order import Order\n"
         "def one(shape):\n"
-        "    return Order.of('one', shape, {ipu: [f'F{s}.0', f'B{s}.0'] for s, ipu in enumerate(shape.mapping)})\n"
+        "    passes = {ipu: [f'F{s}.0', f'B{s}.0'] for s, ipu in enumerate(shape.mapping)}\n"
+        "    return Order.from_passes('one', shape, passes)\n"
     )
     done = ipusim("schedule", "mine.py:one", "--stages", 3, "--as", "torch", cwd=tmp_path)
     assert done.stdout == "0F0,,,,,0B0\r\n,1F0,,,1B0\r\n,,2F0,2B0\r\n"

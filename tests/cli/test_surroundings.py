@@ -21,7 +21,7 @@ from ipusim.app.cli import main
 from ipusim.app.cli.app import app
 from tests.cli.commands import HEEDING, command_of, ipusim, leave_pixels_out, process
 from tests.effort import draws_everything, sampled, slowest
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 SCENARIOS = sorted((ROOT / "scenarios").glob("*.yaml"))
 SMALL = ROOT / "scenarios" / "schedules_four_ipus.yaml"

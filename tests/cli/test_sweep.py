@@ -18,7 +18,7 @@ import pytest
 
 from tests.cli.commands import HEEDING, ipusim
 from tests.effort import sampled, slowest
-from tests.table_names import SCHEDULES_OR_FILES
+from tests.schedules import SCHEDULES_OR_FILES
 
 FOUR = "scenarios/schedules_four_ipus.yaml"
 COUNT = "pipeline.gradient_accumulation_count"

@@ -8,7 +8,7 @@ import pytest
 from ipusim.schedules.registry import names
 from ipusim.timeline.timeline import Timeline
 from tests.cli.commands import ipusim
-from tests.house_schedules import is_a_v, takes_one_chunk, takes_one_stage
+from tests.schedules import is_a_v, takes_one_chunk, takes_one_stage
 
 FOUR = """
 pipeline:

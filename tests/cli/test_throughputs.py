@@ -9,25 +9,29 @@ from dataclasses import replace
 from fractions import Fraction
 
 import matplotlib.image
+import numpy as np
 import pytest
 
+from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, stretched
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_chart, verdict
-from ipusim.app.fidelity.throughput_rows import PUBLISHED, ThroughputRow, model_names, read_throughputs
+from ipusim.app.fidelity.throughput_rows import MODELS, PUBLISHED, ThroughputRow, model_names, read_throughputs
 from ipusim.app.fidelity.throughputs import prepare, prepare_rows, simulate_rows
 from ipusim.app.render.figures import to_png
 from ipusim.app.scenario import load_job
 from ipusim.app.study.full_pipeline import NeverFullError
 from ipusim.base.errors import FileError
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
-from ipusim.runs.error_ranges import RANGES, error_words, kind_of
+from ipusim.runs.error_ranges import RANGES, error_words
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.cli.pages import PAGES
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
+#: Models whose scenarios lack a part, and the least and the largest error of their rows.
+LACKING = {"conformer": (0.1, 0.6), "efficientnet_b4": (0.1, 0.3)}
 HEADER = "model,machine,ipus,micro_batch,count,items_per_s\n"
 SMALL = """\
 # A pipeline of three stages
@@ -62,15 +66,66 @@ def small(tmp_path):
     return row
 
 
+def mean_and_worst(rows):
+    errors = [abs(each.judged) for each in rows]
+    return sum(errors) / len(errors), max(errors)
+
+
 def test_trainings_of_bert_and_resnet_are_within_four_and_ten_per_cent_with_their_source_in_no_fit(simulated):
-    judged = [each for each in simulated if each.row.use == "fitted"]
-    assert {each.row.model for each in judged} == {"bert_large", "bert_base", "bert_large_512", "resnet50"}
+    """On one pod: BERT's pre-training and fine-tuning, and ResNet-50; clocks of whole trainings have their start in."""
+    judged = [each for each in simulated if each.row.use == "fitted" and each.row.ipus <= 64]
+    kinds = {each.kind for each in judged}
+    assert kinds == {"BERT, pre-training", "BERT, fine-tuning", "ResNets"}
     assert all(each.judged == each.unseen_error for each in judged)
-    errors = [abs(each.judged) for each in judged]
-    assert len(errors) >= 28
-    assert sum(errors) / len(errors) <= 0.04
-    assert max(errors) <= 0.1
-    assert all(each.judged == each.error for each in simulated if each not in judged)
+    assert len(judged) >= 50
+    mean, worst = mean_and_worst(judged)
+    assert mean <= 0.036
+    assert worst <= 0.14
+    assert mean_and_worst([each for each in judged if source_of(each.row.source) != "Hugging Face"])[1] <= 0.1
+    sources = {source_of(each.row.source) for each in simulated if each.row.use == "fitted"}
+    assert all((each.unseen is None) == (source_of(each.row.source) not in sources) for each in simulated)
+
+
+def test_four_of_five_errors_lie_in_the_range_of_other_sources(simulated):
+    """Of kinds of which other sources have three rows or more."""
+    inside = []
+    for rows in of_kinds(simulated).values():
+        for row in rows:
+            others = [other for other in rows if source_of(other.row.source) != source_of(row.row.source)]
+            found = Interval.of(others, stretched(simulated))
+            if found is not None:
+                low, high = found.ends
+                inside.append(low <= row.judged <= high)
+    assert len(inside) > 50
+    assert 0.75 <= sum(inside) / len(inside) <= 0.9
+
+
+def test_a_range_is_as_narrow_as_its_rows_allow(simulated):
+    """At most 8 % to either side for BERT's pre-training on one pod, 15 % for its fine-tuning; few rows give none."""
+    ranges = intervals(simulated)
+    half = {kind: (found.ends[1] - found.ends[0]) / 2 for kind, found in ranges.items() if found is not None}
+    assert half["BERT, pre-training"] <= 0.08
+    assert half["BERT, fine-tuning"] <= 0.15
+    kinds = of_kinds(simulated)
+    assert {kind for kind, found in ranges.items() if found is None} == {kind for kind in kinds if len(kinds[kind]) < 3}
+
+
+def test_the_range_of_a_kind_is_a_prediction_interval_of_the_logarithms(simulated):
+    """Drawn from a normal distribution, four of five further errors lie in it, whatever the number of rows."""
+    first = next(each for each in simulated if each.unseen is None and each.row.band is None)
+    rng = np.random.default_rng(5)
+    for number in (3, 8):
+        inside = []
+        for _ in range(600):
+            drawn = [
+                replace(first, row=replace(first.row, items_per_s=first.items_per_s / ratio))
+                for ratio in np.exp(rng.normal(0.1, 0.05, number + 1))
+            ]
+            *rows, further = drawn
+            low, high = Interval.of(rows).ends
+            inside.append(low <= further.judged <= high)
+        assert np.mean(inside) == pytest.approx(0.8, abs=0.05)
+    assert Interval.of(rows[:2]) is None
 
 
 def test_every_source_is_left_out_of_the_fit_that_its_rows_are_judged_by(validate):
@@ -93,35 +148,40 @@ def test_the_readme_says_how_far_off_they_are(simulated, validate):
     """Products' worst too, which `tests/cli/test_validate.py` holds."""
     words = " ".join(PAGES["README.md"].split())
     uses = ("fitted", "held", "incomplete", "small", "input", "pods")
-    found = dict(zip(uses, verdict(simulated).split(". "), strict=True))
+    judged, means, *others = verdict(simulated).split(". ")
+    found = dict(zip(uses, (judged, *others), strict=True))
     numbers = {use: re.findall(r"(\d+\.\d%) (?:off on average|at worst)", text) for use, text in found.items()}
     mean, worst = numbers["fitted"]
-    assert f"times are {mean} off on average and {worst} at worst" in words
+    assert f"times of BERT and ResNet-50 on one pod are {mean} off on average and {worst} at worst" in words
+    by_kind = dict(re.findall(r"([A-Z][\w, -]+?) (\d+\.\d%)", means.partition(": ")[2]))
+    tuning = by_kind["BERT, fine-tuning"]
+    assert f"BERT's pre-training {by_kind['BERT, pre-training']}, its fine-tuning {tuning}" in words
     unlike = max((numbers[use][1] for use in ("held", "incomplete")), key=lambda text: float(text[:-1]))
-    small = numbers["small"][1]
-    assert f"models unlike BERT and ResNet are up to {unlike} too fast, small networks up to {small}" in words
-    assert f", several pods {numbers['pods'][1]}." in words
+    small, pods = numbers["small"][1], numbers["pods"][1]
+    assert f"models unlike these were up to {unlike} too fast, small networks {small} and several pods {pods}" in words
     products = product_verdict(validate.found.products)
     worst = max(re.findall(r"(\d+\.\d%) with its size left out", products))
     assert f"Products are {worst} off at worst, where rates were fitted to others" in words
 
 
 def test_a_model_that_lacks_layers_is_too_fast_by_the_same_on_every_pod_of_a_chip(simulated):
-    """The Conformer's scenario says what it lacks; its optimizer state is on chip, so that no host counts."""
+    """The scenarios say what they lack; their optimizer state is on chip."""
     lacking = [each for each in simulated if each.row.use == "incomplete"]
-    assert {each.row.model for each in lacking} == {"conformer"}
-    assert all(0.3 < each.error < 0.6 for each in lacking)
+    errors = {model: [each.error for each in lacking if each.row.model == model] for model in LACKING}
+    assert sum(map(len, errors.values())) == len(lacking)
+    for model, (least, most) in LACKING.items():
+        assert least < min(errors[model]) <= max(errors[model]) < most
 
 
 def test_resnets_on_several_pods_are_too_fast_and_no_rate_is_fitted_to_them(simulated):
     """MLPerf v2.0 on 128 and 256 IPUs; with BERT's, to which rates are, they are a kind of their own."""
     apart = [each for each in simulated if each.row.use == "pods"]
-    assert [(each.row.model, each.row.ipus) for each in apart] == [("resnet50", 128), ("resnet50", 256)]
-    assert all(0.1 < each.error < 0.3 for each in apart)
-    several = [each.judged for each in simulated if each.row.ipus > 64]
+    assert {(each.row.model, each.row.ipus) for each in apart} == {("resnet50", 128), ("resnet50", 256)}
+    assert all(0.1 < each.error < 0.35 for each in apart)
+    several = [each for each in simulated if each.row.ipus > 64 and each.row.model.startswith("bert")]
     words = error_words(load_job(SCENARIOS / "bert_large.yaml", ["system.name=pod128", "system.auto_select_ipus=128"]))
-    ends = f"{min(several):+.0%} to {max(several):+.0%}"
-    assert words == f"models of this kind (models on several pods, {len(several)} rows): {ends}"
+    kind = f"BERT, pre-training, several pods, {len(several)} rows"
+    assert words == f"models of this kind ({kind}): 80% within {intervals(simulated)[several[0].kind]}"
 
 
 def test_bert_of_few_micro_batches_lacks_as_long_a_time_for_each_update_on_one_pod_as_on_several(simulated):
@@ -229,17 +289,18 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
 def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     """The file that runs read is what the published rows give; its kinds are told by layers, or there is none."""
     assert RANGES.read_bytes() == validate.found.ranges
-    of_one_pod = {each.row.model: each for each in validate.found.prepared if each.row.ipus <= 64}
-    kinds = {name: kind_of(each.jobs[0]) for name, each in of_one_pod.items()}
+    kinds = {each.row.model: each.kind for each in simulated if each.row.ipus <= 64}
     assert kinds == {
-        **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT"),
+        **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT, pre-training"),
+        **dict.fromkeys(("squad_large", "squad_base"), "BERT, fine-tuning"),
         **dict.fromkeys(("mnist_cnn", "small_cnn", "mnist_mlp"), "small networks"),
         **{"gpt2": "GPT", "conformer": "Conformers", "resnet50": "ResNets", "vit": "vision transformers"},
-        **{"resnext101": "ResNeXts", "unet": "U-Nets"},
+        **{"resnext101": "grouped convolutions", "efficientnet_b4": "grouped convolutions", "unet": "U-Nets"},
     }
-    bert = [each.judged for each in simulated if kinds[each.row.model] == "BERT" and each.row.ipus <= 64]
+    bert, found = (of["BERT, pre-training"] for of in (of_kinds(simulated), intervals(simulated)))
     words = error_words(load_job(SCENARIOS / "bert_large.yaml"))
-    assert words == f"models of this kind (BERT, {len(bert)} rows): {min(bert):+.0%} to {max(bert):+.0%}"
+    assert words == f"models of this kind (BERT, pre-training, {len(bert)} rows): 80% within {found}"
+    assert error_words(load_job(MODELS / "unet.yaml")) == "not known: 1 row of this kind (U-Nets)"
     given = load_job(SCENARIOS / "schedules_four_ipus.yaml")
     assert error_words(given) == "not known: no training of a model of this kind is published"
 
@@ -248,8 +309,7 @@ def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
 def test_a_rate_is_felt_as_much_as_running_with_it_says(simulated, validate):
     frameworks = {each.row.framework: each for each in reversed(validate.found.prepared)}
     prepared, other = frameworks["popart"], frameworks["pytorch"]
-    sent = next(each for each in validate.found.prepared if each.row.model == "bert_large_512")
-    table = sensitivity_table([prepared, other, sent])
+    table = sensitivity_table([prepared, other])
     felt = {row[0]: float(row[-1].split()[0]) for row in table.rows}
     assert set(felt) >= {rate.name for rate in RATES if rate.is_fitted}, "a row for each"
     assert -0.1 < felt["pytorch_offchip_state"] < -0.01
@@ -270,7 +330,7 @@ def test_time_at_any_count_is_carried_on_to_the_cycle(small, schedule):
     for count in (30, 42):
         job = load_job(row.scenario, (*row.overrides, f"pipeline.gradient_accumulation_count={count}", "steps=1"))
         whole = execute(job).summary.execution_cycles / job.system.clock_hz
-        assert time.seconds(count, 0.0) == pytest.approx(whole, rel=1e-12)
+        assert time.seconds(count) == pytest.approx(whole, rel=1e-12)
 
 
 def test_the_host_counts_once_in_a_session_run(small):
@@ -279,7 +339,7 @@ def test_the_host_counts_once_in_a_session_run(small):
     host = float(DEFAULT_RATES.session_run_ns / 10**9)
     items = row.micro_batch * row.count * with_host.time.learners
     assert items / with_host.items_per_s - items / without.items_per_s == pytest.approx(host / 2)
-    host_left = with_host.seconds_published - with_host.time.seconds(row.count, 0.0)
+    host_left = with_host.seconds_published - without.time.seconds(row.count)
     as_left = DEFAULT_RATES.with_values(session_run_ns=Fraction(2 * host_left * 1e9))
     again = simulate_rows(prepare_rows([row]), as_left)[0]
     assert again.items_per_s == pytest.approx(row.items_per_s)
@@ -327,7 +387,7 @@ def test_a_pipeline_that_repeats_itself_after_a_few_micro_batches_is_carried_on(
     job = load_job(row.scenario, [*row.overrides, "steps=1", "pipeline.gradient_accumulation_count=64"])
     once = replace(job, steps=1, program=replace(job.program, repeat_count=1))
     cycles = execute(once).summary.execution_cycles
-    assert found.time().seconds(64, 0.0) == pytest.approx(cycles / job.system.clock_hz, rel=0.005)
+    assert found.time().seconds(64) == pytest.approx(cycles / job.system.clock_hz, rel=0.005)
 
 
 def test_a_row_that_does_not_fit_says_so(tmp_path):

@@ -40,14 +40,14 @@ def test_its_four_tallies_are_as_large_as_they_have_to_be(validate_schedules):
     assert {form.schedule for form in found.forms} >= {"gis", "gis_h", "chimera", "dualpipe", "seq_1f1b"}
     for form in found.forms:
         assert len({tuple(point.items()) for point in form.points}) == 20
-        assert form.met == 20
+        assert form.matches == 20
 
 
 def test_megatrons_order_waits_for_all_copies_of_the_longest_way(validate_schedules):
     """The rates of its order, which are not the printed ones of 1F1B-I, in their order."""
     waits = ".1090 .0847 .0461 .0827 .0644 .0328 .1136 .0878 .0459 .1528 .1192 .0641"
     found = [held for held in validate_schedules.found.values if held.row.check == "p copies hidden"]
-    assert [f"{float(held.found):.4f}".removeprefix("0") for held in found] == waits.split()
+    assert [f"{float(held.value):.4f}".removeprefix("0") for held in found] == waits.split()
 
 
 def test_it_prints_the_tallies_tables_and_explanations_of_its_page(validate_schedules):

@@ -9,7 +9,7 @@ import typer.main
 
 from ipusim.app import cli
 from tests.cli.commands import ipusim
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 #: Pages, scenarios, sources of reports, and the package with its messages and comments; of the pages not CHANGELOG,
 #: which says what is gone.

@@ -10,7 +10,7 @@ from ipusim.analysis.throughput import throughput_of
 from ipusim.app.scenario.load import load_job
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 CABLED = ("system.name=m2000", "expect=null", "pipeline.stages.stage1.output_bytes=4 MiB")

@@ -20,7 +20,7 @@ from ipusim.app.terminal import print_text
 from tests.cli.commands import ipusim
 from tests.cli.test_printed_tables import FILES
 from tests.effort import draws_everything, runs_slowest, sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 WIDTHS = (60, 80, 100, 120)
 COMMANDS = {

@@ -14,8 +14,8 @@ import numpy as np
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.runs.run import Run
-from tests.places import GOLDEN, SCENARIOS
 from tests.replay.record import machine
+from tests.scenarios import GOLDEN, SCENARIOS
 
 FILE = GOLDEN / "losses.json"
 

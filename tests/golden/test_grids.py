@@ -10,7 +10,7 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.grids import parse_grid
+from tests.plans import parse_grid
 
 CASES = {
     "grouped_2_stages_count_4_recomputation": (

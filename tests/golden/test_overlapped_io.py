@@ -10,8 +10,7 @@ from ipusim.pipeline.grid import format_grid
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.compiler_order import order_violations
-from tests.grids import parse_grid, time_steps_with_work
+from tests.plans import order_violations, parse_grid, time_steps_with_work
 
 #: Steps of a micro-batch's life that run in each time-step: two stages in training, 8 micro-batches.
 PROGRAMS = ["-", "0", "1 0", "2 1 0", *["3 2 1 0"] * 5, "3 2 1", "3 2", "3", "-", "-"]

@@ -14,7 +14,7 @@ from ipusim.pipeline.ops import Op
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.traced_runs import replayed_files
+from tests.trace_files import replayed_files
 
 FOLDER = Path(__file__).with_name("torch_traces")
 PROGRAMS = json.loads((FOLDER / "programs.json").read_text())
@@ -59,18 +59,18 @@ def test_stages_orders_and_counts_are_those_of_the_program(name):
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith("_2")])
 def test_two_ranks_are_explained_to_two_percent_of_the_median_step(name):
     found = replayed_files(files(name))
-    step = found.measured.timeline.makespan_cycles
+    step = found.measured_run.timeline.makespan_cycles
     assert found.steps == 3
     assert abs(found.parts["not explained"]) <= 0.02 * step
-    assert sum(found.parts.values()) == step - found.simulated.timeline.makespan_cycles
+    assert sum(found.parts.values()) == step - found.simulated_run.timeline.makespan_cycles
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name.endswith("_2")])
 def test_two_ranks_take_the_time_of_their_medians_and_of_what_torch_waits_for(name):
     """Under the schedules of a V, ranks that have all that they need wait longer, and copies are longer: 3 to 7 %."""
     found = replayed_files(files(name))
-    step = found.measured.timeline.makespan_cycles  # the median of three
-    difference = step - found.simulated.timeline.makespan_cycles
+    step = found.measured_run.timeline.makespan_cycles  # the median of three
+    difference = step - found.simulated_run.timeline.makespan_cycles
     if name in ("ZBVZeroBubble_2", "DualPipeV_2"):
         difference -= found.parts["copies"] + found.parts["waits"]
     assert abs(difference) <= 0.05 * step

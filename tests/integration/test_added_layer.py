@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.interpreter import Interpreter
+from tests.package_copies import Interpreter
 
 ROOT = Path(__file__).parents[2]
 ADDED = Path(__file__).parent / "added_layer"
@@ -113,7 +113,7 @@ def test_what_is_wrong_with_it_is_told_as_of_any_other(python, tmp_path: Path) -
     bounds, kinds, keys = done.stderr.splitlines()
     assert bounds.endswith("model.layers.1.start: expected a number above 0 to 8, got 9")
     assert "model.layers.2.type: got 'gian'; did you mean gain? Expected gain, " in kinds
-    assert keys.endswith("model.layers.3.begin: expected one of the keys name, type, start, got 'begin'")
+    assert keys.endswith("model.layers.3.begin: expected one of the keys name, trainable, type, start, got 'begin'")
 
 
 def test_the_docs_have_it(python, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

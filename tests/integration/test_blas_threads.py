@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 THREADS = """
 import json, threadpoolctl

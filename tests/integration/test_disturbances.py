@@ -21,8 +21,8 @@ from ipusim.base.errors import OptionError, ProgramError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.places import SCENARIOS
+from tests.programs import configure, hosted_names, run
+from tests.scenarios import SCENARIOS
 
 PLAIN = load_request(SCENARIOS / "schedules_four_ipus.yaml")
 DISTURBED = [{"ipu": 2, "slower": 2}, {"link": [0, 1], "delay": "1 us"}, {"jitter": "5 %", "seed": 7}]
@@ -44,10 +44,10 @@ def test_points_of_a_sweep_are_as_disturbed_as_its_request(workers):
     """In this process as in others: each comes to what a run of it comes to, and no journal takes one for another."""
     varied = {"pipeline.schedule": ["grouped", "1f1b"]}
     found = sweep(SLOW, axes_of(varied), crew=Crew(workers=workers))
-    for (schedule,), outcome in found.finished:
+    for (schedule,), outcome in found.finished_points:
         runs = [execute(assemble(of.replace({"pipeline.schedule": schedule}))) for of in (SLOW, PLAIN)]
         assert outcome.makespan_cycles == runs[0].summary.makespan_cycles > runs[1].summary.makespan_cycles
-    assert Keys().of(SLOW) != Keys().of(PLAIN)
+    assert Keys().key_of(SLOW) != Keys().key_of(PLAIN)
 
 
 def test_a_written_scenario_says_them_and_none_is_suggested_for():

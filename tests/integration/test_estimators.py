@@ -12,7 +12,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from tests.effort import sampled
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(24, 4, 6)).astype(np.float32)

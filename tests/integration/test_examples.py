@@ -12,8 +12,8 @@ import pytest
 
 from ipusim.schedules import registry
 from tests.docstrings import public, sections
-from tests.places import ROOT
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
+from tests.scenarios import ROOT
 
 PUBLIC = public()
 _PROMPT = re.compile(r"^\s*>>> ", re.M)

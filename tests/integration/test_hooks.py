@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 CHANGES = ("steps=2", "pipeline.repeat_count=3", "evaluate.every=1")
 

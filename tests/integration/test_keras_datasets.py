@@ -11,8 +11,8 @@ import pytest
 from ipusim.base.errors import FileError, ProgramError
 from ipusim.ipu.keras import datasets
 from tests.effort import slowest
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import keras
+from tests.keras_models import keras
+from tests.programs import needs_tensorflow
 
 #: Shapes and dtypes of images, and of labels, to train on; from Keras' own documentation of each dataset.
 IMAGES = {

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import LateKeras, in_strategy
+from tests.keras_models import LateKeras, in_strategy
+from tests.programs import needs_tensorflow
 
 keras = LateKeras()
 RNG = np.random.default_rng(5)
@@ -53,8 +53,16 @@ def fitted(model, **options):
 
 
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
-@pytest.mark.parametrize(("ipus", "suffix"), [(2, ".keras"), (2, ".h5"), (2, ""), (4, ".keras")])
-@pytest.mark.parametrize("make", [sequential, functional, functional_of_earlier_releases])
+@pytest.mark.parametrize(
+    ("make", "ipus", "suffix"),
+    [
+        (sequential, 2, ".keras"),
+        (sequential, 2, ""),
+        (functional, 4, ".keras"),
+        (functional, 2, ".h5"),
+        (functional_of_earlier_releases, 2, ".h5"),
+    ],
+)
 def test_a_model_that_is_loaded_goes_on_to_the_same_bits(make, ipus, suffix, tmp_path, capsys):
     """Optimizers of SavedModels begin anew, as tf_keras has it; an option of the pipeline is not saved, and so said."""
     path = str(tmp_path / f"model{suffix}")

@@ -7,7 +7,7 @@ import sys
 
 from ipusim.runs.assemble.limits import PASS_BYTES, SPAN_BYTES
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 MEASURE = """

@@ -28,9 +28,9 @@ from ipusim.base.errors import FileError, MissingPackageError, OutputError, Prog
 from ipusim.pipeline.holders import Holder
 from ipusim.timeline.kinds import USES, SpanKind
 from ipusim.timeline.timeline import Span, Timeline
-from tests import table_names
+from tests import schedules
 from tests.effort import slowest
-from tests.scenario_data import plain_data
+from tests.scenarios import plain_data
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -173,7 +173,7 @@ def test_every_verb_takes_changes_of_a_scenario_in_any_form(tmp_path):
             expected.summary.makespan_cycles / expected.timeline.info.clock_hz
         ]
         best = ipusim.suggest(source, changes=CHANGES, schedules=["grouped"], replicas=1, ipus=[4], stages=[4])
-        assert best.result.own.cycles == expected.summary.execution_cycles
+        assert best.result.given_trial.cycles == expected.summary.execution_cycles
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_problems_name_options_without_lines(timed):
     request = ipusim.request(TIMED)
     wrong = {"system": {"name": "fre"}, "pipeline": {"stages": STAGES, "gradient_accumulation_count": 0}}
     assert refused(ipusim.RequestError, ipusim.run, wrong).splitlines() == [
-        f"system.name: got 'fre'; did you mean free? Expected {table_names.SYSTEMS}",
+        f"system.name: got 'fre'; did you mean free? Expected {schedules.SYSTEMS}",
         "pipeline.gradient_accumulation_count: expected a whole number from 1 to 2147483647, got 0",
     ]
     assert refused(ipusim.RequestError, ipusim.request, [1]) == "expected a mapping of options, got [1]"
@@ -232,7 +232,7 @@ def test_problems_name_options_without_lines(timed):
         "steps: expected each option once, got an option a second time"
     )
     assert refused(ipusim.RequestError, request.replace, {"pipeline.schedule": "interleved"}) == (
-        f"pipeline.schedule: got 'interleved'; did you mean interleaved? Expected {table_names.SCHEDULES_OR_FILES}"
+        f"pipeline.schedule: got 'interleved'; did you mean interleaved? Expected {schedules.SCHEDULES_OR_FILES}"
     )
     both = request.replace({"pipeline.splits": ["a"]})
     assert refused(ipusim.RequestError, ipusim.run, both) == (
@@ -446,7 +446,7 @@ def test_requests_paths_and_folders_are_compared(folder, tmp_path, learnt):
         found = ipusim.compare([TIMED | {"name": "mine"}, path, run])
         assert found.frame()["name"].tolist() == ["mine", "timed", kept.times.name]
         assert list(found.runs) == ["mine", "timed"]
-        assert found.rows[2].stored.timeline == learnt.timeline
+        assert found.rows[2].folder_run.timeline == learnt.timeline
         assert found.frame()["mean_loss"].isna().tolist() == [True, True, False]
     assert ipusim.compare(TIMED, orders="HOOF").rows[0].order == "HOOF"
     assert refused(FileError, ipusim.compare, folder).startswith(f"{folder}: expected a second run to compare with")
@@ -475,7 +475,7 @@ def test_a_comparison_names_what_is_refused(tmp_path, without_pictures):
     text = refused(ipusim.RequestError, ipusim.compare, odd, "grouped")
     assert text == f"pipeline.gradient_accumulation_count: {refusal[0]}"
     assert refused(ProgramError, ipusim.compare, odd, ["groupd"]) == (
-        f"got 'groupd'; did you mean 'grouped'? Expected a schedule out of {table_names.SCHEDULES}"
+        f"got 'groupd'; did you mean 'grouped'? Expected a schedule out of {schedules.SCHEDULES}"
     )
     path = tmp_path / "odd.yaml"
     path.write_text(json.dumps(odd))

@@ -19,14 +19,14 @@ import ipusim
 from ipusim.app.cli.tables import holder_table, memory_table
 from ipusim.app.explain.explanation import explain
 from ipusim.app.page.page import report_page
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.idle_causes import idle_chart
 from ipusim.app.render.tables import ipu_table
 from ipusim.app.render.trace_content import TraceContent
 from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.app.run_folder.export import exported
 from ipusim.app.run_folder.report import trace_file
-from tests.drawn import drawn_texts
+from tests.drawn_pictures import drawn_texts
 from tests.effort import sampled
 
 PHYSICAL = (0, 2, 3, 1, 4, 6, 7, 5)
@@ -86,7 +86,7 @@ LISTED = {
     "idle_causes.png": lambda run, _: from_the_top(
         idle_chart(run.timeline, explain(run.timeline, "not asked for").ipu_time)
     ),
-    "comparison.png": lambda run, _: from_the_top(comparison([Compared(run.timeline)])),
+    "comparison.png": lambda run, _: from_the_top(comparison([TracedRun(run.timeline)])),
     "page, trace": lambda _, folder: named(track["label"] for track in folder.page["tracks"]),
     "page, memory": lambda _, folder: named(row["label"] for row in folder.page["memory"]["rows"]),
     "page, idle": lambda _, folder: named(row["label"] for row in folder.page["bars"]["rows"]),

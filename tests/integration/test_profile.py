@@ -11,7 +11,7 @@ import pytest
 
 from ipusim import ipu
 from ipusim.app.explain.explanation import explain
-from ipusim.app.run_folder.opened import opened
+from ipusim.app.run_folder.opened import open_source
 from ipusim.app.run_folder.report import picture_window, run_files
 from ipusim.app.run_folder.stored import read_run
 from ipusim.app.scenario import load_job
@@ -20,8 +20,8 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.timeline import Span
 from tests.cli.commands import leave_charts_out
 from tests.effort import slowest
-from tests.graphcore_programs import hosted_names
-from tests.perfetto_reader import PerfettoReader
+from tests.programs import hosted_names
+from tests.trace_files import PerfettoReader
 
 #: What a scenario of layers with arithmetic leaves.
 FILES = {
@@ -167,7 +167,7 @@ def test_its_scenario_has_its_layers_and_takes_its_time(left):
     assert stored.info.stages == twin.timeline.info.stages == ("first", "last")
     assert (twin.learning is not None, twin.summary.steps) == (True, 2)
     assert run_files(twin, picture_window(twin.timeline), folder).keys() == FILES == files_of(folder)
-    found = opened(folder)
+    found = open_source(folder)
     assert explain(found.timeline, found.job).words()
     text = (folder / "scenario.yaml").read_text()
     assert "- {name: hidden, type: dense, units: 16, activation: relu}" in text

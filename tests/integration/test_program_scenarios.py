@@ -18,7 +18,7 @@ from ipusim.ipu.runtime.recording import Recorder, recording
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.timeline.timeline import layers_text
 from tests.effort import sampled, slowest
-from tests.graphcore_programs import configure, hosted_names
+from tests.programs import configure, hosted_names
 
 #: TensorFlow, Graphcore's package and Keras' layers, while a test runs.
 tf: Any = None

@@ -13,8 +13,8 @@ import pytest
 import ipusim
 from ipusim.base.errors import IpusimError, bounded
 from ipusim.runs.problems import show
-from tests.effort import draws_everything, one_in, runs_slowest, sampled
-from tests.places import SCENARIOS
+from tests.effort import draws_everything, one_in, sampled
+from tests.scenarios import SCENARIOS
 
 FOUR = str(SCENARIOS / "schedules_four_ipus.yaml")
 HOLDS_ITSELF: list = []
@@ -82,7 +82,7 @@ def functions(shown):
 @pytest.mark.usefixtures("without_pictures")
 def test_wrong_values_of_any_parameter_are_one_message(shown, tmp_path, monkeypatch):
     """One kind in three of each, by default in six, others of the next."""
-    step = 3 if runs_slowest() else 6
+    step = 3 if draws_everything() else 6
 
     def not_done(*_, **__):
         raise IpusimError("what fits is not done")

@@ -13,7 +13,7 @@ import pytest
 
 from ipusim.runs.yaml_text import dump
 from tests.effort import runs_slowest
-from tests.scenario_data import timed
+from tests.scenarios import timed
 
 TESTS = """
 def test_with_other_values(ipusim_run):

@@ -14,8 +14,7 @@ from ipusim.runs.job import Job
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import json_schema
 from tests.effort import sampled
-from tests.places import SCENARIOS
-from tests.scenario_data import plain_data
+from tests.scenarios import SCENARIOS, plain_data
 
 FOLDER = SCENARIOS
 FILES = sorted(FOLDER.glob("*.yaml"))

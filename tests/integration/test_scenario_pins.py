@@ -18,8 +18,8 @@ from ipusim.app.regression.hold import hold
 from ipusim.runs.execute import execute
 from tests.effort import draws_everything, share, slowest
 from tests.golden import losses
-from tests.places import SCENARIOS
 from tests.replay.record import machine
+from tests.scenarios import SCENARIOS
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
 #: Scenarios that take long, of which others show the same: the largest training, the steps of the tutorial that come to

@@ -17,7 +17,7 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.second_times import check_times
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.kinds import SpanKind
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 #: Of which times depend on the order in which the host is asked.
 NOT_EXACT = {"host_embedding"}

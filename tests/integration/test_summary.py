@@ -11,7 +11,7 @@ from ipusim.app.run_folder.report import run_files
 from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from tests.cli.commands import leave_charts_out
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 def test_the_summary_is_frozen_comparable_and_all_of_the_file(monkeypatch):

@@ -11,7 +11,7 @@ from ipusim.app.sweep.vary import axes_of
 from ipusim.base.errors import OutputError
 from ipusim.runs.execute import execute
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 
@@ -33,7 +33,7 @@ def swept(request, varied, **options):
 )
 def test_a_point_comes_to_what_a_run_of_it_comes_to(name, varied):
     found = swept(load_request(SCENARIOS / f"{name}.yaml"), varied)
-    for point, outcome in found.finished:
+    for point, outcome in found.finished_points:
         changes = [f"{path}={value}" for path, value in found.changes(point).items()]
         run = execute(load_job(SCENARIOS / f"{name}.yaml", ["numerics=off", *changes]))
         summary = run.summary
@@ -52,7 +52,7 @@ def test_a_point_comes_to_what_a_run_of_it_comes_to(name, varied):
 def test_losses_are_those_of_the_run():
     path = SCENARIOS / "digits_training.yaml"
     found = swept(load_request(path, ["steps=2"]), {"optimizer.learning_rate": [0.01, 0.1]}, losses=True)
-    for (rate,), outcome in found.finished:
+    for (rate,), outcome in found.finished_points:
         learnt = execute(load_job(path, ["steps=2", f"optimizer.learning_rate={rate}"])).summary.learning
         assert outcome.loss == learnt.mean_loss_by_step[-1]
         assert outcome.accuracy == learnt.evaluations[-1].accuracy
@@ -67,7 +67,7 @@ def test_a_cluster_that_closes_during_a_sweep_is_one_message():
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         ended = Crew(None, "dask", address).run(request, {number: {"steps": 1 + number} for number in range(3000)})
-        assert next(ended)[1].ran
+        assert next(ended)[1].has_run
         cluster.close()
         with pytest.raises(OutputError, match=f"^{address}: the Dask cluster ended before the sweep did: [A-Za-z]+$"):
             list(ended)

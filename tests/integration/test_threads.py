@@ -11,7 +11,7 @@ import pytest
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.runtime.program_state import Remembered
-from tests.graphcore_programs import configure, hosted_names
+from tests.programs import configure, hosted_names
 
 #: Longest that anything here is waited for; a test that waits so long has failed.
 PATIENCE = 20.0

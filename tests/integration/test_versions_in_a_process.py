@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 X = np.ones((64, 6), np.float32)
 

@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 from tests.mutations.changes import Change, changes_of
 from tests.mutations.ran import LINES, RanLines, measure, modules
 from tests.mutations.reach import concerned
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 #: No change's tests have more memory, in bytes: a changed loop may take all that there is.
 _MEMORY = 8 * 2**30

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import coverage
 
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 #: Rooms that are no simulator: they reach it through ``ipusim/api.py``.
 OTHERS = ("app", "ipu")

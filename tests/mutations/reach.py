@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.mutations.ran import RanLines, modules
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 #: Over how many tables, made of each other at import, a change is followed.
 _TABLES = 3

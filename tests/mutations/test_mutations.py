@@ -11,7 +11,7 @@ import coverage
 from tests.mutations.changes import changes_of
 from tests.mutations.ran import LINES, TESTS, RanLines, digest, modules
 from tests.mutations.reach import concerned
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 TEXT = '''"""A module: 1 + 1 in words is left alone."""
 

@@ -25,7 +25,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 
 
 def run(x, y, weight, count, *, executions=2, schedule="grouped", dtype=np.float64, optimizer=None, **accumulation):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.api import Request, assemble, execute, hardware, timelines
-from ipusim.app.compare.compare import Compared, compare
+from ipusim.app.compare.compare import ComparedItem, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import row_words, verdict
@@ -24,7 +24,7 @@ from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axis_of
 from ipusim.base.errors import OptionError, OutputError
 from ipusim.timeline.kinds import SpanKind
-from tests.drawn import words
+from tests.drawn_pictures import words
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -62,7 +62,7 @@ def test_nothing_is_faster_and_fits_where_the_weights_alone_do_not():
 
 
 def compared(*asked):
-    return Comparison(compare([Compared(each, f"run {number}") for number, each in enumerate(asked)]))
+    return Comparison(compare([ComparedItem(each, f"run {number}") for number, each in enumerate(asked)]))
 
 
 def test_a_comparison_with_a_run_that_takes_no_time_is_drawn():
@@ -161,7 +161,7 @@ def test_stages_known_by_their_cost_say_that_of_one_size_of_micro_batch():
     with pytest.raises(OptionError, match="expected new cycles of stages with a new size"):
         explained(asked, texts=[f"{size}=2"])
     varied = [axis_of(size, [1, 2]), axis_of("pipeline.stages.a.forward", [100, 180])]
-    assert len(sweep(asked, varied, together=True).finished) == 2
+    assert len(sweep(asked, varied, vary_together=True).finished_points) == 2
 
 
 def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():
@@ -245,7 +245,7 @@ def test_a_run_whose_memory_is_unknown_holds_no_less_than_one_that_says_it():
     said, unsaid = ([{"forward": 1000, "backward": 2000, **more}] * 2 for more in ({"stash_bytes": "1 MiB"}, {}))
     found = compared(request("1f1b", *unsaid, system="m2000"), request("1f1b", *said, system="m2000"))
     assert "hold" not in " ".join(verdict(found)).partition("as fast as")[2].partition(".")[0]
-    assert len(found.tied) == 2
+    assert len(found.equals) == 2
 
 
 def test_ipus_of_all_hosts_are_counted():

@@ -19,8 +19,7 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
-from tests.compiler_order import order_violations
-from tests.grids import parse_grid, time_steps_with_work
+from tests.plans import order_violations, parse_grid, time_steps_with_work
 
 LAYERS = """
 system: {name: m2000}

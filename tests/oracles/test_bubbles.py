@@ -15,7 +15,7 @@ from ipusim.schedules.registry import names
 from ipusim.timeline.time_parts import TimePart
 from reports.bubbles_page import FORMS, Case, per_micro_batch, request_of, simulated, with_copies
 from tests.effort import runs_slowest, sampled, share, slowest
-from tests.house_schedules import FREE, multiple_of
+from tests.schedules import FREE, multiple_of
 
 TIMES = st.integers(1, 9).map(lambda cycles: 100 * cycles)
 

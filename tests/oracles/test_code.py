@@ -17,7 +17,7 @@ from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from tests.effort import sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 MIB = 2**20
 
@@ -109,7 +109,7 @@ def test_where_assumed_code_alone_is_too_much_the_verdict_says_that_and_nothing_
         "Memory: fits only without the estimated code: with the assumed 885.2 MiB of code IPU 0 needs 936.3 MiB, 39.3 "
         "MiB more than its 897 MiB."
     )
-    assert (job.memory.too_large, [peak.ipu for peak in job.memory.over]) == ((), [0])
+    assert (job.memory.too_large, [peak.ipu for peak in job.memory.excess_peaks]) == ((), [0])
     found = fullest(job.memory)
     assert (found.fits, found.excess_bytes) == ("fits only without the estimated code", 0)
 
@@ -126,5 +126,5 @@ def test_what_does_not_fit_without_assumed_code_is_refused_for_what_can_be_chang
 @pytest.mark.parametrize("name", ["bert_base", "bert_large", "conformer", "gpt2", "resnet50", "small_cnn"])
 def test_programs_that_ran_fit_with_the_code_that_is_assumed(name):
     job = assemble(load_request(SCENARIOS / f"{name}.yaml").replace({"numerics": "off"}))
-    assert job.memory.over == ()
+    assert job.memory.excess_peaks == ()
     assert all(each.assumed_bytes > code_bytes(0, job.system.ipu, DEFAULT_RATES) for each in job.memory.footprint.ipus)

@@ -17,9 +17,9 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, sampled, slowest
-from tests.house_schedules import mapping_of
-from tests.tiling import check_tiling
+from tests.effort import draws_everything, sampled, slowest
+from tests.schedules import mapping_of
+from tests.timelines import check_tiling
 
 FORWARD, BACKWARD, TRANSFER = 100, 200, 60
 
@@ -85,7 +85,7 @@ def test_a_slow_ipu_under_1f1b_by_its_position(slow, factor):
 @pytest.mark.parametrize("factor", [2, 3.5, 10])
 def test_a_very_slow_ipu_under_1f1b_takes_the_longest_path(slow, factor):
     counts = 3, 8, 33
-    for count in counts if runs_slowest() else counts[(slow + int(factor)) % 3 :][:1]:
+    for count in counts if draws_everything() else counts[(slow + int(factor)) % 3 :][:1]:
         found = cycles_of("1f1b", 4, count, [{"ipu": slow, "slower": factor}])
         assert found == longest_path(4, count, slow, factor)
 
@@ -120,7 +120,7 @@ def test_a_late_cable_costs_1f1b_a_delay_a_micro_batch_and_eager_1f1b_two_in_all
     """With slack 1 c (m - 2 floor((p - 2 - l) / 2)), at m >= 2 p; with slack 2 2 c, as long as c <= (f + b) / 2."""
     count = 4 * ipus
     plain = (count + ipus - 1) * (FORWARD + BACKWARD)
-    for link in range(0, ipus - 1, 3 if ipus > 4 and not runs_slowest() else 1):
+    for link in range(0, ipus - 1, 3 if ipus > 4 and not draws_everything() else 1):
         late = [{"link": [link, link + 1], "delay": TRANSFER}]
         one = TRANSFER * (count - 2 * ((ipus - 2 - link) // 2))
         assert cycles_of("1f1b", ipus, count, late) == plain + one

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.host_programs import on_hosts
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow, on_hosts
 
 needs_tensorflow(at_import=True)
 

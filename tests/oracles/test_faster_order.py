@@ -8,7 +8,7 @@ from ipusim.api import Request, assemble, execute, hardware
 from ipusim.app.render.verdict import verdict_table
 from ipusim.app.scenario.load import load_request
 from ipusim.runs import faster_order
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 def request(moved, *, ipus=4, stages=4, order="SNAKE", weights=0, **more):

@@ -20,7 +20,7 @@ from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled
 from tests.oracles.test_waterfall import BACKWARD, FORWARD, job_of
 from tests.properties.test_waterfall import odd_job
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 PASSES = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT, SpanKind.WEIGHT_GRADIENT
 
@@ -157,4 +157,4 @@ def test_each_part_has_a_key_of_its_own_that_scenarios_expect():
     assert said["shares"]["gaps_in_main"] == pytest.approx(0.2497, abs=1e-4)
     assert said["shares"]["fill_and_drain"] == pytest.approx(3 / 4099, rel=0.1)
     for part in ("gaps_in_main", "fill_and_drain"):
-        assert figure_of(f"waterfall.shares.{part}")[0].of({"waterfall": said}) == said["shares"][part]
+        assert figure_of(f"waterfall.shares.{part}")[0].value_in({"waterfall": said}) == said["shares"][part]

@@ -18,7 +18,7 @@ from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.pods import POD_IPUS
 from ipusim.hardware.topology import Topology
 from ipusim.pipeline.standstill import all_end, circle_of
-from tests.effort import draws_everything, runs_slowest, sampled
+from tests.effort import draws_everything, sampled
 
 
 def graph_of(topology: Topology) -> nx.Graph:
@@ -62,7 +62,7 @@ def test_every_route_of_every_machine_is_the_path_that_networkx_finds(name: str,
             system = build_system(name, mapping=range(size), ipus=size, selection_order=order)
             assert isinstance(system.topology, Topology)
             paths = shortest(system.topology)
-            sources = range(size) if size <= 16 or runs_slowest() else range(begin, size, 4)
+            sources = range(size) if size <= 16 or draws_everything() else range(begin, size, 4)
             for source, target in product(sources, range(size)):
                 route = system.route(source, target)
                 path = paths[system.ipus[source], system.ipus[target]]
@@ -85,9 +85,8 @@ def test_a_dead_rung_reroutes_as_networkx_says_or_is_refused(name: str, order: s
         system = build_system(name, mapping=range(size), ipus=size, selection_order=order)
         logical = {physical: number for number, physical in enumerate(system.ipus)}
         rungs = [*zip(system.topology.ipus[::2], system.topology.ipus[1::2], strict=True)]
-        for rung in (
-            rungs if draws_everything() else rungs[:: max(1, len(rungs) // (3 if size <= 16 or runs_slowest() else 2))]
-        ):
+        step = 1 if draws_everything() else max(1, len(rungs) // (3 if size <= 16 else 2))
+        for rung in rungs[::step]:
             one, other = (logical[ipu] for ipu in rung)
             if size == 2:
                 with pytest.raises(DeviceError, match=f"without which IPU {logical[rung[1]]} is cut off"):

@@ -14,7 +14,7 @@ from tests.effort import sampled
 from tests.oracles.test_concurrent_stages import LAYERS as CONCURRENT
 from tests.oracles.test_skip_connections import BACK, THERE_AND_BACK
 from tests.oracles.test_skip_connections import SCENARIO as SKIPS
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 TRANSFORMER = (SCENARIOS / "transformer_eight_ipus.yaml").read_text()

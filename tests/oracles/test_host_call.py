@@ -56,7 +56,8 @@ model:
 pipeline: {splits: [last], gradient_accumulation_count: 8, repeat_count: 3}
 optimizer: {type: momentum, learning_rate: 0.1, momentum: 0.9}
 steps: 2
-rates: {session_run: 30 us, offchip_state: 200 ns, pytorch_offchip_state: 1 us, offchip_stream: 100 ns}
+rates: {session_run: 30 us, optimizer_value: 0 s, offchip_state: 200 ns, pytorch_offchip_state: 1 us,
+  offchip_stream: 100 ns}
 """
 
 
@@ -74,9 +75,9 @@ def test_an_update_with_its_state_off_chip_takes_as_long_as_that_is_large(load, 
     assert load(OFFCHIP).costs.host.state == 0
 
 
-@pytest.mark.parametrize(("sharded", "state"), [("false", 22_000), ("true", 11_000)])
-def test_state_off_chip_takes_as_long_as_a_replica_streams_of_it(load, sharded, state):
-    """110,000 bytes of momentum, in and out at 100 ns a kilobyte: by each of two replicas whole, or half of it."""
+@pytest.mark.parametrize(("sharded", "state"), [("false", 44_000), ("true", 22_000)])
+def test_state_off_chip_takes_as_long_as_a_machine_streams_of_it(load, sharded, state):
+    """110,000 bytes of momentum, in and out at 100 ns a kilobyte: of two replicas on a machine whole, or half each."""
     settings = (
         "system.host.framework=popart",
         "system.auto_select_ipus=4",
@@ -89,15 +90,56 @@ def test_state_off_chip_takes_as_long_as_a_replica_streams_of_it(load, sharded, 
     assert load(OFFCHIP, *settings, "pipeline.offload_weight_update_variables=false").costs.host.state == 0
 
 
-def test_an_optimizer_that_is_sent_anew_takes_its_time_behind_each_session_run_for_each_variable(load):
+@pytest.mark.parametrize(("replica", "machines"), [(1, 0.25), (2, 0.5), (4, 1), (8, 2)])
+def test_machines_stream_state_beside_each_other_and_replicas_on_one_after_each_other(load, replica, machines):
+    """Layers of one size on a POD16, each replica of so many IPUs with as much on each: 100 x 100 x 4 bytes a layer."""
+    layers = [f"{{name: l{number}, type: dense, units: 100, use_bias: false}}" for number in range(8)]
+    cuts = [f"l{number}" for number in range(0, 8, 8 // replica)][1:]
+    job = load(
+        OFFCHIP,
+        "system.name=pod16",
+        "system.auto_select_ipus=16",
+        "system.host.framework=tensorflow2",
+        "rates.offchip_state=0 ns",
+        f"model.layers=[{', '.join(layers)}, {{name: loss, type: softmax_cross_entropy}}]",
+        "data.classes=100",
+        f"pipeline.splits=[{', '.join(cuts)}]",
+        f"pipeline.schedule={'grouped' if cuts else 'single'}",
+        f"pipeline.gradient_accumulation_count={2 * replica if cuts else 1}",
+    )
+    assert job.system.replicas == 16 // replica
+    assert job.costs.host.state == 2 * 8 * 40_000 / machines * 100 / 1000
+
+
+@pytest.mark.parametrize(
+    ("said", "call"),
+    [
+        ({"framework": "popart", "updates_optimizer": "every session run"}, 130_000),
+        ({"framework": "popart", "updates_optimizer": "every 4 session runs"}, 55_000),
+        ({"framework": "popart", "updates_optimizer": "never"}, 30_000),
+        ({"framework": "popart"}, 130_000),
+        ({"framework": "pytorch"}, 130_000),
+        ({"framework": "tensorflow1"}, 30_000),
+        ({"framework": "tensorflow2"}, 130_000),
+        ({"updates_optimizer": "every session run"}, 0),
+    ],
+)
+def test_an_optimizer_that_is_sent_anew_takes_its_time_for_each_variable(load, said, call):
     """Two variables without biases, 50 us each, beside 30 us of a session run; not where no framework counts."""
-    sent = ("rates.optimizer_value=50 us", "system.host.updates_optimizer=true")
-    call = {
-        framework: load(OFFCHIP, *sent, f"system.host.framework={framework}").costs.host.call
-        for framework in ("popart", "null")
-    }
-    assert call == {"popart": 130_000, "null": 0}
-    assert load(OFFCHIP, *sent[:1], "system.host.framework=popart").costs.host.call == 30_000
+    settings = [f"system.host.{key}={value}" for key, value in said.items()]
+    job = load(OFFCHIP, "rates.optimizer_value=50 us", *settings)
+    assert job.costs.host.call == call
+    timeline = execute(job).timeline
+    rows = timeline.rows(SpanKind.HOST_CALL)
+    longest = (timeline.end[rows] - timeline.start[rows]).max(initial=0)
+    assert longest == call + job.costs.host.state
+
+
+@pytest.mark.parametrize("said", ["every 0 session runs", "every", "true", "always", "-4"])
+def test_another_interval_of_the_optimizer_is_refused(load, said):
+    expected = "expected never, every session run, or every N session runs"
+    with pytest.raises(ScenarioError, match=f"system.host.updates_optimizer: {expected}, got"):
+        load(OFFCHIP, f"system.host.updates_optimizer={said}")
 
 
 def test_without_a_framework_the_host_takes_no_time(load):

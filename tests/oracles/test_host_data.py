@@ -139,9 +139,9 @@ def test_no_count_passes_the_rate_on_any_number_of_ipus(load):
     request = load(TEXT).request
     varied = {"system.auto_select_ipus": [1, 2, 4], "pipeline.gradient_accumulation_count": [4, 8, 16, 32]}
     found = sweep(request, axes_of(varied))
-    assert all(outcome.samples_per_s < 10**9 / DATA for _, outcome in found.finished)
+    assert all(outcome.samples_per_s < 10**9 / DATA for _, outcome in found.finished_points)
     limits = ceilings(found)
-    assert [limit.others["system.auto_select_ipus"] for limit in limits] == [1, 2, 4]
+    assert [limit.options["system.auto_select_ipus"] for limit in limits] == [1, 2, 4]
     assert [limit.samples_per_s for limit in limits] == pytest.approx([10**9 / DATA] * 3)
 
 

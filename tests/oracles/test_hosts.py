@@ -19,7 +19,7 @@ from ipusim.machine.simulate import simulate
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle
-from tests.explained import check_explained
+from tests.run_checks import check_explained
 
 TEXT = """
 system:

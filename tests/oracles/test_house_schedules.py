@@ -33,11 +33,11 @@ from ipusim.schedules.placement import around, zigzag
 from ipusim.schedules.registry import find
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, sampled, slowest
-from tests.house_schedules import shape_of
+from tests.effort import draws_everything, sampled, slowest
 from tests.oracles.test_point_to_point import free, most_kept, profile
 from tests.orders import passes_of
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.schedules import shape_of
 
 SIZES = [(2, 4), (4, 8), (8, 24), (16, 48)]
 #: All remainders of 6 are among the smaller ones, in which closed forms differ.
@@ -138,7 +138,7 @@ def test_the_last_micro_batch_leaves_in_all_its_segments():
     pipeline = {"schedule": "seq_1f1b", "segments": 4, "gradient_accumulation_count": 8, "stages": stages}
     outfeed = {"mode": "LAST", "element_bytes": 4000}
     job = assemble(Request.from_dict({"system": {"name": "m2000"}, "pipeline": pipeline, "outfeed": outfeed}))
-    sent = job.program.outfeed_elements.sent(1)
+    sent = job.program.outfeed_elements.count_sent(1)
     assert (sent, sent * job.program.outfeed.element_bytes) == (4, 4000)
 
 
@@ -261,7 +261,7 @@ V_WAITS = [4, 8, 15, 18, 22, 30, 33, 36, 45, 48, 52, 60, 63, 67, 75]
 @pytest.mark.parametrize("ipus", UP_TO_SIXTEEN)
 def test_1f1b_v_waits_and_keeps_what_its_authors_code_has_it(ipus):
     mapping = zigzag(2 * ipus, 2)
-    for count in (2 * ipus, 3 * ipus, 5 * ipus + 1) if ipus < 16 or runs_slowest() else (3 * ipus,):
+    for count in (2 * ipus, 3 * ipus, 5 * ipus + 1) if ipus < 16 or draws_everything() else (3 * ipus,):
         assert free("1f1b_v", mapping, count, EQUAL[:2]) == 6 * count + V_WAITS[ipus - 2]
     assert max(most_kept("1f1b_v", mapping, 3 * ipus, "B")) == 2 * (2 * ipus // 3 + 1)
 
@@ -382,12 +382,12 @@ def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
     program = PipelineProgram(tuple(profile(index, 10, 20) for index in range(2)), shape, "mine")
     ends = []
     for joined in ((), [Op(Pass.FORWARD, 1, 1)], [Op(Pass.FORWARD, 0, 0)]):
-        plan = lower(Order.of("mine", shape, passes, joined), Sync.POINT_TO_POINT)
+        plan = lower(Order.from_passes("mine", shape, passes, joined), Sync.POINT_TO_POINT)
         check_plan(plan)
         ends.append(price_and_run(plan, program, build_system("free", mapping=(0, 1))).makespan_cycles)
     assert ends == [10 + 10 + 10 + 20 + 20 + 20, 90, 100]
-    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU after each"):
-        Order.of("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
+    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU behind each"):
+        Order.from_passes("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
 
 
 @pytest.mark.parametrize("ipus", [1, 2, 3, 4, 7, 9, 12])

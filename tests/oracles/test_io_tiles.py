@@ -15,7 +15,7 @@ from ipusim.pricing.planner.plan import plan_product
 from ipusim.pricing.planner.product import Product
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.work_cycles import vector_operations, work_cycles
+from tests.machine_costs import vector_operations, work_cycles
 
 #: 4,000 and 2,000 cycles for an element at 1 GHz; the host needs one cycle for each. Tensors between stages are empty.
 TIMED = """

@@ -11,7 +11,7 @@ import pytest
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule, PipelineStageOptions, RecomputationMode
 from tests.effort import sampled
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 WIDTH, BATCH, EXECUTIONS = 16, 4, 2
 #: Numbers that float32 has, in which TensorFlow keeps them.

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from tests.effort import slowest
-from tests.ran_programs import once
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow, once
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from ipusim.api import Session
 from ipusim.app.scenario import load_job
 from ipusim.model.data.dataset_files import digits
 from ipusim.runs.execute import execute
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import LateKeras, in_strategy
+from tests.keras_models import LateKeras, in_strategy
+from tests.programs import needs_tensorflow
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
 #: A share that leaves a whole number of batches of 16 to train on.

@@ -66,7 +66,7 @@ def test_each_direction_is_busy_for_its_bytes_in_each_merged_copy(order, count):
         assert flow.load == pytest.approx(2 * (count + 8) * cycles / whole)
         ahead, back = carried[hop]
         assert flow.forward * back == pytest.approx(flow.backward * ahead)
-        assert (flow.forward > 0, flow.backward > 0, flow.beside) == (ahead > 0, back > 0, 0)
+        assert (flow.forward > 0, flow.backward > 0, flow.other_share) == (ahead > 0, back > 0, 0)
 
 
 def test_replicas_load_their_own_links_alike_and_their_sum_is_left_out():
@@ -81,7 +81,7 @@ def test_replicas_load_their_own_links_alike_and_their_sum_is_left_out():
         hop for ways in ROUTES["SNAKE"][1:] for way in ways for hop in way
     }
     assert all(copied[one + 4, other + 4] == flow for (one, other), flow in copied.items() if max(one, other) < 4)
-    assert not any(flow.beside for flow in copied.values())
+    assert not any(flow.other_share for flow in copied.values())
 
 
 def test_the_map_is_of_several_orders_with_copies():

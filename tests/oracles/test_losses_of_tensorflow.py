@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphcore_programs import configure, hosted_names
+from tests.programs import configure, hosted_names
 
 UPDATES, COUNT, BATCH, CLASSES = 20, 4, 8, 5
 RNG = np.random.default_rng(7)

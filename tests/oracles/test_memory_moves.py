@@ -19,7 +19,7 @@ from ipusim.runs.assemble.memory import RequestMemoryError
 from ipusim.runs.execute import execute
 from tests.cli.commands import ipusim
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 BY_SCHEDULE = SCENARIOS / "memory_by_schedule.yaml"
 MIB = 2**20
@@ -62,7 +62,7 @@ def test_each_move_is_the_scenario_with_its_options(name, changes):
         other = load_job(path, (*changes, "memory=report", "expect=null", *options))
         assert move.peak_bytes == other.memory.fullest.bytes
         assert move.freed_bytes == fullest.bytes - next(p.bytes for p in other.memory.peaks if p.ipu == fullest.ipu) > 0
-        assert (move.fits == "fits") == (not other.memory.over)
+        assert (move.fits == "fits") == (not other.memory.excess_peaks)
         assert move.period_s == pytest.approx(period(other), rel=1e-12)
     fitting = [move.period_s for move in moves.moves if move.fits == "fits"]
     assert fitting == sorted(fitting)
@@ -132,7 +132,7 @@ def test_where_no_change_alone_fits_those_of_different_tensors_are_tried_togethe
     assert "state" in best.words
     assert best.changes["pipeline.allow_recompute"] is True
     options = [f"{key}={text_of(value)}" for key, value in best.changes.items()]
-    assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.over
+    assert not load(STAGES.replace("STATE", "600 MiB"), "memory=error", *options).memory.excess_peaks
 
 
 def test_where_nothing_fits_what_frees_most_is_told(load):
@@ -175,7 +175,7 @@ def test_a_suggestion_says_where_the_given_plan_would_fit_and_be_faster(tmp_path
     (tmp_path / "s.yaml").write_text(STAGES.replace("STATE", "1 MiB"))
     request = load_request(tmp_path / "s.yaml")
     limited = suggest(request, Limits(schedules=("sequential",), recompute=("no",), replicas=(1,)), runners_up=0)
-    assert limited.own.fits == "does not fit"
+    assert limited.given_trial.fits == "does not fit"
     best = load_job(tmp_path / "s.yaml", ["pipeline.schedule=interleaved", "memory=error"])
     assert [*with_less_memory(limited)] == [
         "The given plan with schedule interleaved, FIFOs half as deep is faster and fits: "
@@ -299,10 +299,10 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
     scenario.write_text(TRANSFORMER)
     limits = Limits(replicas=(1,), stages=(2,), schedules=("grouped",), recompute=recompute)
     found = suggest(load_request(scenario), limits, runners_up=0)
-    assert found.own.fits == "does not fit"
-    assert found.moved == products_in_half(found.own.job)
+    assert found.given_trial.fits == "does not fit"
+    assert found.added_options == products_in_half(found.given_trial.job)
     assert found.gap == 0.0
-    assert found.beside.best == found.searched.best  # without them nothing is faster
+    assert found.runner_up.best == found.searched.best  # without them nothing is faster
     assert [*with_less_memory(found)] == []
     first = next(verdict(found))
     if recompute is None:
@@ -313,7 +313,7 @@ def test_where_products_are_too_large_plans_with_smaller_ones_are_searched_too(t
         )
     write_suggested(found, scenario, (), best)
     job = load_job(best)
-    assert not job.memory.over
+    assert not job.memory.excess_peaks
     assert period(job) == pytest.approx(float(found.trial.period / job.system.clock_hz), rel=1e-9)
     monkeypatch.setattr("ipusim.app.suggest.suggestion.products_in_half", lambda _job: {})
     without = suggest(load_request(scenario), limits, runners_up=0)

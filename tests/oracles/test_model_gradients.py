@@ -8,7 +8,7 @@ from autograd import grad as autograd_grad
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
 from ipusim.model.layers.layers import Dense, Flatten
 from ipusim.model.layers.losses import MeanSquaredError, SoftmaxCrossEntropy
-from tests.special_points import assert_gradient, with_special_points
+from tests.formulas import assert_gradient, with_special_points
 
 
 def swish(x, W, b):

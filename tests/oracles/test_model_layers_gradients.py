@@ -23,9 +23,12 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.space_to_depth import SpaceToDepth
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
-from tests.special_points import assert_gradient, with_special_points
+from ipusim.model.layers.window_attention import WindowAttention
+from tests.formulas import assert_gradient, with_special_points
 
 KEY = (7, 3, 1)
 
@@ -117,6 +120,16 @@ LAYERS = {
         RelativeMultiHeadAttention(1, 3, True, use_bias=False, dropout=0.4),
         (4, 2),
     ),
+    "window attention": (WindowAttention(2, window=2), (4, 2, 4)),
+    "window attention of shifted windows": (WindowAttention(2, 3, split_qkv=True, window=2, shift=1), (4, 4, 2)),
+    "window attention without bias, with dropout": (
+        WindowAttention(1, 3, True, use_bias=False, dropout=0.4, window=3, shift=2),
+        (3, 6, 2),
+    ),
+    "squeeze and excite": (SqueezeExcite(2, "swish"), (3, 2, 4)),
+    "squeeze and excite of sequences": (SqueezeExcite(3), (4, 2)),
+    "space to depth": (SpaceToDepth(), (4, 2, 3)),
+    "space to depth of larger blocks": (SpaceToDepth(3), (3, 6, 2)),
     "attention causal": (MultiHeadAttention(2, key_dim=3, causal=True), (4, 2)),
     "attention padded": (MultiHeadAttention(2, key_dim=3, padding_mask=True), (4, 2)),
     "attention without bias, with dropout": (MultiHeadAttention(1, use_bias=False, dropout=0.4), (4, 2)),

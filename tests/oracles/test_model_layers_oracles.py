@@ -28,8 +28,23 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.recurrent import orthogonal
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
+from ipusim.model.layers.space_to_depth import SpaceToDepth
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
-from tests.formulas import attention, batch_norm, convolution, convolution_1d, glu, gru, lstm, relative_attention
+from ipusim.model.layers.window_attention import WindowAttention
+from tests.formulas import (
+    attention,
+    batch_norm,
+    convolution,
+    convolution_1d,
+    glu,
+    gru,
+    lstm,
+    relative_attention,
+    space_to_depth,
+    squeeze_excite,
+    window_attention,
+)
 
 Z = np.linspace(-6, 6, 101)
 
@@ -305,6 +320,23 @@ FORMULAS = {
         (5, 4),
         lambda *a: relative_attention(*a, 3, True),
     ),
+    "window attention": (
+        WindowAttention(2, window=3),
+        (3, 6, 4),
+        lambda *a: window_attention(*a, heads=2, window=3),
+    ),
+    "causal window attention of shifted windows": (
+        WindowAttention(3, 2, causal=True, window=2, shift=1),
+        (4, 6, 4),
+        lambda *a: window_attention(*a, heads=3, window=2, shift=1, causal=True),
+    ),
+    "window attention of shifted windows": (
+        WindowAttention(2, window=3, shift=1),
+        (6, 6, 4),
+        lambda *a: window_attention(*a, heads=2, window=3, shift=1),
+    ),
+    "squeeze and excite": (SqueezeExcite(3, "tanh"), (2, 3, 5), squeeze_excite),
+    "space to depth": (SpaceToDepth(2), (4, 6, 3), lambda x: space_to_depth(x, 2)),
     "lstm": (LSTM(3, return_sequences=True), (5, 4), lstm),
     "gru": (GRU(3, return_sequences=True), (5, 4), lambda *a: gru(*a, True)),
     "gru reset before": (GRU(3, return_sequences=True, reset_after=False), (5, 4), lambda *a: gru(*a, False)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -27,6 +29,9 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.space_to_depth import SpaceToDepth
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
+from ipusim.model.layers.window_attention import WindowAttention
 from ipusim.model.learning.adaptive_optimizers import LAMB, Adam
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
@@ -39,8 +44,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.effort import sampled
-from tests.networks import split
-from tests.price_and_run import price_and_run
+from tests.formulas import split
+from tests.plans import price_and_run
 
 BATCH, EXECUTIONS, SEED = 2, 2, 11
 CEL = NamedLayer("cel", SoftmaxCrossEntropy())
@@ -118,7 +123,38 @@ def conformer() -> tuple[Network, Dataset]:
     return Network(layers, (5,), NamedLayer("cel", MaskedSoftmaxCrossEntropy(3))), synthetic_tokens(5, 8, 40)
 
 
-MODELS = {"transformer": transformer, "cnn": cnn, "rnn": rnn, "conformer": conformer}
+def swin() -> tuple[Network, Dataset]:
+    """Blocks of Swin with windows and shifted ones, merged, and an EfficientNet's scaling of channels."""
+    block = Residual(
+        stack(norm=LayerNorm(), heads=WindowAttention(2, window=2, shift=1, dropout=0.2), drop=Dropout(0.1))
+    )
+    layers = stack(
+        patches=Conv2D(4, (2, 2), (2, 2)),
+        heads=WindowAttention(2, window=2),
+        block=block,
+        merged=SpaceToDepth(),
+        scaled=Residual(stack(excite=SqueezeExcite(3, "swish"))),
+        flatten=Flatten(),
+        logits=Dense(3),
+    )
+    return Network(layers, (8, 8, 2), CEL), synthetic_classes((8, 8, 2), 3, 40)
+
+
+def with_frozen(made: Callable[[], tuple[Network, Dataset]], *names: str) -> tuple[Network, Dataset]:
+    """A model some of whose layers do not learn."""
+    network, dataset = made()
+    return replace(network, frozen=frozenset(names)), dataset
+
+
+MODELS = {
+    "transformer": transformer,
+    "cnn": cnn,
+    "rnn": rnn,
+    "conformer": conformer,
+    "swin": swin,
+    "transformer whose first layers are frozen": lambda: with_frozen(transformer, "tokens", "place", "attention"),
+    "swin with frozen layers": lambda: with_frozen(swin, "patches", "heads", "scaled"),
+}
 
 
 @cache
@@ -149,7 +185,8 @@ def plain_loop(network, dataset, optimizer, mean, count):
                     key = f"{named.name}/{name}"
                     mapped = optimizer.gradient_map(gradient, weights[key]) if optimizer.gradient_map else gradient
                     total[key] += mapped / count if mean else mapped
-        optimizer.apply(weights, total, state)
+        learning = {name: array for name, array in weights.items() if name.split("/")[0] not in network.frozen}
+        optimizer.apply(learning, total, state)
     return losses, weights
 
 

@@ -8,7 +8,7 @@ from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.layers.network import NamedLayer, Network
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
-from tests.networks import split
+from tests.formulas import split
 
 TOTAL_LOSS = 1.199476564522408
 NORMS_W = (0.144851349674, 0.247679034096, 0.232041943062, 0.216592091332)

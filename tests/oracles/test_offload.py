@@ -17,7 +17,7 @@ from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TIMED = """
 system: {name: m2000, enable_remote_buffers: true, streaming_memory: {bandwidth: 20 GB/s, ipu_bandwidth: 16 GB/s}}
@@ -275,7 +275,7 @@ def ends(spec, clock_hz, wanted):
     found = {}
 
     def one(number, start, size):
-        yield clock.at(start)
+        yield clock.event_at(start)
         yield memory.transfer(size)
         found[number] = clock.now
 
@@ -315,10 +315,10 @@ def test_a_memory_is_never_faster_than_its_bandwidth():
 
 def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(load):
     (note,) = load(TIMED, "pipeline.gradient_accumulation_dtype=float32").notes
-    assert note.startswith("gradient_accumulation_dtype will have no effect since stages with only costs")
-    (note,) = load(TIMED, "system.host.updates_optimizer=true").notes
-    assert note.startswith("updates_optimizer will have no effect since the host of no framework is simulated")
-    assert load(TIMED, "system.host.updates_optimizer=true", "system.host.framework=popart").notes == ()
+    assert note.startswith("gradient_accumulation_dtype will have no effect since stages that are known by their cost")
+    (note,) = load(TIMED, "system.host.updates_optimizer=every session run").notes
+    assert note.startswith("updates_optimizer will have no effect since no framework's host is counted")
+    assert load(TIMED, "system.host.updates_optimizer=never", "system.host.framework=popart").notes == ()
     for option in ("segments=4", "overlapped=max", "overlap_copies=false"):
         (note,) = load(TIMED, f"pipeline.{option}").notes
         assert note.startswith(f"{option.partition('=')[0]} will have no effect since ")

@@ -7,7 +7,7 @@ import pytest
 from ipusim.api import Request, assemble, execute
 from ipusim.app.render.verdict import verdict_table
 from ipusim.app.scenario.load import load_job
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 STEP_1, STEP_3 = SCENARIOS / "tutorial_step1_single_ipu.yaml", SCENARIOS / "tutorial_step3_pipelining.yaml"
 DATA = {"type": "synthetic", "shape": [32], "classes": 8, "samples": 640}

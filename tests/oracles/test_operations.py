@@ -17,7 +17,7 @@ from ipusim.model.layers.lstm import LSTM
 from ipusim.model.work import VectorWork, Work
 from ipusim.runs.execute import execute
 from tests.formulas import gru, lstm
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import OnIpus, on_ipus, profile_of
 
 RNG = np.random.default_rng(11)

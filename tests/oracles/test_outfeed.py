@@ -16,7 +16,7 @@ from ipusim.app.scenario.problems import ScenarioError
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
-from tests.work_cycles import vector_operations
+from tests.machine_costs import vector_operations
 
 SCENARIO = """
 system: {name: m2000}

@@ -27,7 +27,7 @@ from ipusim.runs.assemble import named_files
 from ipusim.runs.yaml_text import dump, edited
 from ipusim.schedules import layout
 from tests.effort import sampled, slowest
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 TUTORIAL, DIGITS = "tutorial_step3_pipelining", "digits_training"
 #: Shipped scenarios, each shortened to what runs in a fraction of a second.

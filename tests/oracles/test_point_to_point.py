@@ -29,9 +29,11 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
-from tests.copies import fixed_cycles
 from tests.effort import runs_slowest, sampled, seeds, share, slowest
-from tests.house_schedules import (
+from tests.machine_costs import fixed_cycles
+from tests.orders import home_of, needs_of, passes_of, random_order, read
+from tests.plans import price_and_run
+from tests.schedules import (
     FREE,
     MEETING,
     goes_around,
@@ -43,8 +45,6 @@ from tests.house_schedules import (
     takes_even_ipus,
     trains_only,
 )
-from tests.orders import home_of, needs_of, passes_of, random_order, read
-from tests.price_and_run import price_and_run
 
 LETTERS = {
     SpanKind.FORWARD: "F",

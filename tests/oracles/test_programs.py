@@ -19,9 +19,8 @@ from ipusim.app.scenario import load_job
 from ipusim.ipu.programs.program_file import ProgramFile
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import sampled, slowest
-from tests.ran_programs import PROGRAMS, Ran, once
-from tests.tensorflow_tests import needs_tensorflow
+from tests.effort import rarest, sampled, slowest
+from tests.programs import PROGRAMS, Ran, needs_tensorflow, once
 
 COLUMNS = ("start", "end", "kind", "ipu", "stage", "micro_batch", "time_step", "link", "bytes", "cause")
 #: Of each tutorial program: epochs, arguments, its scenario, and what that must change to be the same.
@@ -305,7 +304,7 @@ def test_what_the_host_computes_is_the_same_and_takes_its_way_there_and_back(tmp
     assert timeline.end.max() > other.timeline.end.max()
 
 
-@slowest
+@rarest
 def test_the_estimator_trains_and_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, monkeypatch, caplog):
     """To a mean loss below 0.3, also when it is stopped after a run: as one training that was not."""
     monkeypatch.setattr(logging.getLogger("tensorflow"), "level", logging.INFO)

@@ -11,8 +11,8 @@ from ipusim.ipu.programs.as_scenario import as_scenario
 from ipusim.runs.session import Session
 from ipusim.timeline.timeline import Span
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
-from tests.ran_programs import PROGRAMS, Ran, once
+from tests.programs import PROGRAMS, Ran, once
+from tests.scenarios import SCENARIOS
 
 #: Programs that run nothing on IPUs, and those of which no scenario can be: whose stages call collectives, look rows up
 #: on the host or have it compute, or whose hosts do something together between session runs.

@@ -15,7 +15,7 @@ from ipusim.analysis.causes import CAUSES, idle_causes
 from ipusim.analysis.critical_path import critical_path_of
 from ipusim.base.errors import FileError
 from ipusim.timeline.time_parts import Idle
-from tests.traced_runs import Event, replayed
+from tests.trace_files import Event, replayed
 
 COUNT, FORWARD, BACKWARD, UPDATE = 4, 10.0, 20.0, 5.0
 
@@ -68,15 +68,15 @@ def measured(copy: float, **parts: float) -> Iterator[Event]:
 )
 def test_each_part_is_what_was_put_in(copy, parts, expected):
     found = replayed(measured(copy, **parts))
-    hz = found.measured.timeline.info.clock_hz
+    hz = found.measured_run.timeline.info.clock_hz
     assert [cycles * 1_000_000 / hz for cycles in found.parts.values()] == pytest.approx(expected, abs=0.01)
-    assert found.simulated.timeline.makespan_cycles * 1_000_000 / hz == pytest.approx(155, abs=0.01)
-    times = [run.timeline.makespan_cycles for run in (found.measured, found.simulated)]
+    assert found.simulated_run.timeline.makespan_cycles * 1_000_000 / hz == pytest.approx(155, abs=0.01)
+    times = [run.timeline.makespan_cycles for run in (found.measured_run, found.simulated_run)]
     assert sum(found.parts.values()) == times[0] - times[1]
 
 
 def test_a_rank_waits_for_its_host_where_it_could_run_and_for_copies_where_tensors_come():
-    timeline = replayed(measured(3, wait=7)).measured.timeline
+    timeline = replayed(measured(3, wait=7)).measured_run.timeline
     us = timeline.info.clock_hz / 1_000_000
     idle = dict(zip(CAUSES, idle_causes(timeline).cycles.T / us, strict=True))
     # Rank 0 waits for copies before its first B, and the one that rank 1 has begun late; rank 1 before its first F.
@@ -89,7 +89,7 @@ def test_a_rank_waits_for_its_host_where_it_could_run_and_for_copies_where_tenso
 def test_clocks_that_differ_by_more_than_sends_are_shifted():
     events = [(rank, name, at + 1000 * rank, us) for rank, name, at, us in measured(3, wait=7)]
     found = replayed(events)
-    hz = found.measured.timeline.info.clock_hz
+    hz = found.measured_run.timeline.info.clock_hz
     assert [cycles * 1_000_000 / hz for cycles in found.shifts.values()] == pytest.approx([0, -1000], abs=0.01)
     assert [cycles * 1_000_000 / hz for cycles in found.parts.values()] == pytest.approx([6, 7, 0, 0, 0], abs=0.01)
     said = "Tensors of IPU 1 usually arrive before the end of their pass: the IPU's clock is shifted by -1 ms, unless"
@@ -101,7 +101,8 @@ def test_a_send_in_the_span_of_a_pass_is_behind_that_pass():
     late = [(rank, name, at * 2, us) for rank, name, at, us in longer]
     found = replayed(late)
     assert (
-        sum(found.parts.values()) == found.measured.timeline.makespan_cycles - found.simulated.timeline.makespan_cycles
+        sum(found.parts.values())
+        == found.measured_run.timeline.makespan_cycles - found.simulated_run.timeline.makespan_cycles
     )
 
 

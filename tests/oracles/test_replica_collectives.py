@@ -19,9 +19,8 @@ from ipusim.pricing.terms import terms_of
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.effort import runs_slowest, sampled
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.tensorflow_tests import needs_tensorflow
+from tests.effort import draws_everything, sampled
+from tests.programs import configure, hosted_names, needs_tensorflow, run
 from tests.traced_training import Lazily, ipus, train
 
 cross_replica_ops, all_to_all_op, optimizers = map(Lazily, ("cross_replica_ops", "all_to_all_op", "optimizers"))
@@ -125,7 +124,7 @@ def test_a_stage_that_is_computed_again_meets_again(mode):
 def test_the_time_is_that_of_the_fastest_algorithm_over_the_links_of_the_stage(replicas, group):
     """All groups at once, one whole buffer for each, over GW-Links where 128 IPUs are two pods."""
     totals = {}
-    for elements in (4, 4096, 65536) if replicas < 64 or runs_slowest() else (4, 4096):
+    for elements in (4, 4096, 65536) if replicas < 64 or draws_everything() else (4, 4096):
         done = gone_together(
             lambda x: cross_replica_ops.cross_replica_sum(x, group), replicas, np.ones((replicas, elements), np.float32)
         )

@@ -25,9 +25,9 @@ from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE, Timeline
-from tests.copies import fixed_cycles, sync_cycles
 from tests.effort import sampled, slowest
-from tests.price_and_run import price_and_run
+from tests.machine_costs import fixed_cycles, sync_cycles
+from tests.plans import price_and_run
 
 SCENARIO = """
 system: {name: pod16, auto_select_ipus: 8}

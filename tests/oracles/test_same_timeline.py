@@ -12,9 +12,9 @@ from ipusim.pipeline.footprint import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.places import SCENARIOS
-from tests.traced_layers import layers_of, stage_of
+from tests.keras_models import layers_of, stage_of
+from tests.programs import configure, hosted_names, run
+from tests.scenarios import SCENARIOS
 
 #: Options that have one name, in a scenario's pipeline and in Graphcore's.
 SAME = (

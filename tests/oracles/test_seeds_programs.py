@@ -13,8 +13,8 @@ from ipusim.ipu.keras import datasets
 from ipusim.ipu.programs.program_file import ProgramFile
 from tests.cli.commands import ipusim
 from tests.effort import draws_everything, rarest, sampled, slowest
+from tests.programs import needs_tensorflow
 from tests.seed_programs import names, seed_program, seeds_folder
-from tests.tensorflow_tests import needs_tensorflow
 
 #: The programs of the pipelining tutorial, whose text shows what each prints, in the order of that.
 TUTORIAL = ("001_step1", "001_step2", "001_step3", "001_step4")

@@ -18,7 +18,7 @@ from ipusim.machine.numpy_executor import NumpyExecutor
 from ipusim.pipeline.holders import Holder
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.collectives import collective_cost
+from tests.machine_costs import collective_cost
 
 LAYERS = """
 system:
@@ -333,7 +333,7 @@ pipeline:
   micro_batch_size: 4
   gradient_accumulation_count: 32
   replicated_optimizer_state_sharding: true
-optimizer: {type: adam, learning_rate: 0.00005}
+optimizer: {type: adam, learning_rate: 0.00005, first_moment: float16}
 """
 
 

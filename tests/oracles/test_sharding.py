@@ -16,8 +16,8 @@ from ipusim.pipeline.holders import Holder
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
-from tests.collectives import collective_cost
 from tests.effort import sampled, slowest
+from tests.machine_costs import collective_cost
 
 LAYERS = """
 system: {name: pod16, auto_select_ipus: 8, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}

@@ -26,7 +26,7 @@ from ipusim.app.suggest.choices import Choice, Limits, choices
 from ipusim.app.suggest.layout import Layout, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.search import Search
-from ipusim.app.suggest.searched import TOGETHER, Searched
+from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import NothingFoundError, Outcome, suggest
 from ipusim.app.suggest.words import plan_table, searched_lines, verdict
 from ipusim.base.cache import sharing
@@ -131,7 +131,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
     assert "Still open: " in found.why_none
     assert "fits m2000" not in found.why_none
     kept = suggest(transformer(), LIMITED, budget=Budget(work=0))
-    assert (kept.outcome, kept.plan, kept.trial) == (Outcome.PLAN, None, kept.own)
+    assert (kept.outcome, kept.plan, kept.trial) == (Outcome.PLAN, None, kept.given_trial)
     assert found.why_none == cache.why_none
     with pytest.raises(NothingFoundError):
         _ = found.request
@@ -169,7 +169,7 @@ def test_time_ends_a_search_in_the_middle_of_a_loop() -> None:
     budget = Budget(1e-9)
     with pytest.raises(SearchEndedError, match="the time limit"):
         budget.spend(1)
-    assert budget.over
+    assert budget.is_over
 
 
 def test_python_gets_the_same_ends_as_values() -> None:
@@ -193,7 +193,7 @@ def gpipe(shape):
         ipu: [f"{kind}{stage}.{number}" for kind in "FB" for number in range(shape.micro_batches)]
         for stage, ipu in enumerate(shape.mapping)
     }
-    return Order.of("mine", shape, passes)
+    return Order.from_passes("mine", shape, passes)
 """
     )
     text = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
@@ -278,9 +278,9 @@ def test_the_given_schedule_stays_where_others_are_as_fast() -> None:
     note = "Point-to-point is an idealised machine: IPUs never meet, and each tensor is copied separately."
     assert note in [*verdict(found)]
     alone = suggest(equal_stages(schedule="1f1b"), Limits(schedules=("sequential", "grouped", "1f1b")))
-    assert {trial.accepted_job.plan.sync for trial in (alone.own, *(plan.trial for plan in alone.searched.plans))} == {
-        Sync.POINT_TO_POINT
-    }
+    assert {
+        trial.accepted_job.plan.sync for trial in (alone.given_trial, *(plan.trial for plan in alone.searched.plans))
+    } == {Sync.POINT_TO_POINT}
     assert note not in [*verdict(alone)]
 
 
@@ -295,7 +295,7 @@ def test_stages_that_do_not_say_what_they_hold_are_not_put_together_unless_it_is
     assert len(set(found.job.program.shape.mapping)) == 4
     assert "Memory: not known: the scenario states no memory of its stages." in [*verdict(found)]
     (said,) = (line for line in searched_lines(found) if line.startswith("Left out: "))
-    assert f"Left out: {found.searched.refused[TOGETHER]} layouts that put several stages on an IPU, as " in said
+    assert f"Left out: {found.searched.refused[NEEDS_MEMORY]} ways that put stages together on an IPU, as " in said
     placed = suggest(asked, Limits(placements=("straight",)))
     assert set(placed.job.program.shape.mapping) == {0}
     assert placed.trial.cycles < found.trial.cycles
@@ -392,7 +392,7 @@ def test_a_program_that_takes_no_time_has_a_verdict() -> None:
 def test_of_plans_that_take_as_long_the_one_that_holds_least_is_taken() -> None:
     stages = ({"forward": 100_000, "backward": 200_000, "stash_bytes": size * MIB} for size in (299, 10))
     found = suggest(of_stages("grouped", *stages, system="m2000"), Limits(schedules=("gpipe", "1f1b", "single")))
-    tied = {plan.choice.schedule: plan for plan in found.searched.shown if plan.cycles == found.trial.cycles}
+    tied = {plan.choice.schedule: plan for plan in found.searched.best_plans if plan.cycles == found.trial.cycles}
     held = {name: plan.trial.accepted_job.memory.fullest.bytes for name, plan in tied.items()}
     assert held == {"1f1b": 309 * MIB, "single": 309 * MIB, "gpipe": 618 * MIB}
     assert found.changes["pipeline.schedule"] != "gpipe"

@@ -30,8 +30,7 @@ from ipusim.runs.assemble.plans import checked_sync
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find, names
 from tests.effort import sampled, seeds, slowest
-from tests.house_schedules import is_a_v, is_mirrored, takes_even_ipus
-from tests.networks import split
+from tests.formulas import split
 from tests.oracles.test_halves_executed import RUNS
 from tests.oracles.test_training_equals_unsplit import (
     BATCH,
@@ -43,7 +42,8 @@ from tests.oracles.test_training_equals_unsplit import (
     network,
 )
 from tests.orders import passes_of, random_mapping, random_order, read
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.schedules import is_a_v, is_mirrored, takes_even_ipus
 
 MODES = list(Sync)
 
@@ -204,7 +204,7 @@ def halved(rng, order):
             while waiting and rng.random() < 0.4:
                 found.append(waiting.pop(0))
         passes[ipu] = [*found, *waiting]
-    return Order.of(order.schedule, order.shape, passes)
+    return Order.from_passes(order.schedule, order.shape, passes)
 
 
 @pytest.mark.parametrize("seed", seeds(6))

@@ -20,10 +20,9 @@ from ipusim.app.synthesize.memory import Memory
 from ipusim.app.synthesize.starts import NAME
 from ipusim.app.synthesize.synthesis import synthesize
 from ipusim.app.synthesize.tasks import Way, tasks_of, words_of
-from tests.effort import runs_slowest, sampled, seeds, share, slowest
-from tests.exact_orders import Exact
-from tests.exact_time_steps import ExactTimeSteps
+from tests.effort import draws_everything, sampled, seeds, share, slowest
 from tests.oracles.test_house_schedules import TABLE_5
+from tests.orders import Exact, ExactTimeSteps
 
 #: Seconds of a search where a hundred are drawn, and where few are.
 LONG, SHORT = 10.0, 0.4
@@ -90,7 +89,7 @@ def compared(seed, seconds):
     assert not found.is_optimal or found.best.times.makespan_cycles == found.bound.cycles
     peaks = found.best.result.memory.peaks
     assert all(peak.bytes <= limit for peak, limit in zip(peaks, most, strict=bool(most)))
-    return found.named.times.makespan_cycles, found.best.times.makespan_cycles, found.bound.cycles
+    return found.best_named.times.makespan_cycles, found.best.times.makespan_cycles, found.bound.cycles
 
 
 @slowest
@@ -128,7 +127,7 @@ def drawn_small(seed, sync):
     """Return a request of two or three uneven stages and micro-batches, their times and their IPUs."""
     random = Random(f"tiny {seed} {sync}")
     stages, count = random.choice(
-        [(2, 2), (2, 3), (3, 2), (2, 2), (3, 3)] if runs_slowest() else [(2, 2), (2, 3), (3, 2)]
+        [(2, 2), (2, 3), (3, 2), (2, 2), (3, 3)] if draws_everything() else [(2, 2), (2, 3), (3, 2)]
     )
     times = []
     for _ in range(stages):
@@ -213,8 +212,8 @@ BETTERED = (1, 4, 5, 6, 7, 8, 13, 14, 16, 19)
 @pytest.mark.parametrize("seed", BETTERED[: share(len(BETTERED))])
 def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
     request, most = drawn(1000 + seed)
-    found = synthesize(request, seconds=SHORT if runs_slowest() else SHORT / 4, memory=most)
-    assert found.made is not None
+    found = synthesize(request, seconds=SHORT if draws_everything() else SHORT / 4, memory=most)
+    assert found.new_order is not None
     assert found.is_periodic
     with schedules.scoped():
         schedules.register(schedules.in_words(NAME, found.words))
@@ -225,7 +224,7 @@ def test_what_is_found_takes_as_much_more_with_each_further_period(seed):
             assemble(request.replace({**options, "pipeline.gradient_accumulation_count": count})) for count in counts
         ]
         first, *others = [execute(job).summary.makespan_cycles for job in jobs]
-    assert first == found.made.times.makespan_cycles
+    assert first == found.new_order.times.makespan_cycles
     assert others[2] - others[1] == others[1] - others[0]
     limits = [*most, *[1 << 60] * 8]
     assert all(peak.bytes <= limits[peak.ipu] for job in jobs for peak in job.memory.peaks)

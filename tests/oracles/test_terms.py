@@ -30,7 +30,7 @@ from ipusim.pricing.passes import pass_costs, pass_cycles
 from ipusim.pricing.price import price_plan
 from ipusim.pricing.terms import terms_of
 from tests.effort import sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TUTORIAL = str(SCENARIOS / "tutorial_step3_pipelining.yaml")
 #: What hosts do between session runs of a program is no part of what its Plan costs.

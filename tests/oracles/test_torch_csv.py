@@ -22,7 +22,7 @@ from ipusim.schedules.features import Feature
 from ipusim.schedules.registry import find, names
 from ipusim.schedules.torch_csv import read_schedule, write_torch_csv
 from tests.effort import sampled, slowest
-from tests.places import GOLDEN
+from tests.scenarios import GOLDEN
 
 FOLDER = GOLDEN / "torch_schedules"
 TORCHS = sorted(path.stem for path in FOLDER.glob("*.csv") if not path.stem.startswith("ours"))

@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.api import functions
 from ipusim.base.errors import ModelError, ProgramError, ProgramTypeError
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily, ipus, train
 
 cross_replica_ops, all_to_all_op = Lazily("cross_replica_ops"), Lazily("all_to_all_op")

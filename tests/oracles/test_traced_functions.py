@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.api import Request, assemble, execute
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 BATCH, COUNT, REPEATS = 8, 4, 2
 

@@ -7,8 +7,8 @@ import pytest
 
 from ipusim.api import execute, learning
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import Placed, build, keras
+from tests.keras_models import Placed, build, keras
+from tests.programs import needs_tensorflow
 from tests.traced_steps import job_of
 
 BATCH, STEPS, CLASSES = 8, 20, 10
@@ -89,8 +89,7 @@ def _histories_are_equal(a, b):
         np.testing.assert_allclose(a.history[name], values, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("steps", [1, 4])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "steps"), [("mlp", 4), ("cnn", 1), ("lstm", 4)])
 def test_trains_evaluates_and_predicts_as_tf_keras_does(name, steps):
     make, data = MODELS[name]
     x, y = data()

@@ -8,8 +8,8 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramStateError
 from ipusim.ipu.keras import PipelineStage
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import in_strategy
+from tests.keras_models import in_strategy
+from tests.programs import needs_tensorflow
 
 BATCH, COUNT = 8, 4
 

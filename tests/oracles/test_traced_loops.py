@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.api import Request, assemble, execute
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 ITERATIONS, RUNS, BATCH = 6, 2, 8
 START = 3.0

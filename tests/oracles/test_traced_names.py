@@ -12,7 +12,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramFile
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 COUNT, REPEATS, BATCH = 4, 5, 8
 SCENARIOS = Path(__file__).parents[2] / "scenarios" / "python"

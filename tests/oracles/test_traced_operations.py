@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 STEPS, BATCH, ELEMENTS, UNITS = 5, 3, 4, 6
 

@@ -15,8 +15,8 @@ import pytest
 from ipusim.api import Request, assemble, execute, runs
 from ipusim.app.scenario import load_job
 from tests.effort import sampled
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_layers import layers_of, stage_of
+from tests.keras_models import layers_of, stage_of
+from tests.programs import needs_tensorflow
 from tests.traced_steps import (
     Model,
     accumulate_with_tensorflow,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.api import Request, assemble, execute, functions, runs
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_steps import Model, build, initial_values, micro_batches
 
 BATCH, COUNT, UPDATES, REPLICAS, RATE = 8, 4, 3, 2, 0.05

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.api import execute
 from ipusim.app.scenario import load_job
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 COUNT, REPEATS, BATCH = 4, 2, 8
 

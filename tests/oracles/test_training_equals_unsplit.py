@@ -28,8 +28,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.effort import sampled, slowest
-from tests.networks import split
-from tests.price_and_run import price_and_run
+from tests.formulas import split
+from tests.plans import price_and_run
 
 BATCH, COUNT, EXECUTIONS, CLASSES = 3, 24, 2, 4
 DENSE = (

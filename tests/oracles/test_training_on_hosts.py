@@ -24,9 +24,8 @@ from ipusim.runs.session import Session
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import slowest
-from tests.explained import check_explained
-from tests.host_programs import on_hosts
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow, on_hosts
+from tests.run_checks import check_explained
 
 needs_tensorflow(at_import=True)
 

@@ -9,9 +9,9 @@ from ipusim.runs.execute import execute
 from ipusim.runs.waterfall import balanced
 from ipusim.schedules import registry
 from ipusim.timeline.time_parts import TimePart
-from tests.effort import runs_slowest, sampled
-from tests.house_schedules import goes_around, is_a_v, mapping_of
-from tests.scenario_data import job_from
+from tests.effort import draws_everything, sampled
+from tests.scenarios import job_from
+from tests.schedules import goes_around, is_a_v, mapping_of
 
 FORWARD, BACKWARD, COUNT = 100, 200, 16
 #: Cycles of fill and drain with gaps in main, of p equal stages, each on an IPU, under the schedules whose closed form
@@ -66,7 +66,7 @@ def test_equal_stages_have_no_imbalance_and_what_ipus_wait_is_the_closed_form(na
     turn = (HOUSE.index(name) + ipus.bit_length()) % len(schedule.syncs)
     twice = goes_around(name) or is_a_v(name)
     mapping = [*mapping_of(name, 2 * ipus)] if twice else [*range(ipus)]
-    for sync in schedule.syncs if runs_slowest() else schedule.syncs[turn : turn + 1]:
+    for sync in schedule.syncs if draws_everything() else schedule.syncs[turn : turn + 1]:
         parts = parts_of(job_of(name, [(FORWARD, BACKWARD)] * len(mapping), sync, mapping))
         waits = parts.pop(TimePart.FILL_AND_DRAIN, 0) + parts.pop(TimePart.GAPS_IN_MAIN, 0)
         assert parts == {TimePart.USEFUL: len(mapping) // ipus * COUNT * (FORWARD + BACKWARD)}

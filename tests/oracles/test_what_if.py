@@ -21,7 +21,7 @@ from ipusim.runs.waterfall import priced, with_host
 from ipusim.timeline.kind_row import Track
 from ipusim.timeline.kinds import SpanKind, kinds_with
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 UNEVEN = ("pipeline.stages.stage2.forward=1600", "pipeline.stages.stage3.backward=2900")
@@ -145,10 +145,10 @@ def test_what_is_asked_for_is_tried_alone_and_two_by_two():
     less = ("pipeline.stages.stage3.backward=1450", "pipeline.stages.stage2.forward=800")
     assert [each.after for each in found] == [seconds(*UNEVEN, *more), seconds(*UNEVEN, *less)]
     (pair,) = pairs
-    assert pair.both.after == seconds(*UNEVEN, *more, *less)
+    assert pair.joint.after == seconds(*UNEVEN, *more, *less)
     assert pair.sum == sum(each.gain for each in found)
     assert not pair.adds_up
-    assert pair.both.gain < pair.sum
+    assert pair.joint.gain < pair.sum
 
 
 def test_what_does_not_touch_each_other_adds_up():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 COUNT = 12
 #: First values of the variables of the stages below.

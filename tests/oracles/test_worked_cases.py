@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from tests.effort import slowest
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 SCHEDULES = list(PipelineSchedule)
 METHODS = ["SUM", "MEAN", "RUNNING_MEAN"]

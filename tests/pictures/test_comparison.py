@@ -15,7 +15,7 @@ from ipusim.app.compare.compare import compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import comparison_chart
 from ipusim.app.compare.comparison_words import comparison_table
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.content import content
 from ipusim.app.render.execution_trace import execution_trace, trace_with_path
 from ipusim.app.render.figures import to_png, to_svg
@@ -33,13 +33,13 @@ from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
 from tests.effort import rarest, sampled, seeds, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = {"mapping": (0, 1, 2, 3)}
 
 
 def drawn(timelines, **how):
-    return comparison([Compared(timeline) for timeline in timelines], **how)
+    return comparison([TracedRun(timeline) for timeline in timelines], **how)
 
 
 def words(figure):
@@ -102,7 +102,7 @@ def test_a_run_many_times_slower_is_cut_and_does_not_squeeze_the_others(lock_ste
 
 def test_runs_of_similar_length_are_shown_whole(lock_step):
     runs = [lock_step("grouped", **FOUR, count=8), lock_step("sequential", **FOUR, count=8)]
-    figure = comparison([Compared(runs[0], remark="out of memory"), Compared(runs[1])])
+    figure = comparison([TracedRun(runs[0], remark="out of memory"), TracedRun(runs[1])])
     assert window(figure) == {(0, runs[1].makespan_cycles)}
     assert not [word for word in words(figure) if "cut" in word]
     assert next(word for word in words(figure) if word.startswith("grouped")).endswith("; out of memory")
@@ -297,7 +297,7 @@ def test_the_path_of_all_replicas_lies_in_the_rows_of_the_one_that_is_drawn(repl
 def test_a_comparison_is_no_higher_than_a_screen_however_many_runs_it_has(lock_step, replicated, runs, ipus, memory):
     strip = strip_of(replicated, replicated.memory) if memory else None
     run = lock_step("interleaved", mapping=tuple(range(ipus)), count=max(16, ipus))
-    figure = comparison([Compared(run, "a name that " + "is long " * 9, strip=strip)] * runs, title="many")
+    figure = comparison([TracedRun(run, "a name that " + "is long " * 9, strip=strip)] * runs, title="many")
     width, height = figure.get_size_inches() * 85  # as a README shows it, 850 pixels wide
     assert (width, height <= 1020) == (850, True)
     rows = [axes.get_position().height * height / axes.get_ylim()[0] for axes in figure.axes if axes.get_ylim()[1] == 0]
@@ -322,7 +322,7 @@ def test_memory_over_time_lies_under_the_trace(replicated):
     strip = strip_of(replicated, replicated.memory)
     peak = replicated.memory.fullest
     assert (strip.fullest.ipu, strip.fullest.peak_bytes) == (peak.ipu, peak.bytes)
-    figure = comparison([Compared(replicated.timeline, "named", strip=strip)])
+    figure = comparison([TracedRun(replicated.timeline, "named", strip=strip)])
     assert "memory" in words(figure)
     assert f"of IPU {peak.ipu}" in words(figure)
     assert "memory of the fullest IPU: live" in words(figure)
@@ -331,7 +331,7 @@ def test_memory_over_time_lies_under_the_trace(replicated):
     assert tops == [(0, 1.06 * peak.bytes)]
     small = strip_of(replicated, fit(replicated.job.plan, replicated.memory.footprint, peak.bytes - 1))
     assert f"an IPU's memory, {format_bytes(peak.bytes - 1)}" in words(
-        comparison([Compared(replicated.timeline, strip=small)])
+        comparison([TracedRun(replicated.timeline, strip=small)])
     )
 
 
@@ -348,7 +348,7 @@ def test_a_headline_has_the_time_that_the_table_has(changes):
     table = comparison_table(found)
     heads = [word.split(": ") for word in words(comparison_chart(found)) if "cycles, " in word]
     assert [name for name, _ in heads] == list(found.titles)
-    for (_, head), row, cells in zip(heads, found.ran, table.rows, strict=True):
+    for (_, head), row, cells in zip(heads, found.completed, table.rows, strict=True):
         cycles = row.times.throughput.weight_update_period_s * row.times.clock_hz
         time = f"{cells[1]} {table.header[1].removeprefix('time ')}"
         assert head.replace("µs", "us").partition("; ")[0] == f"{cycles:,.0f} cycles, {time}"
@@ -358,8 +358,8 @@ def test_memory_far_below_the_others_has_a_scale_of_its_own(replicated):
     strip = strip_of(replicated, replicated.memory)
     fullest = replace(strip.fullest, peak_bytes=20 * strip.fullest.peak_bytes)
     large = replace(strip, fullest=fullest, top_bytes=20 * strip.top_bytes)
-    figure = comparison([Compared(replicated.timeline, strip=each) for each in (strip, large)])
-    assert [word.endswith("; memory on a separate scale") for word in words(figure) if "cycles, " in word] == [
+    figure = comparison([TracedRun(replicated.timeline, strip=each) for each in (strip, large)])
+    assert [word.endswith("; memory on a scale of its own") for word in words(figure) if "cycles, " in word] == [
         True,
         False,
     ]

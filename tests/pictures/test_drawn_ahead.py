@@ -12,7 +12,7 @@ import pytest
 from ipusim.app.run_folder import pictures, report
 from ipusim.runs.execute import execute
 from tests.effort import slowest
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -145,7 +145,7 @@ def test_they_are_made_of_the_run_without_its_arithmetic_before_its_own_is_there
     ):
         with report.drawing_ahead(training, report.picture_window) as drawing:
             assert drawing.send(run)
-            made = drawing.brought()
+            made = drawing.results()
         assert made["trace.png"] == content.encode()
         assert ("timeline.npz" in made) == content.startswith("1")
     assert drawn == []
@@ -158,4 +158,4 @@ def test_a_long_training_is_not_simulated_twice(training, drawn_in, monkeypatch)
     monkeypatch.setattr(report, "_MOST_PASSES", len(training.plan.kind) * training.executions - 1)
     with report.drawing_ahead(training, report.picture_window) as drawing:
         assert drawing.send(sent(result))
-        assert drawing.brought() == {"trace.png": b"execution 0 of 3"}
+        assert drawing.results() == {"trace.png": b"execution 0 of 3"}

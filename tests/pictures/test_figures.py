@@ -7,13 +7,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import PathPatch
 
 from ipusim.app.render import figures
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import to_pdf, to_png, to_svg
 from ipusim.app.render.picture import Picture
 from ipusim.app.render.window import phase_window
 from ipusim.base.errors import OutputError
-from tests.drawn import assert_legible, drawn_texts, words
+from tests.drawn_pictures import assert_legible, drawn_texts, words
 from tests.effort import sampled, slowest
 
 FOUR = {"mapping": (0, 1, 2, 3)}
@@ -32,14 +32,14 @@ PICTURES = {
     "very many executions": lambda build: execution_trace(build("grouped", mapping=(0, 1), count=4, executions=70)),
     "64 IPUs": lambda build: execution_trace(build("grouped", mapping=tuple(range(64)), count=128)),
     "comparison": lambda build: comparison(
-        [Compared(build(name, **FOUR, count=8)) for name in ("grouped", "interleaved", "sequential")]
+        [TracedRun(build(name, **FOUR, count=8)) for name in ("grouped", "interleaved", "sequential")]
     ),
     "two clocks": lambda build: comparison(
-        [Compared(build(**FOUR, count=8, clock_hz=clock), f"at {clock} Hz") for clock in (10**9, 1_600_000_000)]
+        [TracedRun(build(**FOUR, count=8, clock_hz=clock), f"at {clock} Hz") for clock in (10**9, 1_600_000_000)]
     ),
     "axes of their own": lambda build: comparison(
         [
-            Compared(
+            TracedRun(
                 build(name, **FOUR, count=count), remark="a remark of some length, so that the line is broken " * 2
             )
             for name, count in (("grouped", 8), ("sequential", 256), ("sharded", 256), ("sequential", 2000))
@@ -47,7 +47,7 @@ PICTURES = {
     ),
     "a comparison of 64 IPUs": lambda build: comparison(
         [
-            Compared(build(name, mapping=tuple(range(64)), count=count))
+            TracedRun(build(name, mapping=tuple(range(64)), count=count))
             for name, count in (("grouped", 128), ("interleaved", 128), ("sharded", 4))
         ]
     ),

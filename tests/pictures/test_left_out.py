@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.api import timelines
 from ipusim.app.render import shortened
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.execution_trace import execution_trace
 from ipusim.app.render.figures import Chart, to_png, to_svg
 from ipusim.app.render.memory import memory_chart
@@ -21,11 +21,10 @@ from ipusim.app.render.window import Window, execution_window, phase_window
 from ipusim.app.run_folder import pictures, report
 from ipusim.base.errors import OptionError
 from ipusim.runs.execute import execute
-from tests.drawn import assert_legible, drawn_texts, words
+from tests.drawn_pictures import assert_legible, drawn_texts, words
 from tests.effort import slowest
-from tests.folded import folded
-from tests.scenario_data import job_from
-from tests.timelines import lay_out_timeline
+from tests.scenarios import job_from
+from tests.timelines import folded, lay_out_timeline
 
 
 @pytest.fixture(scope="module")
@@ -128,19 +127,21 @@ def test_a_picture_of_more_has_a_break_with_true_times_on_both_sides(whole, shor
     (gap,) = shown.breaks
     assert (copies, gap.cycles) == (gap.copies, copies * 350)
     for at, text in ticks.items():
-        assert float(text.replace(",", "")) * unit == pytest.approx(at + (gap.cycles - gap.room if at > gap.at else 0))
+        assert float(text.replace(",", "")) * unit == pytest.approx(
+            at + (gap.cycles - gap.room if at > gap.start else 0)
+        )
     # What is drawn is of the run: every box begins where a span of it does.
     starts = set(whole.start.tolist())
     for start in drawn.start[(drawn.start >= shown.start) & (drawn.start < shown.end)].tolist():
-        assert start + (gap.cycles - gap.room if start >= gap.at else 0) in starts
+        assert start + (gap.cycles - gap.room if start >= gap.start else 0) in starts
     assert {shown.shows(window.start), shown.shows(window.end - 1)} == {shown.start, shown.end - 1}
 
 
 @slowest
 def test_in_a_comparison_a_run_with_a_break_has_an_axis_of_its_own(monkeypatch):
     runs = [lay_out_timeline(schedule, count=96, mapping=(0, 1, 2, 3)) for schedule in ("grouped", "interleaved")]
-    shown = [Compared(folded(run), "") for run in runs]
-    assert to_png(comparison(shown)) == to_png(comparison([Compared(run, "") for run in runs]))
+    shown = [TracedRun(folded(run), "") for run in runs]
+    assert to_png(comparison(shown)) == to_png(comparison([TracedRun(run, "") for run in runs]))
     monkeypatch.setattr(timelines, "MOST_SPANS", 500)
     figure = comparison(shown)
     texts = " ".join(words(figure))

@@ -12,9 +12,8 @@ from matplotlib.text import Text
 
 from ipusim.app.render.lettering import text_width
 from ipusim.app.render.style import DPI, TEXT_SIZE, luminance
-from tests.drawn import contrast
+from tests.drawn_pictures import PICTURES, assert_same_picture, contrast, drawn_of, figure, figure_pixels, pixels, png
 from tests.effort import sampled
-from tests.gallery import PICTURES, assert_same_picture, drawn_of, figure, figure_pixels, pixels, png
 
 #: Pixels of the width that GitHub gives a picture in a README.
 README_WIDTH = 850

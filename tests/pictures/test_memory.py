@@ -26,9 +26,9 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES
-from tests.drawn import assert_legible, drawn_texts
+from tests.drawn_pictures import assert_legible, drawn_texts
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 KIB = 1024
 

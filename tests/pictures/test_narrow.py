@@ -21,7 +21,7 @@ from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from tests.effort import share
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 def rows_of_pixels(figure, ipus):

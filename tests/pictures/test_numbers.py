@@ -14,7 +14,7 @@ from ipusim.app.scenario import load_job
 from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import SpanKind
 from tests.effort import sampled, slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 PASSES = (SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.RECOMPUTE)
 

@@ -24,7 +24,7 @@ from ipusim.app.render.window import execution_window, phase_window
 from ipusim.app.run_folder.report import trace_file
 from ipusim.pipeline.ops import Op, Pass
 from ipusim.timeline.kinds import SpanKind
-from tests.point_to_point import run, timeline
+from tests.scenarios import run, timeline
 
 #: Passes far shorter than the way of what they make, so that many sends of an IPU overlap.
 CROWDED = {"system": "m2000", "forward": 1000, "backward": 2000, "moved": 200_000}

@@ -27,11 +27,10 @@ from ipusim.runs.execute import execute
 from ipusim.timeline.kinds import LOOKS, SpanKind
 from ipusim.timeline.timeline import Timeline
 from reports.gallery import TUTORIAL
-from tests import gallery
-from tests.drawn import words
+from tests import drawn_pictures
+from tests.drawn_pictures import PICTURES, words
 from tests.effort import sampled
-from tests.gallery import PICTURES
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 NAMES = sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
 
@@ -54,7 +53,7 @@ def result(name):
 @cache
 def trace(name):
     if name in TRACES:
-        return gallery.figure(name)
+        return drawn_pictures.figure(name)
     timeline = result(name).timeline
     shown = execution_window(timeline)
     return execution_trace(timeline, shown.start, shown.end)
@@ -84,20 +83,20 @@ def lines_of_legend(figure):
 
 
 @sampled(2)
-@pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
+@pytest.mark.parametrize("name", drawn_pictures.drawn_of(NAMES))
 def test_the_legend_of_a_trace_lists_what_can_be_seen_and_no_word_stands_alone(name):
     figure = trace(name)
     lines = lines_of_legend(figure)
     listed = {entry for line in lines for entry in line}
     looks = [look for look in LOOKS if look.name in listed]
     assert len(looks) >= 3
-    seen = colours(figure, gallery.figure_pixels(name) if name in TRACES else gallery.pixels(figure))
+    seen = colours(figure, drawn_pictures.figure_pixels(name) if name in TRACES else drawn_pictures.pixels(figure))
     assert [look.name for look in looks if look.face not in seen] == []
     assert all(len(line) > 1 for line in lines)
 
 
 @sampled(2)
-@pytest.mark.parametrize("name", gallery.drawn_of(NAMES))
+@pytest.mark.parametrize("name", drawn_pictures.drawn_of(NAMES))
 def test_the_legend_of_a_memory_chart_does_too(name):
     if not result(name).describes_memory:
         pytest.skip("the memory of its stages is not known")
@@ -105,7 +104,7 @@ def test_the_legend_of_a_memory_chart_does_too(name):
     lines = lines_of_legend(figure)
     listed = {entry for line in lines for entry in line}
     layers = [layer for layer in LAYERS if layer.name in listed]
-    seen = colours(figure, gallery.pixels(figure))
+    seen = colours(figure, drawn_pictures.pixels(figure))
     assert [layer.name for layer in layers if layer.face not in seen] == []
     assert all(len(line) > 1 for line in lines)
     # What else is listed has a sample that is drawn: the peak's marker, and the line at the limit.

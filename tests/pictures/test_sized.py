@@ -11,13 +11,12 @@ from matplotlib.text import Text
 
 import ipusim
 from ipusim import Picture
-from ipusim.app.render.figures import finished
+from ipusim.app.render.figures import finish
 from ipusim.app.render.style import luminance
 from ipusim.base.errors import OptionError
-from tests.drawn import contrast, drawn_texts, words
+from tests.drawn_pictures import contrast, drawn_texts, pixels, words
 from tests.effort import sampled
-from tests.gallery import pixels
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 OWN = "A title of my own"
 SIZES = ("3x2in", "4x3in", "5x8in", "6x3in", "8x5in", "14x2in", "14x8in")
@@ -110,13 +109,13 @@ def test_a_title_alone_keeps_the_size_and_the_line_of_the_configuration(pictures
 def test_a_text_that_is_cut_or_lies_over_another_is_named():
     run = ipusim.run(SCENARIOS / "schedules_four_ipus.yaml")
     figure, picture = run.figure(), Picture(size="10x4in")
-    assert finished(figure, picture) is figure
+    assert finish(figure, picture) is figure
     figure.write(0.1, 0.1, "over the title")
-    with pytest.raises(OptionError, match=r"over the title.* would overlap"):
-        finished(figure, picture)
+    with pytest.raises(OptionError, match=r"over the title.* would lie over each other"):
+        finish(figure, picture)
     figure.texts[-1].set_position((0.99, 0.5))
     with pytest.raises(OptionError, match=r"over the title. would be cut off"):
-        finished(figure, picture)
+        finish(figure, picture)
 
 
 @sampled(2)

@@ -16,7 +16,7 @@ from ipusim.pipeline.plan import Sync
 from ipusim.runs.request.request import Request
 from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 def request_of(ipus, **more):

@@ -14,7 +14,7 @@ from ipusim.app.sweep.measures import THROUGHPUT, measure_of, on_chart
 from ipusim.app.sweep.report import chart_of, verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")
@@ -28,7 +28,7 @@ def swept(varied):
 def chart(axes, points, values, ran=None, **options):
     """Draw one panel of points; ``ran`` is by default where there is a value."""
     ran = ran or [value is not None for value in values]
-    return sweep_chart(axes, points, [Panel("loss", values)], fits=ran, ran=ran, **options)
+    return sweep_chart(axes, points, [Panel("loss", values)], fits=ran, has_run=ran, **options)
 
 
 def legend_of(panel):
@@ -140,7 +140,7 @@ def test_lines_keep_off_the_legend_or_are_covered_by_it():
 def test_words_at_a_level_have_a_white_ground():
     panels = [Panel("fullest IPU, MiB", [5.0, 6.0], (4.0, "an IPU has 4 MiB"))]
     names = ChartAxis("name", ("a", "b"), False)
-    (panel,) = sweep_chart([names], [("a",), ("b",)], panels, fits=[False] * 2, ran=[True] * 2).get_axes()
+    (panel,) = sweep_chart([names], [("a",), ("b",)], panels, fits=[False] * 2, has_run=[True] * 2).get_axes()
     (words,) = panel.texts
     assert words.get_bbox_patch().get_facecolor() == (1, 1, 1, 1)
 

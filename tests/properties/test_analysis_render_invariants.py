@@ -14,7 +14,7 @@ from ipusim.analysis.phases import PHASES, phases_of
 from ipusim.analysis.run_times import run_times_of
 from ipusim.analysis.utilisation import cycles_by_kind
 from ipusim.app.render.boxes import bin_edges, share_boxes, span_boxes
-from ipusim.app.render.lettering import spread
+from ipusim.app.render.lettering import space_out
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.style import ALWAYS_SHOWN
@@ -147,7 +147,7 @@ labels = st.lists(st.tuples(st.floats(0, 1000), st.floats(1, 200)), min_size=1, 
 def test_labels_keep_apart_and_inside(wanted):
     wanted.sort()
     centres, widths = zip(*wanted, strict=True)
-    placed = spread(centres, widths, 0.0, 1000.0)
+    placed = space_out(centres, widths, 0.0, 1000.0)
     if placed is None:
         assert sum(widths) > 1000
         return
@@ -162,7 +162,7 @@ def test_labels_keep_apart_and_inside(wanted):
 def test_no_other_place_is_nearer(wanted, parts):
     wanted.sort()
     centres, widths = zip(*wanted, strict=True)
-    placed = spread(centres, widths, 0.0, 1000.0)
+    placed = space_out(centres, widths, 0.0, 1000.0)
     if placed is None:
         return
     # Any other way to share the free room out: gaps before each label.

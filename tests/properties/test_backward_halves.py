@@ -35,15 +35,17 @@ from ipusim.model.layers.pooling import AveragePool2D, MaxPool2D
 from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
+from ipusim.model.layers.space_to_depth import SpaceToDepth
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.table import rows
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
+from ipusim.model.layers.window_attention import WindowAttention
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.workload import Workload
-from tests.networks import split
-from tests.special_points import with_special_points
+from tests.formulas import split, with_special_points
 
 BATCH, COUNT, WIDTH, CLASSES = 2, 3, 4, 3
 
@@ -73,6 +75,8 @@ ANYWHERE = [
     Dropout(0.4),
     TakePositions(3),
     Residual(inner(Dense(2 * WIDTH), GLU())),
+    SqueezeExcite(2, "swish"),
+    Residual(inner(SqueezeExcite(3))),
     Residual(inner(Dense(WIDTH, "gelu"), Dropout(0.5))),
     Residual(inner(LayerNorm()), inner(Dense(WIDTH), ActivationLayer("relu"))),
     Parallel((inner(Dense(1, "tanh")), (NamedLayer("wide", Dense(3)), NamedLayer("drop", Dropout(0.2))))),
@@ -109,6 +113,9 @@ SHAPES = {
         MaxPool2D((2, 2), (1, 1), "same"),
         AveragePool2D((3, 2), (1, 1), "same"),
         Residual(inner(Reshape((2 * WIDTH, 3)), Reshape((3, 2, WIDTH)))),
+        Residual(inner(Reshape((4, 2, 3)), WindowAttention(3, window=2, shift=1), Reshape((3, 2, WIDTH)))),
+        Residual(inner(Reshape((2, 2, 6)), WindowAttention(2, window=1, dropout=0.2), Reshape((3, 2, WIDTH)))),
+        Residual(inner(Reshape((2, 4, 3)), SpaceToDepth(), Reshape((3, 2, WIDTH)))),
         GroupNorm(),
         InstanceNorm(),
     ],
@@ -160,7 +167,9 @@ def workloads(draw):
         named[at:at] = [joined, NamedLayer(f"narrow{number}", Dense(WIDTH))]
     ends = [NamedLayer("flat", Flatten()), NamedLayer("scores", Dense(CLASSES))]
     given_shape = shape[:-1] if tokens else shape
-    network = Network((*named, *ends), given_shape, NamedLayer("loss", draw(st.sampled_from(LOSSES))))
+    loss = NamedLayer("loss", draw(st.sampled_from(LOSSES)))
+    frozen = draw(st.just(frozenset()) | st.frozensets(st.sampled_from([each.name for each in named])))
+    network = Network((*named, *ends), given_shape, loss, frozen)
     cuts = draw(st.sets(st.sampled_from(network.names[1:]), max_size=3))
     groups = split(network, sorted(cuts, key=network.names.index))
     checkpoints = () if skips else draw(st.sets(st.sampled_from(network.names)))
@@ -190,6 +199,7 @@ class Run:
         self.workload = workload
         self.places = range(len(workload.stages))
         self.memories = [StageMemory(workload, stage, COUNT) for stage in self.places]
+        self.needs = [stage.needs_input_gradient for stage in workload.stages]
         self.gradients = {}
         self.rests = {}
 
@@ -206,7 +216,7 @@ class Run:
         for stage in reversed(self.places):
             memory = self.memories[stage]
             memory.micro_batch = micro_batch
-            grad = memory.bound.backward(saved[stage], grad, stage > 0, memory.accumulate, memory.totals)
+            grad = memory.bound.backward(saved[stage], grad, self.needs[stage], memory.accumulate, memory.totals)
             memory.accumulated += 1
             self.gradients[stage, micro_batch] = grad
 
@@ -214,7 +224,7 @@ class Run:
         grad = None
         for stage in reversed(self.places):
             bound = self.memories[stage].bound
-            grad, self.rests[stage, micro_batch] = bound.backward_input(saved[stage], grad, stage > 0)
+            grad, self.rests[stage, micro_batch] = bound.backward_input(saved[stage], grad, self.needs[stage])
             self.gradients[stage, micro_batch] = grad
 
     def weights(self, stage, micro_batch):
@@ -254,7 +264,8 @@ def test_halves_give_the_bits_of_the_whole(workload, order, first, late):
     for place, grad in whole.gradients.items():
         assert bits(halves.gradients[place]) == bits(grad), place
     for stage, memory in enumerate(whole.memories):
-        assert memory.accumulators.keys() == memory.parameters.keys()
+        frozen = whole.workload.stages[stage].frozen_names
+        assert memory.accumulators.keys() == memory.parameters.keys() - frozen
         for name, total in memory.accumulators.items():
             assert bits(halves.memories[stage].accumulators[name]) == bits(total), name
 

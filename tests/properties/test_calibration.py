@@ -12,7 +12,7 @@ from ipusim.app.fidelity.calibration import calibrate
 from ipusim.app.fidelity.calibration_rows import read_measured
 from ipusim.hardware.rates import DEFAULT_RATES, RATES
 from tests.effort import rarest, runs_slowest, share, slowest
-from tests.measured_rows import stage_rows, throughput_rows, write_scenarios
+from tests.machine_costs import stage_rows, throughput_rows, write_scenarios
 
 #: Scenarios, and the micro-batches that their throughputs were measured with.
 SIZES = (("large.yaml", 512), ("small.yaml", 64))

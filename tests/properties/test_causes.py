@@ -8,9 +8,9 @@ import pytest
 from ipusim.lowering.lower import lower
 from ipusim.pipeline.plan import Sync
 from tests.effort import seeds
-from tests.explained import check_explained
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 from tests.properties.test_machine_invariants import drawn
+from tests.run_checks import check_explained
 
 
 @pytest.mark.parametrize("sync", list(Sync))

@@ -18,8 +18,8 @@ from ipusim.app.run_folder.report import picture_window
 from ipusim.base.errors import IpusimError, ModelError, TimelineError
 from ipusim.model.data.dataset_files import idx, npz, read_idx
 from ipusim.timeline.timeline import Span, Timeline
-from tests.drawn_text import any_text
 from tests.effort import share
+from tests.random_runs import any_text
 
 FLIPS = share(400)
 #: What zlib, zipfile and NumPy's parser may take for a file of a few hundred bytes, whatever that says of itself.

@@ -15,9 +15,9 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.effort import runs_slowest, sampled, seeds
+from tests.effort import draws_everything, sampled, seeds
 from tests.properties.test_repeats import drawn
-from tests.tiling import check_tiling
+from tests.timelines import check_tiling
 
 #: Passes of a run of several executions, at most, by default.
 MOST_PASSES = 4000
@@ -106,10 +106,10 @@ def test_of_several_executions_those_before_between_and_behind_changes_are_left_
     while plain is None:
         with suppress(RequestError):  # of a count that its schedule cannot lay out
             scenario = drawn(rng.randrange(10**6))
-            scenario["pipeline"]["repeat_count"] = rng.choice((12, 20, 40) if runs_slowest() else (16, 24, 40))
+            scenario["pipeline"]["repeat_count"] = rng.choice((12, 20, 40) if draws_everything() else (16, 24, 40))
             plain = assemble(Request.from_dict(scenario, name="drawn", folder=Path()))
             passes = plain.of_whole(lambda of: len(of.plan.table)) * plain.executions
-            plain = plain if passes <= MOST_PASSES or runs_slowest() else None
+            plain = plain if passes <= MOST_PASSES or draws_everything() else None
     length = execute(plain).timeline.makespan_cycles
     first, stalled = rng.randrange(length), rng.randrange(length)
     disturbances = [
@@ -121,7 +121,7 @@ def test_of_several_executions_those_before_between_and_behind_changes_are_left_
     run, whole = execute(job), execute(job, jump=False)
     assert run.timeline.expanded() == whole.timeline, disturbances
     assert run.summary.times_dict() == whole.summary.times_dict(), disturbances
-    if seed % 3 == 0 or runs_slowest():  # with the parts of the time, for which the run is simulated without each
+    if seed % 3 == 0 or draws_everything():  # with the parts of the time, for which the run is simulated without each
         assert run.summary.to_dict() == whole.summary.to_dict(), disturbances
 
 

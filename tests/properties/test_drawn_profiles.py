@@ -28,7 +28,7 @@ def outcome(seed: int) -> str:
             return f"refused: {right}" if right else f"wrong: {seed}, {found.form}: refused: {error}"
     medians = [tuple(figure.median for figure in figures.values()) for figures in stages.stages.values()]
     if not found.right and not found.reason:
-        return "said: " + stages.known[0][4].partition(";")[0]
+        return "said: " + stages.sources[0][4].partition(";")[0]
     if found.reason or medians != found.right or stages.count != found.count:
         return f"wrong: {seed}, {found.form}: {medians}, {stages.count}; {found.right}, {found.count}; {found.reason}"
     return "right"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ipusim.api import RequestMemoryError, assemble, execute
-from ipusim.app.compare.compare import Compared, compare
+from ipusim.app.compare.compare import ComparedItem, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import comparison_table
@@ -171,13 +171,13 @@ def words_of(data: dict, place: Path) -> dict[str, str]:
     run.timeline.save(place / "timeline.npz")
     told["run folder"] = read_run(place).fits
     told["page"] = page_data(report_page([place]))["runs"][0]["fits"]
-    both = Comparison(compare([Compared(request, "asked"), Compared(read_run(place), "ran")]))
+    both = Comparison(compare([ComparedItem(request, "asked"), ComparedItem(read_run(place), "ran")]))
     told["folder compared"] = ComparisonResult(both).data()[1]["fits"]
     if told["check"] != UNKNOWN:
         expected = assemble(request.replace({"expect": {"memory": told["check"]}}))
         ((judged,), _) = judged_before(expected)
         told["expect"] = judged.value
-        assert judged.met
+        assert judged.is_met
     if data["memory"] == "report":
         told["check's table"] = moves_table(memory_moves(job)).rows[0][3]
         try:

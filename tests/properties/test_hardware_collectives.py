@@ -15,7 +15,7 @@ from ipusim.hardware.collectives.cost import concurrent_cost
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.system import System
-from tests.collectives import check_collective, collective_cost
+from tests.machine_costs import check_collective, collective_cost
 
 #: Useful bytes per second of the links of each channel, in one direction.
 LINK = Fraction(128 * 2**30 * 85, 800)

@@ -16,7 +16,7 @@ from ipusim.hardware.orders import ORDERS
 from ipusim.hardware.rounding import duration_cycles, transfer_cycles
 from ipusim.hardware.system import System
 from ipusim.hardware.topology import Route
-from tests.copies import POST_COPY, PRE_COPY, exchange_cycles, sync_cycles
+from tests.machine_costs import POST_COPY, PRE_COPY, exchange_cycles, sync_cycles
 
 #: Bytes from one logical IPU to another.
 Traffic = dict[tuple[int, int], int]

@@ -16,7 +16,7 @@ from ipusim.hardware.generations import GC200
 from ipusim.runs.request.profile import read_stages
 from tests.drawn_profiles import first_of_forms
 from tests.effort import share
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FILES = {
     "trace": (SCENARIOS / "measured_trace.json").read_bytes(),

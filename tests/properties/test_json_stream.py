@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ipusim.base.errors import FileError
 from ipusim.base.json_stream import JsonStream
-from tests.drawn_text import any_text
 from tests.effort import share, slowest
+from tests.random_runs import any_text
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False) | any_text(max_size=5),

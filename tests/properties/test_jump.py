@@ -31,14 +31,14 @@ from ipusim.runs.run import Run
 from ipusim.runs.time_alone import timeline_of
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.repeats import with_copies
-from tests.effort import rarest, runs_slowest, sampled, seeds, share, slowest
-from tests.numbered_runs import drawn_job
+from tests.effort import draws_everything, rarest, sampled, seeds, share, slowest
+from tests.random_runs import drawn_job
 from tests.replay.requests import DRAWN, Requested, drawn_requests
 
-#: Passes of a drawn run by default and with ``--all``, and tensors that may wait for a stage in it, at most.
-MOST_PASSES, MOST_PASSES_WITH_ALL, MOST_WAITING = 6_000, 30_000, 100
-#: Of how many times as many micro-batches as drawn a run is, by default and with ``--all``.
-TIMES, TIMES_WITH_ALL = (8, 12, 20), (8, 20, 60)
+#: Passes of a drawn run by default and with ``--every``, and tensors that may wait for a stage in it, at most.
+MOST_PASSES, MOST_PASSES_WITH_EVERY, MOST_WAITING = 6_000, 30_000, 100
+#: Of how many times as many micro-batches as drawn a run is, by default and with ``--every``.
+TIMES, TIMES_WITH_EVERY = (8, 12, 20), (8, 20, 60)
 #: How many of each sort are drawn: of all options, of users' Orders, of stages known by their cycles, with tables.
 SORTS = {"options": 10, "cycles": 16, "orders": 3, "tables": 4}
 #: Of one sort more than a share, as most of its small runs are over before they repeat themselves.
@@ -67,8 +67,8 @@ def drawn_runs(sort: str) -> list[tuple[str, Run]]:
 
 def jobs(sorts: dict[str, int], folder: Path, seed: int = 0) -> Iterator[tuple[str, Job]]:
     """Yield drawn Jobs of time alone with many micro-batches and executions, each by its name."""
-    rng, large = random.Random(seed), runs_slowest()
-    times, most_passes = (TIMES_WITH_ALL, MOST_PASSES_WITH_ALL) if large else (TIMES, MOST_PASSES)
+    rng, large = random.Random(seed), draws_everything()
+    times, most_passes = (TIMES_WITH_EVERY, MOST_PASSES_WITH_EVERY) if large else (TIMES, MOST_PASSES)
     for drawn in requests_of(tuple(sorts.items())):
         for name, text in drawn.files.items():
             (folder / name).write_text(text)

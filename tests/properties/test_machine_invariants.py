@@ -20,11 +20,11 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.timeline.kinds import IPU_KINDS, PASSES, SpanKind
 from ipusim.timeline.timeline import NONE
 from tests.effort import seeds
-from tests.house_schedules import FREE, mapping_of, multiple_of
 from tests.orders import random_mapping, random_order
-from tests.point_to_point import run as run_free
-from tests.price_and_run import price_and_run
-from tests.tiling import check_tiling
+from tests.plans import price_and_run
+from tests.scenarios import run as run_free
+from tests.schedules import FREE, mapping_of, multiple_of
+from tests.timelines import check_tiling
 
 
 def drawn(seed):

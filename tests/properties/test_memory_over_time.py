@@ -26,7 +26,9 @@ from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from tests.effort import share
-from tests.house_schedules import (
+from tests.orders import home_of, passes_of, random_order, read
+from tests.plans import price_and_run
+from tests.schedules import (
     FREE,
     MEETING,
     goes_around,
@@ -41,8 +43,6 @@ from tests.house_schedules import (
     takes_one_stage,
     trains_only,
 )
-from tests.orders import home_of, passes_of, random_order, read
-from tests.price_and_run import price_and_run
 
 #: A schedule that runs the halves of backward passes apart.
 #: Random legal Orders, some of whose backward passes run in halves.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 
-from ipusim.base.near_names import all_nearest, same
+from ipusim.base.near_names import all_nearest, equal_name
 from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
@@ -51,7 +51,7 @@ def test_of_every_key_and_name_any_one_mistake_of_a_letter_leads_back():
         for name in filter(lambda name: len(name) > 1, table):
             for wrong in {*mistaken(name)} - {*table, name}:
                 # What is another name but for case and separators, or what others call one, leads there.
-                if not same(wrong, table):
+                if not equal_name(wrong, table):
                     near = all_nearest(wrong, table)
                     assert name in near or len(near) == MOST, (wrong, table)
                     tried += 1

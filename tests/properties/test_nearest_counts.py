@@ -16,7 +16,7 @@ from ipusim.base.errors import CountError, ProgramError
 from ipusim.runs.problems import RequestError
 from ipusim.schedules.registry import HOUSE, find
 from tests.effort import share
-from tests.house_schedules import multiple_of
+from tests.schedules import multiple_of
 
 #: Counts that are tried: beyond the second legal one above 20 of any schedule on eight stages.
 COUNTS = range(1, 49)

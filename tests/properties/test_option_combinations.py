@@ -27,8 +27,10 @@ from ipusim.runs.execute import execute
 from ipusim.runs.session import Session
 from tests import formulas
 from tests.effort import slowest
-from tests.explained import check_changes, check_explained, check_waterfall
-from tests.house_schedules import (
+from tests.random_runs import SHARDS, SOME_SHARDS, among, check_shard, some
+from tests.run_checks import check_changes, check_explained, check_recorded, check_waterfall
+from tests.scenarios import job_from
+from tests.schedules import (
     COMPUTING,
     MEETING,
     goes_around,
@@ -41,9 +43,6 @@ from tests.house_schedules import (
     takes_even_ipus,
     trains_only,
 )
-from tests.recorded import check_recorded
-from tests.scenario_data import job_from
-from tests.sharded import SHARDS, SOME_SHARDS, among, check_shard, some
 
 EXAMPLES = 370
 
@@ -73,6 +72,11 @@ FIRST = {
     "conv1d": lambda layer, h, **own: formulas.convolution_1d(h, **own, groups=layer["groups"]),
     "conv2d": lambda layer, h, **own: formulas.convolution(h, **own),
     "conv2d_transpose": lambda layer, h, **own: formulas.transposed_convolution(h, **own, strides=layer["strides"]),
+    "window_attention": lambda layer, h, **own: formulas.window_attention(
+        h, *own.values(), heads=layer["num_heads"], window=layer["window"], shift=layer["shift"]
+    ),
+    "squeeze_excite": lambda layer, h, **own: formulas.squeeze_excite(h, *own.values()),
+    "space_to_depth": lambda layer, h: formulas.space_to_depth(h, layer["block_size"]),
     "relative_multi_head_attention": lambda layer, h, **own: formulas.relative_attention(
         h, **own, heads=layer["num_heads"], causal=layer["causal"]
     ),
@@ -91,9 +95,12 @@ SEQUENCES = (
     "conv1d",
 )
 #: Layers of sequences and of images with optimizers that look at whole variables: rare unless drawn on purpose.
-PAIRS = [*product((*SEQUENCES, "conv2d", "conv2d_transpose"), ("adam", "lamb"))]
+OF_IMAGES = ("conv2d", "conv2d_transpose", "window_attention", "squeeze_excite", "space_to_depth")
+PAIRS = [*product((*SEQUENCES, *OF_IMAGES), ("adam", "lamb"))]
 #: IPUs of the largest device that is drawn of each machine.
 LARGEST = {"c2_server": 16, "m2000": 4, "bow_pod16": 16, "free": 16}
+#: How often a program sends its optimizer's values anew.
+INTERVALS = "never", "every session run", "every 3 session runs"
 #: IPUs of the largest machine of the same, over whose links hosts may sum up.
 LARGEST_OF_LINKS = {"c2_server": 16, "m2000": 256, "bow_pod16": 256, "free": 64}
 
@@ -125,7 +132,8 @@ def layers(draw, first=None):
     if not found and (first is not None or draw(st.booleans())):
         found = draw(images(first))
     if draw(st.booleans()):
-        elements = {"conv": 8, "larger": 16, "joined": 24, "gated": 2}.get(found[-1]["name"] if found else "", 4)
+        images_of = dict.fromkeys(("conv", "windows", "excite", "blocks"), 8) | {"larger": 16, "joined": 24}
+        elements = (images_of | {"gated": 2}).get(found[-1]["name"] if found else "", 4)
         found.append({"name": "seen", "type": "reshape", "target_shape": [elements // 2, 2]})
     found.append({"name": "flatten", "type": "flatten"})
     for index in range(draw(st.integers(1, 4))):
@@ -154,14 +162,37 @@ def layers(draw, first=None):
     return [*found, {"name": "logits", "type": "dense", "units": 3}]
 
 
+def freeze(draw, model):
+    """Freeze some layers, but for the logits and those that repeat, or all up to one of them."""
+    free = [layer for layer in model[:-1] if not layer["name"].startswith(("time", "bent", "sum"))]
+    first = draw(among(0, 0, 0, 1, 2, len(free)))
+    for place in (*range(first), *draw(st.lists(among(*range(len(free))), max_size=2) if first else st.just([]))):
+        free[place]["trainable"] = False
+
+
 @st.composite
 def images(draw, first=None):
-    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it."""
-    kinds = {"conv2d": ("conv",), "conv2d_transpose": ("larger", "joined")}.get(first, ("conv", "larger", "joined"))
+    """Return layers of an image of two by two: of 8 elements, or twice as large, or that with its middle behind it.
+
+    Of 8 elements, its positions may attend to each other, its channels be scaled, or all be channels of one position.
+    """
+    behind = {
+        "windows": {"type": "window_attention", "num_heads": draw(st.integers(1, 2)), "window": 2, "shift": 0},
+        "excite": {"type": "squeeze_excite", "units": draw(st.integers(2, 3)), "activation": "tanh"},
+        "blocks": {"type": "space_to_depth", "block_size": 2},
+    }
+    kinds = {
+        "conv2d": ("conv",),
+        "conv2d_transpose": ("larger", "joined"),
+        "window_attention": ("windows",),
+        "squeeze_excite": ("excite",),
+        "space_to_depth": ("blocks",),
+    }.get(first, ("conv", "larger", "joined", *behind))
     kind = draw(among(*kinds))
     window = {"filters": 2, "kernel_size": [draw(st.integers(2, 3)), 1], "padding": "same"}
-    if kind == "conv":
-        return [{"name": "conv", "type": "conv2d", **window}]
+    if kind == "conv" or kind in behind:
+        more = [{"name": kind, **behind[kind]}] if kind in behind else []
+        return [{"name": "conv", "type": "conv2d", **window}, *more]
     larger = [{"name": "larger", "type": "conv2d_transpose", **window, "strides": [2, 1]}]
     if kind == "larger":
         return larger
@@ -171,13 +202,14 @@ def images(draw, first=None):
 
 @st.composite
 def repeated(draw):
-    """Return layers that come several times under numbered names, with a sum each time, or none."""
+    """Return layers that come several times under numbered names, with a sum each time or without one, or none."""
+    summed = draw(st.booleans())
     more = {"units": draw(st.integers(2, 4)), "activation": draw(among(*sorted(ACTIVATIONS)))}
     times = [
         [
             {"name": f"time{number}", "type": "dense", **more},
             {"name": f"bent{number}", "type": "activation", "activation": "tanh"},
-            {"name": f"sum{number}", "type": "add", "from": f"time{number}"},
+            *([{"name": f"sum{number}", "type": "add", "from": f"time{number}"}] if summed else []),
         ]
         for number in range(draw(among(0, 0, 1, 2, 3)))
     ]
@@ -224,6 +256,7 @@ def scenarios(draw, first=None, optimizer=None):
     It has a first layer of some kind and trains with some optimizer, where they are given.
     """
     model = draw(layers(first))
+    freeze(draw, model)
     schedule = draw(among(*MEETING, *COMPUTING))
     names = [layer["name"] for layer in model if layer["name"] not in ("seen", "flatten") and layer is not model[0]]
     splits = sorted(draw(st.sets(among(*names), min_size=1, max_size=3)), key=names.index)
@@ -359,7 +392,7 @@ def place_on_hosts(draw, scenario):
     host = {}
     if scenario["system"]["name"] != "free":
         host = draw(st.dictionaries(among(*rates), among("50 MB/s", "2 GB/s")))
-        compiled = {"framework": draw(among("pytorch", "popart")), "updates_optimizer": draw(st.booleans())}
+        compiled = {"framework": draw(among("pytorch", "popart")), "updates_optimizer": draw(among(*INTERVALS))}
         host |= draw(st.sampled_from([{}, compiled]))
     host["sum_over"] = draw(among("network", "links"))
     over_links = host["sum_over"] == "links"
@@ -425,7 +458,8 @@ def optimizers(draw, kind=None):
     # Those that look at whole variables most often: with every layer, whatever else is drawn.
     kind = kind or draw(among("sgd", "momentum", "lars", *SUMMED, *["adam", "lamb"] * 6))
     # A large epsilon: a gradient that is zero but for rounding must not be scaled up to a step.
-    adaptive = {"epsilon": 0.01, "weight_decay": 0.1}
+    moment = draw(st.sampled_from([None, "float64"]))
+    adaptive = {"epsilon": 0.01, "weight_decay": 0.1, "first_moment": moment, "second_moment": moment}
     momentum = {"momentum": MOMENTUM, "nesterov": draw(st.booleans())}
     more = {"sgd": {}, "momentum": momentum, "lars": momentum | {"eeta": 0.5, "epsilon": 0.01}, **SUMMED}.get(
         kind, adaptive
@@ -439,7 +473,8 @@ def accumulate(draw, pipeline, names):
     pipeline["reduction_method"] = draw(among("SUM", "MEAN", "RUNNING_MEAN"))
     pipeline["gradient_accumulation_dtype"] = draw(st.sampled_from(["float64", {"logits": "float64"}]))
     if not any(name.startswith(("sum", "joined")) for name in names):
-        pipeline["recomputation_checkpoints"] = draw(st.lists(among(*names), max_size=3, unique=True))
+        some = st.lists(among(*names), max_size=3, unique=True)
+        pipeline["recomputation_checkpoints"] = draw(st.none() | some)
 
 
 def serialize(draw, scenario, stages):
@@ -525,6 +560,7 @@ def plain_loop(scenario, weights, feed):
     replicas = replicas_of(scenario)
     pipeline, optimizer = scenario["pipeline"], scenario.get("optimizer")
     count = count_of(scenario)
+    frozen = {layer["name"] for layer in scenario["model"]["layers"] if not layer.get("trainable", True)}
     scale = 1 if pipeline.get("reduction_method") == "SUM" else 1 / count
     slots = {name: [np.zeros_like(array), np.zeros_like(array), 0] for name, array in weights.items()}
     losses = []
@@ -539,7 +575,10 @@ def plain_loop(scenario, weights, feed):
             for gradient in gradients[name]:
                 total[name] += scale * mapped(optimizer, gradient, weight) / replicas
         if optimizer:
-            weights = {name: stepped(optimizer, array, total[name], slots[name]) for name, array in weights.items()}
+            weights = {
+                name: array if name.split("/")[0] in frozen else stepped(optimizer, array, total[name], slots[name])
+                for name, array in weights.items()
+            }
     return losses, weights
 
 
@@ -560,7 +599,11 @@ def stepped(optimizer, weight, gradient, slots):
     if optimizer["type"] == "ftrl":
         return formulas.ftrl_weight(weight, gradient, slots, rate, **SUMMED["ftrl"])
     if optimizer["type"] in SUMMED:
-        step = {"rmsprop": formulas.rms_step, "adagrad": formulas.adagrad_step, "adadelta": formulas.adadelta_step}
+        step = {
+            "rmsprop": formulas.rms_step,
+            "adagrad": formulas.adagrad_step,
+            "adadelta": formulas.adadelta_step,
+        }
         return weight - step[optimizer["type"]](gradient, slots, rate, **SUMMED[optimizer["type"]])
     if optimizer["type"] == "lars":
         lengths = np.linalg.norm(weight), np.linalg.norm(gradient)

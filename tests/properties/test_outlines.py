@@ -21,7 +21,7 @@ from ipusim.model.layers.saved_arrays import root_of
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.stages.build_stages import build_stages
 from ipusim.model.stages.stash import measured_bytes, outlined_bytes, saved_bytes
-from tests.effort import runs_slowest, sampled
+from tests.effort import draws_everything, sampled
 from tests.oracles.test_model_layers_gradients import LAYERS
 from tests.properties.test_backward_halves import workloads
 
@@ -40,7 +40,7 @@ LOSSES = {"": None, "mean": MeanSquaredError(), "softmax": SoftmaxCrossEntropy()
 @pytest.mark.parametrize("ending", LOSSES)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_layer_keeps_the_same(name, ending):
-    """Each loss with each cut in one size by default, so that all sizes occur with both; in all with ``--all``."""
+    """Each loss with each cut in one size by default, so that all sizes occur with both; in all with ``--every``."""
     loss, first = LOSSES[ending], [*LOSSES].index(ending)
     layer, shape = LAYERS[name]
     tied = isinstance(layer, TiedProjection)
@@ -53,7 +53,7 @@ def test_every_layer_keeps_the_same(name, ending):
     network = Network(tuple(named), shape[:-1] if tied else shape, None if loss is None else NamedLayer("loss", loss))
     cuts = ([network.names], [network.names[:1], network.names[1:]], [network.names[:2], network.names[2:]])
     for number, groups in enumerate(cuts):
-        sizes = SIZES if runs_slowest() else [SIZES[(first + number) % 3]]
+        sizes = SIZES if draws_everything() else [SIZES[(first + number) % 3]]
         for stage in build_stages(network, groups):
             for batch, itemsize in sizes:
                 if "serialized m" in name and batch < 6:  # whose rows are split in three

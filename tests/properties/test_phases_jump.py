@@ -17,14 +17,14 @@ from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.effort import runs_slowest, sampled, seeds
+from tests.effort import draws_everything, sampled, seeds
 
 IN_PHASES = [name for name in names() if find(name).in_phases]
 
 
 def drawn(seed: int) -> Job:
     """Return a Job of stages without a word on memory, whose times, copies and feeds are drawn."""
-    rng, large = random.Random(seed), runs_slowest()
+    rng, large = random.Random(seed), draws_everything()
     name, ipus, loops = rng.choice(IN_PHASES), rng.randint(2, 5), rng.choice([1, 2, 2, 3])
     even, training = rng.random() < 0.6, rng.random() < 0.8
     sync = rng.choice(["point_to_point", "lock_step"])

@@ -16,8 +16,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from tests.effort import share
-from tests.grids import with_table
 from tests.orders import random_order
+from tests.plans import with_table
 
 F, B, R, G, W = Pass.FORWARD, Pass.BACKWARD, Pass.RECOMPUTE, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT
 

@@ -12,7 +12,7 @@ from ipusim.analysis.executions import find_execution
 from ipusim.analysis.memory import stashed_micro_batches
 from ipusim.app.render.page import played
 from tests.effort import sampled
-from tests.played import computed, data_of, rows, waiting
+from tests.pages import computed, data_of, rows, waiting
 from tests.properties.test_jump import SORTS, drawn_runs
 
 

@@ -24,9 +24,9 @@ from ipusim.pipeline.order import Order
 from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
 from tests.effort import share
-from tests.listings import parse_listing
 from tests.orders import needs_of, random_mapping, random_passes, read, walk
 from tests.orders import text as text_of_pass
+from tests.plans import parse_listing
 
 CASES = share(40)
 STUCK = {"dependency", "deadlock", "sending"}
@@ -55,7 +55,7 @@ def both(order, side=NOTHING):
 @pytest.mark.parametrize("seed", range(CASES))
 def test_a_random_order_keeps_all_rules_in_both_modes(seed):
     _, shape, passes = drawn(seed)
-    for plan in both(Order.of("drawn", shape, passes)):
+    for plan in both(Order.from_passes("drawn", shape, passes)):
         assert [str(each) for each in violations(plan)] == []
         check_plan(plan)
 
@@ -80,7 +80,7 @@ def test_time_steps_are_as_early_as_a_longest_path_allows(seed):
         right[node] = max(
             (right[other] + each["steps"] for other, _, each in graph.in_edges(node, data=True)), default=0
         )
-    plan = lower(Order.of("drawn", shape, passes), Sync.LOCK_STEP)
+    plan = lower(Order.from_passes("drawn", shape, passes), Sync.LOCK_STEP)
     assert {read(str(op)): time_step for time_step, _, op in plan.ops()} == right
     assert plan.emitted == max(right.values()) + 1
 
@@ -115,7 +115,7 @@ def asked_of(rng, shape):
 def test_a_plan_holds_each_pass_once_and_what_belongs_to_it(seed):
     rng, shape, passes = drawn(seed)
     side = asked_of(rng, shape)
-    order = Order.of("drawn", shape, passes)
+    order = Order.from_passes("drawn", shape, passes)
     for plan in both(order, side):
         rows = plan.instructions.tolist()
         assert np.array_equal(parse_listing(plan.listing()), plan.instructions)
@@ -188,7 +188,7 @@ def sends_and_receives(shape, side, rows):
 @pytest.mark.parametrize("seed", range(CASES))
 def test_swapped_passes_are_refused_where_a_walk_stands_still(seed):
     rng, shape, passes = drawn(1000 + seed)
-    depths = Order.of("drawn", shape, passes).fifo_depths
+    depths = Order.from_passes("drawn", shape, passes).fifo_depths
     for _ in range(8):
         swapped = {ipu: list(words) for ipu, words in passes.items()}
         ipu = rng.choice([ipu for ipu, words in swapped.items() if len(words) > 1])
@@ -196,7 +196,7 @@ def test_swapped_passes_are_refused_where_a_walk_stands_still(seed):
         own = swapped[ipu]
         own[first], own[second] = own[second], own[first]
         stuck = walk(shape, swapped)
-        order = Order.of("drawn", shape, swapped)
+        order = Order.from_passes("drawn", shape, swapped)
         order.fifo_depths = depths
         kept_too_long = over(shape, swapped, depths)
         for plan in both(order):
@@ -252,7 +252,7 @@ def test_whatever_is_wrong_with_an_order_is_told_in_both_modes(seed):
         words = [word for own in wrong.values() for word in own]
         whole = sorted(map(read, words)) == sorted(needs_of(shape, words))
         placed = all(shape.mapping[read(word)[1]] == ipu for ipu, own in wrong.items() for word in own)
-        order = Order.of("drawn", shape, wrong)
+        order = Order.from_passes("drawn", shape, wrong)
         right = whole and placed and not walk(shape, wrong)
         for plan in both(order):
             found = violations(plan)

@@ -23,9 +23,9 @@ from ipusim.runs.execute import execute, sum_up
 from ipusim.schedules import registry
 from ipusim.timeline.timeline import Timeline
 from tests.effort import sampled, seeds, slowest
-from tests.folded import folded
-from tests.house_schedules import goes_around, is_a_v, is_mirrored, keys_of, mapping_of, options_of, ragged
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
+from tests.schedules import goes_around, is_a_v, is_mirrored, keys_of, mapping_of, options_of, ragged
+from tests.timelines import folded
 
 SIZES = (0, 256, 90_000)
 SEEDS = seeds(24)

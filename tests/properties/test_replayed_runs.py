@@ -11,7 +11,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import PASSES, SpanKind, of_kinds
 from tests.effort import share
-from tests.traced_runs import events_of, replayed
+from tests.trace_files import events_of, replayed
 
 SCHEDULES = ("gpipe", "1f1b", "eager_1f1b", "zero_bubble_h1", "interleaved_1f1b", "zbv", "breadth_first")
 CYCLES = st.integers(1, 10**6)
@@ -42,8 +42,8 @@ def test_a_simulated_run_replays_without_difference(request_):
     run = execute(assemble(request_))
     found = replayed(events_of(run.timeline))
     assert set(found.parts.values()) == {0}
-    assert found.simulated.timeline.makespan_cycles == run.timeline.makespan_cycles
-    same(found.measured.timeline, run.timeline)
+    assert found.simulated_run.timeline.makespan_cycles == run.timeline.makespan_cycles
+    same(found.measured_run.timeline, run.timeline)
 
 
 @settings(max_examples=share(60), deadline=None)
@@ -51,8 +51,8 @@ def test_a_simulated_run_replays_without_difference(request_):
 def test_parts_of_the_difference_add_up_and_jitter_leaves_nothing_unexplained(request_):
     run = execute(assemble(request_))
     found = replayed(events_of(run.timeline))
-    same(found.measured.timeline, run.timeline)
-    difference = found.measured.timeline.makespan_cycles - found.simulated.timeline.makespan_cycles
+    same(found.measured_run.timeline, run.timeline)
+    difference = found.measured_run.timeline.makespan_cycles - found.simulated_run.timeline.makespan_cycles
     assert sum(found.parts.values()) == difference == found.parts["jitter"]
 
 

@@ -36,8 +36,8 @@ from ipusim.runs.request.request import Request
 from ipusim.timeline.kinds import KIND_OF_PASS, SpanKind, of_kinds
 from ipusim.timeline.timeline import Timeline
 from tests.effort import draws_everything, share
-from tests.house_schedules import FREE, mapping_of, multiple_of
 from tests.replay.requests import DRAWN, drawn_requests
+from tests.schedules import FREE, mapping_of, multiple_of
 
 #: Cases that are drawn with ``--every``, and by default.
 CASES, FEWER = 10_000, 500
@@ -76,7 +76,7 @@ class Case:
     def retimed(self) -> Retiming:
         job = self.job
         between = job.between
-        return Retiming.of(
+        return Retiming.from_plan(
             job.plan, job.program, job.system, costs=job.costs, executions=self.executions, between=between
         )
 
@@ -372,7 +372,7 @@ def _deeper(run: ExactRun, columns: int) -> host_streams.Streams:
 MUTATIONS: dict[str, tuple[Any, str, Any]] = {
     "a lead dropped": (ExactRun, "send_cycles", lambda run, *way: (0, int(run.costs.sends[way].cycles))),
     "a feed's buffer deeper by one": (retiming_module, "host_streams", _deeper),
-    "an end of all replicas": (ExactRun, "together", True),
+    "an end of all replicas": (ExactRun, "replicas_meet", True),
     "a copy without its post-copy": (
         ExactRun,
         "copy_cycles",

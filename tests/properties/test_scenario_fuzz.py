@@ -22,8 +22,8 @@ from ipusim.app.scenario.source import Source, read_source
 from ipusim.runs.job import Job
 from ipusim.runs.places import Place
 from ipusim.runs.request.schema import json_schema
-from tests.drawn_text import any_text
 from tests.effort import runs_slowest, sampled, share
+from tests.random_runs import any_text
 
 KeyPath = tuple[str | int, ...]
 
@@ -66,7 +66,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
                 "count": 2,
                 "sum_over": "links",
                 "framework": "pytorch",
-                "updates_optimizer": True,
+                "updates_optimizer": "every 3 session runs",
             },
             "enable_remote_buffers": True,
             "streaming_memory": {"bandwidth": "20 GB/s", "ipu_bandwidth": "8 GB/s", "capacity": "1 GiB"},
@@ -345,6 +345,7 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "layers": [
                 {
                     "name": "conv",
+                    "trainable": False,
                     "type": "conv2d",
                     "filters": 4,
                     "groups": 2,
@@ -362,6 +363,20 @@ SAMPLES: dict[str, dict[str, Any]] = {
                     "shortcut": [{"name": "b", "type": "conv2d", "filters": 6, "kernel_size": [1, 1]}],
                 },
                 {"name": "instance", "type": "instance_norm", "epsilon": 0.001},
+                {
+                    "name": "windows",
+                    "type": "window_attention",
+                    "num_heads": 2,
+                    "key_dim": 3,
+                    "causal": False,
+                    "use_bias": True,
+                    "dropout": 0.2,
+                    "split_qkv": False,
+                    "window": 3,
+                    "shift": 1,
+                },
+                {"name": "excite", "type": "squeeze_excite", "units": 3, "activation": "swish"},
+                {"name": "blocks", "type": "space_to_depth", "block_size": 1},
                 {"name": "each", "type": "depthwise_conv2d", "kernel_size": [1, 1], "depth_multiplier": 2},
                 {"name": "max", "type": "max_pool2d", "pool_size": [2, 1], "strides": [2, 1], "padding": "valid"},
                 {"name": "mean", "type": "average_pool2d", "pool_size": [3, 3], "padding": "same"},
@@ -393,7 +408,13 @@ SAMPLES: dict[str, dict[str, Any]] = {
             "backward_propagation_stages_poplar_options": [{"convolution_options": {}}] * 4,
             "weight_update_poplar_options": {"matmul_options": {"availableMemoryProportion": 0.2}},
         },
-        "optimizer": {"type": "lamb", "learning_rate": 0.01, "epsilon": 1e-6},
+        "optimizer": {
+            "type": "lamb",
+            "learning_rate": 0.01,
+            "epsilon": 1e-6,
+            "first_moment": "float16",
+            "second_moment": "float32",
+        },
     },
     "recurrent": {
         "system": {"name": "m2000"},

@@ -11,8 +11,8 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import find, names
 from tests.effort import runs_slowest, sampled, slowest
-from tests.house_schedules import FREE, mapping_of
 from tests.properties.test_jump import flight
+from tests.schedules import FREE, mapping_of
 
 
 @slowest

@@ -33,14 +33,14 @@ from ipusim.schedules import registry
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import KIND_OF_PASS, PASSES, SpanKind
 from tests.effort import sampled, seeds
-from tests.house_schedules import mapping_of, shape_of
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.oracles.test_replica_collectives import learned
-from tests.places import SCENARIOS
-from tests.price_and_run import context_of
+from tests.plans import context_of
+from tests.programs import once
 from tests.properties.test_machine_invariants import drawn
-from tests.ran_programs import once
-from tests.tiling import check_tiling
+from tests.scenarios import SCENARIOS
+from tests.schedules import mapping_of, shape_of
+from tests.timelines import check_tiling
 
 #: One of each kind of resource, of which at least one is at work in every run.
 SLOW = ({"ipu": 1}, {"link": (0, 1)}, {"host": "infeed"}, {"host": "outfeed"}, {"streaming_memory": 0})

@@ -33,10 +33,8 @@ from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.compiler_order import order_violations
 from tests.effort import draws_everything, runs_slowest, sampled
-from tests.grids import with_table
-from tests.price_and_run import price_and_run
+from tests.plans import order_violations, price_and_run, with_table
 
 PLANS = [
     ("grouped", PlanShape(mapping=(0, 1), micro_batches=4)),

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ipusim.runs.execute import execute
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 LENGTH, WORDS, WIDTH, TAKEN, BATCH, RATE = 4, 5, 3, 2, 2, 0.1
 ORDERS = {"grouped": 2, "sequential": 1, "sharded": 1, "single": 1, "gpipe": 1}
@@ -53,7 +53,8 @@ def scenarios(draw):
         "allow_recompute": draw(st.booleans()),
     }
     if "sum" not in names:
-        pipeline["recomputation_checkpoints"] = draw(st.lists(st.sampled_from(names[:-1]), max_size=2, unique=True))
+        some = st.lists(st.sampled_from(names[:-1]), max_size=2, unique=True)
+        pipeline["recomputation_checkpoints"] = draw(st.none() | some)
         pipeline["recomputation_mode"] = draw(st.sampled_from(["Auto", "RecomputeAndBackpropagateInterleaved"]))
     shards = 1 << max(pipeline["device_mapping"]).bit_length()
     return {

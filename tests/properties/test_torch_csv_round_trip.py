@@ -28,7 +28,7 @@ def orders(draw: st.DrawFn) -> Order:
             for kind in (Pass.FORWARD, *(backward if training else ())):
                 ways.setdefault(ipu, []).append(Op(kind, stage, micro_batch))
     passes = {ipu: draw(st.permutations(ways[ipu])) for ipu in sorted(ways)}
-    return Order.of("drawn", PlanShape(mapping=mapping, micro_batches=count, training=training), passes)
+    return Order.from_passes("drawn", PlanShape(mapping=mapping, micro_batches=count, training=training), passes)
 
 
 @given(orders())

@@ -20,8 +20,8 @@ from ipusim.schedules.registry import find, names
 from ipusim.timeline.kinds import PASSES
 from ipusim.timeline.time_parts import TimePart
 from tests.effort import sampled, seeds
-from tests.house_schedules import goes_around, is_a_v, mapping_of, multiple_of
 from tests.properties.test_repeats import drawn
+from tests.schedules import goes_around, is_a_v, mapping_of, multiple_of
 
 
 def job_of(seed):

@@ -15,7 +15,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.schedules.registry import names
 from tests.effort import seeds
-from tests.house_schedules import goes_around, is_a_v, mapping_of
+from tests.schedules import goes_around, is_a_v, mapping_of
 
 #: What a stage's cycles are multiples of, so that parts for each IPU, stage and half of a pass are whole.
 EVEN = 288

@@ -12,8 +12,8 @@ from ipusim.app.scenario.source import description_of
 from ipusim.app.scenario.write import scenario_text
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import Located, dump
-from tests.drawn_text import any_text
-from tests.scenario_data import timed
+from tests.random_runs import any_text
+from tests.scenarios import timed
 
 TIMED = timed(1)
 

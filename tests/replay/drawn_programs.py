@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.sharded import among
+from tests.random_runs import among
 
 #: Schedules that a program is run under once more; the last two only train.
 OTHERS = ("gpipe", "grouped", "interleaved", "sequential", "1f1b", "zero_bubble_h1")

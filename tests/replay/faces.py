@@ -23,8 +23,8 @@ from typing import Final
 
 import ipusim as package
 from tests.cli.commands import ipusim
-from tests.measured_rows import write_scenarios
-from tests.places import SCENARIOS
+from tests.machine_costs import write_scenarios
+from tests.scenarios import SCENARIOS
 
 #: Scenarios that the folder begins with.
 COPIED: Final = (

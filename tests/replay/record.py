@@ -26,10 +26,10 @@ from ipusim.base.errors import IpusimError
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.run import Run
-from tests.forgotten import forget_programs
-from tests.ran_programs import Ran
+from tests.programs import Ran
 from tests.replay.figures import PICTURES, figures, pictures
 from tests.replay.requests import Requested
+from tests.suite import forget_programs
 
 FORMAT = "ipusim replay 1"
 

@@ -23,10 +23,10 @@ from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import Located
 from tests.oracles.test_host_tables import TEXT as TABLES
 from tests.orders import passes_of
-from tests.places import SCENARIOS
 from tests.properties import test_machine_invariants, test_memory_over_time, test_option_combinations
+from tests.random_runs import among, drawn
 from tests.replay.drawn_programs import program_text, programs_drawn
-from tests.sharded import among, drawn
+from tests.scenarios import SCENARIOS
 
 #: Arguments with which programs take less long, and run all the same.
 ARGUMENTS = {
@@ -53,7 +53,7 @@ PASSES = {passes}
 
 
 def order(shape):
-    return Order.of("drawn", shape, PASSES)
+    return Order.from_passes("drawn", shape, PASSES)
 
 
 drawn = Schedule("drawn", order, lambda shape: 1, True, "a drawn Order", supports=frozenset(Feature))

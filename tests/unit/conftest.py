@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphcore_programs import hosted_names
-from tests.graphcore_programs import run as run_program
+from tests.programs import hosted_names
+from tests.programs import run as run_program
 
 ONES = np.ones((1, 2), np.float32)
 

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 from ipusim import api
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 ROOMS = [name for name in api.__all__ if isinstance(getattr(api, name), ModuleType)]
 

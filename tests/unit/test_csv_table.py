@@ -9,7 +9,7 @@ import pytest
 from ipusim.base.csv_table import Columns, CsvLine, CsvRow, read_lines, read_table, refuse, wrong_positive
 from ipusim.base.errors import FileError
 
-STRICT = Columns(("stage", "forward", "note"), ("stage", "forward"), others=False)
+STRICT = Columns(("stage", "forward", "note"), ("stage", "forward"), allows_others=False)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_columns_are_found_by_name_in_any_order_and_empty_rows_are_left_out(own)
 
 @pytest.mark.parametrize("inside", ["\x0b", "\x1c", "\x85", "\u2028", "\n", "\x1b"])
 def test_a_title_breaks_no_line_of_a_message(own, inside):
-    columns = Columns(("stage",), ("stage",), others=False, key=lambda title: title[:5])
+    columns = Columns(("stage",), ("stage",), allows_others=False, key=lambda title: title[:5])
     (title,) = read_table(own(f'"stage{inside}[s]"\n0\n'), columns, 1000).titles.values()
     assert title == f"stage{repr(inside)[1:-1]}[s]"
     assert title.isprintable()
@@ -59,7 +59,7 @@ def test_other_columns_are_left_alone_where_they_may_be_and_told_all_at_once_whe
         "p.csv:1: expected columns out of stage, forward, note, got 'not'; did you mean note?",
         "p.csv:1: expected columns out of stage, forward, note, got 'bakward'",
     ]
-    lenient = Columns(("stage", "note"), ("stage",), others=True)
+    lenient = Columns(("stage", "note"), ("stage",), allows_others=True)
     assert read_table(own("x,stage\n1,2\n"), lenient, 1000).rows[0].cells == {"stage": "2"}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim import api
 from tests.docstrings import faults, has_example, methods, public
-from tests.places import ROOT
+from tests.scenarios import ROOT
 
 PUBLIC = public()
 METHODS = methods()

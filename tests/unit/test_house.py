@@ -8,8 +8,8 @@ import statistics
 import grimp
 import networkx as nx
 
-from tests.places import ROOT
 from tests.prose import risen
+from tests.scenarios import ROOT
 
 
 def test_no_circle_of_modules_imports_each_other() -> None:

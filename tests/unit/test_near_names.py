@@ -4,13 +4,13 @@ from ipusim.app.scenario import load_request
 from ipusim.app.scenario.load import ScenarioError
 from ipusim.base import foreign_words
 from ipusim.base.foreign_words import FOREIGN, folded
-from ipusim.base.near_names import all_nearest, did_you_mean, listed, nearest, same
+from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, listed, nearest
 from ipusim.base.units import UNITS
 from ipusim.hardware.generations import GENERATIONS
 from ipusim.hardware.machines import MACHINES
 from ipusim.runs.request.schema import json_schema
 from ipusim.schedules.registry import names as schedule_names
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 SCHEDULES = tuple(schedule_names())
 
@@ -58,14 +58,14 @@ def test_the_hint_as_a_word_or_quoted_or_nothing():
     ],
 )
 def test_what_others_call_a_thing_is_near_its_name_here(foreign, names, ours):
-    assert nearest(foreign, names) == same(foreign, names) == ours
+    assert nearest(foreign, names) == equal_name(foreign, names) == ours
     assert nearest(foreign, ("x", "y")) is None
 
 
 def test_a_name_of_ours_goes_before_a_foreign_word_and_that_before_one_that_looks_alike():
     assert nearest("Linear", ("dense", "linear")) == "linear"
     assert nearest("conv", ("convert", "conv1d", "conv2d")) == "conv2d"
-    assert (same("grouqed", SCHEDULES), nearest("grouqed", SCHEDULES)) == (None, "grouped")
+    assert (equal_name("grouqed", SCHEDULES), nearest("grouqed", SCHEDULES)) == (None, "grouped")
 
 
 def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
@@ -122,7 +122,7 @@ def test_every_word_that_foreign_ones_lead_to_is_a_name_here():
         ),
         (
             "model.layers.1.p=0.9",
-            "got 'p'; did you mean rate of type dropout? Expected one of the keys name, type, units, ",
+            "got 'p'; did you mean rate of type dropout? Expected one of the keys name, trainable, type, units, ",
         ),
         (
             "system.clock=1.3 Ghz",

@@ -63,9 +63,9 @@ def test_a_first_value_is_known_by_what_is_given_in_its_place():
 
     cache = Cache()
     one, other = Never(), Never()
-    assert cache.first(one, by="one") is one
-    assert cache.first(other, by="other") is other
-    assert cache.first(Never(), by="one") is one
+    assert cache.first(one, substitute="one") is one
+    assert cache.first(other, substitute="other") is other
+    assert cache.first(Never(), substitute="one") is one
     made = cache(make, one, 3)
     assert cache(make, other, 3) is not made
     assert cache(make, one, 3) is made

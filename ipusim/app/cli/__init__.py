@@ -59,8 +59,8 @@ def main() -> None:
                 raise IpusimError(answer)
         # Build only the command named on the line: reading the parameters of all commands takes 12 ms.
         application = copy(app)
-        named = [command for command in app.registered_commands if command.name in words[:1]]
-        application.registered_commands = named or app.registered_commands
+        commands = [command for command in app.registered_commands if command.name in words[:1]]
+        application.registered_commands = commands or app.registered_commands
         command = typer.main.get_command(application)
         for parameter in command.params:
             if isinstance(parameter, typer.core.TyperOption):  # hide two rarely used options from the help
@@ -71,8 +71,8 @@ def main() -> None:
         typer.echo(error.worded(_flag) if isinstance(error, OptionError) else str(error), err=True)
         sys.exit(2)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        typer.echo(bounded(f"{where}{error.strerror or error}"), err=True)
+        place = f"{error.filename}: " if error.filename else ""
+        typer.echo(bounded(f"{place}{error.strerror or error}"), err=True)
         sys.exit(2)
     except MemoryError as error:
         typer.echo(f"too little memory: {error}", err=True)
@@ -81,5 +81,5 @@ def main() -> None:
 
 def _flag(option: str) -> str:
     """Return the command-line spelling of an option or argument, such as ``--from``."""
-    named = {"start": "--from", "end": "--to", "scenario": "SCENARIO", "run": "RUN"}
-    return named.get(option, f"--{option.replace('_', '-')}")
+    flags = {"start": "--from", "end": "--to", "scenario": "SCENARIO", "run": "RUN"}
+    return flags.get(option, f"--{option.replace('_', '-')}")

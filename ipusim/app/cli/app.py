@@ -86,7 +86,7 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def called(**values: Any) -> None:
+    def wrapper(**values: Any) -> None:
         forms = [name for name in FORMS if values.pop(f"as_{name}")]
         names = [*forms, *(name for name in ("verbose", "quiet") if values.get(name))]
         if len(names) > 1:
@@ -105,23 +105,27 @@ def printing(command: Callable[..., None]) -> Callable[..., None]:
         )
         for name, text in _FORM_HELP.items()
     ]
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "form"]
-    called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-    return called
+    parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "form"]
+    wrapper.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
+    return wrapper
 
 
-def listed(names: str) -> list[str]:
+def split_names(names: str) -> list[str]:
     """Split names separated by commas."""
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def refuse_beside(context: typer.Context, what: str, *others: str) -> None:
-    """Raise OptionError for options given in addition to ``what``, such as ``--perfetto``, and ``others``."""
+def refuse_beside(context: typer.Context, input_name: str, *exceptions: str) -> None:
+    """Raise OptionError for options beside ``input_name``, such as ``--perfetto``, except ``exceptions``."""
     for parameter in context.command.params:
         name = (*parameter.opts, *parameter.secondary_opts)[-1].removeprefix("--")
         source = context.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE" and name not in (what.removeprefix("--"), *others):
-            raise OptionError(name, f"expected either this option or {what}, got both")
+        if (
+            source is not None
+            and source.name == "COMMANDLINE"
+            and name not in (input_name.removeprefix("--"), *exceptions)
+        ):
+            raise OptionError(name, f"expected either it or {input_name}, got both")
 
 
 def _version(is_requested: bool) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ipusim.app.cli.app import Overrides, Size, Theme, app, listed, printing
+from ipusim.app.cli.app import Overrides, Size, Theme, app, printing, split_names
 from ipusim.app.terminal import interruptible, keep_watch, print_result, progress
 
 if TYPE_CHECKING:
-    from ipusim.app.compare.compare import Compared
+    from ipusim.app.compare.compare import ComparedItem
 
 _T = TypeVar("_T")
 
@@ -112,16 +112,16 @@ def compare(
 
     picture = Picture(size=size, theme=theme)
     overrides = [*(overrides or ()), *([] if disturbances is None else [f"disturbances={disturbances}"])]
-    names = None if schedules is None else core_schedules.called(listed(schedules))
-    laid_out, modes = listed(orders), listed(f"{sync},{syncs}")
-    compared = _read(runs, overrides)
-    default = Path("reports") / (compared[0].name if len(compared) == 1 else "comparison")
-    folder, wanted = place_of(out or default, ComparisonResult)
+    names = None if schedules is None else core_schedules.expand_names(split_names(schedules))
+    laid_out, modes = split_names(orders), split_names(f"{sync},{syncs}")
+    items = _read(runs, overrides)
+    default = Path("reports") / (items[0].name if len(items) == 1 else "comparison")
+    folder, names_of_files = place_of(out or default, ComparisonResult)
     keep_watch()
-    with interruptible() as heed, ResultsFolder(folder, wanted, reads=runs) as results:
+    with interruptible() as heed, ResultsFolder(folder, names_of_files, reads=runs) as results:
         try:
             with progress("comparing", heed) as report:
-                rows = compare_runs(compared, names, modes, laid_out, losses=losses, progress=report)
+                rows = compare_runs(items, names, modes, laid_out, losses=losses, progress=report)
         except RequestError:
             first = {
                 "pipeline.schedule": names or GRAPHCORES,
@@ -132,15 +132,15 @@ def compare(
             _raise_placed(runs, overrides, variant)
             raise
         result = ComparisonResult(Comparison(rows), title, traces or (), picture)
-        files = result.files(wanted)
+        files = result.files(names_of_files)
         heed()
         results.write(files)
     print_result(result, form, f"{folder}: {', '.join(files)}")
 
 
-def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
+def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[ComparedItem]:
     """Read runs and requests from paths; raises ScenarioError with the problems of all scenarios."""
-    from ipusim.app.compare.compare import Compared
+    from ipusim.app.compare.compare import ComparedItem
     from ipusim.app.run_folder.stored import read_run
     from ipusim.app.scenario.load import load_request
     from ipusim.base.errors import OptionError
@@ -148,7 +148,7 @@ def _read(runs: Sequence[Path], overrides: Sequence[str]) -> list[Compared]:
     if overrides and all(path.is_dir() for path in runs):
         raise OptionError("set", "expected a scenario with keys to change, got run folders")
     return _of_all(
-        runs, lambda path: Compared(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
+        runs, lambda path: ComparedItem(read_run(path) if path.is_dir() else load_request(path, overrides), str(path))
     )
 
 

@@ -31,7 +31,7 @@ Trust = Annotated[
         "--trust", help="for a run folder: run the Python and read the files outside the folder that its scenario names"
     ),
 ]
-What = Annotated[
+WhatOption = Annotated[
     list[str] | None,
     typer.Option(
         "--what",
@@ -61,7 +61,7 @@ def explain(
     out: Folder = None,
     overrides: Overrides = None,
     trust: Trust = False,
-    what: What = None,
+    what: WhatOption = None,
     sync: Modes = "",
     stragglers: Straggling = False,
     title: Title = "",
@@ -74,19 +74,19 @@ def explain(
     from ipusim.app.explain.settings import sync_modes
     from ipusim.app.render.picture import Picture
     from ipusim.app.run_folder.folder import ResultsFolder
-    from ipusim.app.run_folder.opened import opened
+    from ipusim.app.run_folder.opened import open_source
     from ipusim.app.study.result import place_of
 
     keep_watch()
     modes, picture = sync_modes(sync), Picture(title, size, theme)
-    ran = opened(run, overrides or (), trust=trust)
-    folder, wanted = place_of(out or ran.folder, Explanation)
-    with interruptible() as heed, ResultsFolder(folder, wanted, reads=(run,)) as results:
-        told = ran.timeline, ran.job, execution, ran.waterfall, what or (), modes
-        explanation = replace(explain(*told, straggling=stragglers, shares=ran.shares), picture=picture)
-        files = explanation.files(wanted)
+    source = open_source(run, overrides or (), trust=trust)
+    folder, names = place_of(out or source.folder, Explanation)
+    with interruptible() as heed, ResultsFolder(folder, names, reads=(run,)) as results:
+        arguments = source.timeline, source.job, execution, source.waterfall, what or (), modes
+        explanation = replace(explain(*arguments, straggling=stragglers, shares=source.shares), picture=picture)
+        files = explanation.files(names)
         heed()
         results.write(files)
     if not form:
-        print_text(*filter(None, [ran.older]))
+        print_text(*filter(None, [source.older]))
     print_result(explanation, form, f"{folder}: {', '.join(files)}")

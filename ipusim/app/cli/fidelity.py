@@ -16,7 +16,7 @@ from ipusim.base.errors import OptionError
 if TYPE_CHECKING:
     from ipusim.app.study.result import Result
 
-_Found = TypeVar("_Found", bound="Result")
+_ResultT = TypeVar("_ResultT", bound="Result")
 
 _Rows = Annotated[
     Path | None,
@@ -111,27 +111,27 @@ def _schedules(out: Path | None, form: str) -> None:
     """Compare schedules with published values, rankings and formulas."""
     from ipusim.app.published.validation import ScheduleValidation, validated_schedules
 
-    found = _show(validated_schedules, ScheduleValidation, (), out, form)
-    if failures := found.failures():
+    result = _show(validated_schedules, ScheduleValidation, (), out, form)
+    if failures := result.failures():
         if not form:
             print_text(*failures)
         raise typer.Exit(1)
 
 
 def _show(
-    compare: Callable[[], _Found], kind: type[_Found], reads: Sequence[Path], out: Path | None, form: str
-) -> _Found:
+    compare: Callable[[], _ResultT], kind: type[_ResultT], reads: Sequence[Path], out: Path | None, form: str
+) -> _ResultT:
     """Print a comparison, write its files into ``out`` if given, and return the comparison."""
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.study.result import place_of
 
     ends = []
     with ExitStack() as stack:
-        folder, wanted = place_of(Path() if out is None else out, kind)
-        results = None if out is None else stack.enter_context(ResultsFolder(folder, wanted, reads=reads))
+        folder, names = place_of(Path() if out is None else out, kind)
+        results = None if out is None else stack.enter_context(ResultsFolder(folder, names, reads=reads))
         validation = compare()
         if results is not None:
-            files = validation.files(wanted)
+            files = validation.files(names)
             results.write(files)
             ends = [f"{folder}: {', '.join(files)}"]
         print_result(validation, form, *ends)

@@ -93,5 +93,5 @@ def _of_other_devices(system: System) -> set[str]:
     rung = "machine_rung_bytes_per_s" if system.topology.rung == "rung" else "rung_links"
     gateways = {rate.attribute for rate in hardware.RATES if rate.attribute.startswith("gateway")}
     state = "offchip_state_ns" if system.framework == "pytorch" else "pytorch_offchip_state_ns"
-    values = set() if system.updates_optimizer else {"optimizer_value_ns"}
+    values = set() if system.optimizer_interval else {"optimizer_value_ns"}
     return {exchange, rung, state} | values | (gateways if system.pods == 1 else set())

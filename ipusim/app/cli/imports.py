@@ -80,7 +80,7 @@ _Replay = Annotated[
 ]
 
 
-_Which = Annotated[
+_ProgramNumber = Annotated[
     int | None,
     typer.Option(
         "--pipeline",
@@ -104,7 +104,7 @@ def import_(
     out: _Out = None,
     replay: _Replay = False,
     form: str = "",
-    which: _Which = None,
+    which: _ProgramNumber = None,
     profile_steps: ProfileSteps = None,
     synthetic: Synthetic = False,
     tensorflow: TensorFlow = None,
@@ -119,38 +119,38 @@ def import_(
     from ipusim.app.run_folder.output_file import IMPORTED, IMPORTED_TABLE, check_output
     from ipusim.base.files import write_file
 
-    both = ("file", "more", "out")
+    common = ("file", "more", "out")
     if is_program(file):
-        refuse_beside(context, "a program", *both, "pipeline", "profile-steps", "synthetic", "tensorflow")
+        refuse_beside(context, "a program", *common, "pipeline", "profile-steps", "synthetic", "tensorflow")
         options = ProgramOptions(profile_steps, synthetic, tensorflow=tensorflow)
         _write_program(file, more or (), out, which, options)
         return
-    refuse_beside(context, "a measured file", *both, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
+    refuse_beside(context, "a measured file", *common, "name", "stages", "count", "parts-per-pass", "replay", *FORMS)
     files = [file, *map(Path, more or ())]
     table = None if out is None or replay else out.with_suffix(".csv")
     if out is not None and table is not None:
         check_output(out, IMPORTED, files)
         check_output(table, IMPORTED_TABLE, files)
     with status("reading") as progress:
-        measured = stages_of(read_measured(files, names or (), count, parts, progress), stages, count)
-    print_tables(known_table(measured), to_stderr=True)
-    for note in measured.notes:
+        stages_of_files = stages_of(read_measured(files, names or (), count, parts, progress), stages, count)
+    print_tables(known_table(stages_of_files), to_stderr=True)
+    for note in stages_of_files.notes:
         typer.echo(note, err=True)
     if replay:
-        _replay(measured, files, out or Path("reports") / files[0].name.partition(".")[0], form)
+        _replay(stages_of_files, files, out or Path("reports") / files[0].name.partition(".")[0], form)
         return
-    result = StagesResult(measured)
+    result = StagesResult(stages_of_files)
     if out is None or table is None:
         print_result(result, form or ".csv")
         return
-    text = scenario_text(measured, table.name, [path.name for path in files]).encode()
+    text = scenario_text(stages_of_files, table.name, [path.name for path in files]).encode()
     write_file(table, result.text(".csv"))
     write_file(out, text)
     print_result(result, form, f"{out}, {table}")
 
 
 def _write_program(
-    program: Path, arguments: Sequence[str], out: Path | None, which: int | None, options: ProgramOptions
+    program: Path, arguments: Sequence[str], out: Path | None, number: int | None, options: ProgramOptions
 ) -> None:
     """Run a program, and write or print its pipeline or loop as a scenario."""
     from ipusim.app.run_folder.output_file import IMPORTED, check_output, mark_of
@@ -173,9 +173,9 @@ def _write_program(
     ):
         file.run(arguments, tensorflow=options.tensorflow)
         recorder.check(str(program))
-    said = as_scenario(_chosen(program, recorder.programs, which).as_job(file.name), file.description)
+    result = as_scenario(_choose(program, recorder.programs, number).as_job(file.name), file.description)
     folder = Path() if out is None else out.parent
-    text = scenario_text(said.request, folder, (mark_of("import"), *versions(), *said.comments))
+    text = scenario_text(result.request, folder, (mark_of("import"), *versions(), *result.comments))
     if text is None:
         raise FileError(
             f"{program}: expected a program that a scenario can describe, got a program with more values or different "
@@ -185,21 +185,21 @@ def _write_program(
         typer.echo(text, nl=False)
         return
     write_file(out, text.encode())
-    print_text(*said.comments)
+    print_text(*result.comments)
     typer.echo(f"{out}")
 
 
-def _chosen(program: Path, programs: tuple[Recorded, ...], which: int | None) -> Recorded:
-    """Return the pipeline or loop number ``which``; raises OptionError for a wrong number, or an ambiguous choice."""
-    listed = ", ".join(f"{number} {candidate.job.name}" for number, candidate in enumerate(programs))
-    if which is None and len(programs) > 1:
-        raise OptionError("pipeline", f"expected the number of a pipeline or loop of {program}: {listed}; got none")
-    if which is not None and which >= len(programs):
-        raise OptionError("pipeline", f"expected the number of a pipeline or loop of {program}: {listed}; got {which}")
-    return programs[which or 0]
+def _choose(program: Path, programs: tuple[Recorded, ...], number: int | None) -> Recorded:
+    """Return the pipeline or loop of this number; raises OptionError for a wrong number, or an ambiguous choice."""
+    programs_text = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
+    if number is None and len(programs) > 1:
+        raise OptionError("pipeline", f"expected which of those that {program} runs: {programs_text}; got none")
+    if number is not None and number >= len(programs):
+        raise OptionError("pipeline", f"expected one of those that {program} runs: {programs_text}; got {number}")
+    return programs[number or 0]
 
 
-def _replay(measured: Stages, files: Sequence[Path], folder: Path, form: str) -> None:
+def _replay(stages: Stages, files: Sequence[Path], folder: Path, form: str) -> None:
     """Compare a measured step with its simulation, and write both as runs."""
     from contextlib import ExitStack
     from tempfile import TemporaryDirectory
@@ -216,9 +216,9 @@ def _replay(measured: Stages, files: Sequence[Path], folder: Path, form: str) ->
             name: stack.enter_context(ResultsFolder(path, RUN_FILES, outdated=OUTDATED_FILES, reads=files))
             for name, path in folders.items()
         }
-        found = replay(measured, Path(stack.enter_context(TemporaryDirectory())), files)
-        for name, each in inside.items():
-            each.write(found.run_files(name, folders[name]))
-        results.write(written := found.files())
+        result = replay(stages, Path(stack.enter_context(TemporaryDirectory())), files)
+        for name, run_folder in inside.items():
+            run_folder.write(result.run_files(name, folders[name]))
+        results.write(file_names := result.files())
     page = write_page([*folders.values()], folder / PAGE)
-    print_result(found, form, f"{folder}: {', '.join((*written, page.name))}; the runs {' and '.join(folders)}")
+    print_result(result, form, f"{folder}: {', '.join((*file_names, page.name))}; the runs {' and '.join(folders)}")

@@ -99,21 +99,21 @@ def _open_in_perfetto(run: Path, browser: bool) -> None:
             f"trace stays on your machine. Or install one: {install_command('view')}, and run this command again."
         )
         return
-    done = threading.Event()
+    finish = threading.Event()
     for signal_number in (signal.SIGINT, signal.SIGTERM):  # the usual signals that end a server
-        signal.signal(signal_number, lambda *_: done.set())
+        signal.signal(signal_number, lambda *_: finish.set())
     with serve(trace, perfetto) as address:
         print_text(f"{trace} in Perfetto: {address} (Ctrl+C ends this)")
         if browser:
             webbrowser.open(address)
-        done.wait()
+        finish.wait()
 
 
 def _draw(
     run: Path,
     out: Path | None,
     part: tuple[int | None, int | None, str | None, int | None],
-    chosen: tuple[str, str, str],
+    picture_options: tuple[str, str, str],
 ) -> None:
     """Draw a window of a run's execution trace: a cycle range or phase."""
     from ipusim.api import Timeline, runs
@@ -125,14 +125,16 @@ def _draw(
     from ipusim.base.files import write_file
 
     if out is not None and out.suffix.lower() not in PICTURE.marks:
-        named = runs.one_of((*PICTURE.marks, *TABLES))
-        raise OptionError("out", f"expected a picture or tables named {named}, got {out}")
-    options = Picture(*chosen)
+        endings = runs.one_of((*PICTURE.marks, *TABLES))
+        raise OptionError("out", f"expected a picture or tables named {endings}, got {out}")
+    options = Picture(*picture_options)
     timeline = run_file(run, TIMELINE)
     file = out or timeline.with_name(picture_name(*part))
     check_output(file, PICTURE, (timeline,))
-    loaded = Timeline.load(timeline)
-    write_file(file, picture(loaded, picture_window(loaded, *part), file.suffix, options), follow=out is not None)
+    stored_run = Timeline.load(timeline)
+    write_file(
+        file, picture(stored_run, picture_window(stored_run, *part), file.suffix, options), follow=out is not None
+    )
     typer.echo(f"{file}")
 
 
@@ -145,5 +147,5 @@ def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> N
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
         files = exported(run, out, start, end)
         results.write(files)
-    why = "the run has written no memory of its stages, which may not give their bytes."
-    print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {why}" for name in names if name not in files))
+    reason = "the run has not written what its stages hold, which they may not say."
+    print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {reason}" for name in names if name not in files))

@@ -52,28 +52,28 @@ def hold(
         suite.check_junit(junit)
     scenarios = suite.scenarios_to_pin(paths or ()) if pins else suite.scenarios_of(paths or [Path()])
     keep_watch()
-    done: list[Outcome] = []
+    outcomes: list[Outcome] = []
     with interruptible():
         try:
             renews = update or pins
             for outcome in suite.hold_all(scenarios, workers, renew=renews, needs_pin=not pins, times=check_times):
-                done.append(outcome)
+                outcomes.append(outcome)
                 if outcome.missed if pins else not form:
                     print_text(*outcome.words())
         finally:
             if junit is not None:
-                write_file(junit, suite.junit_bytes(done))
+                write_file(junit, suite.junit_bytes(outcomes))
             if not pins:
-                _print_end(SuiteResult(sorted(done, key=lambda outcome: str(outcome.path)), len(scenarios)), form)
+                _print_end(SuiteResult(sorted(outcomes, key=lambda outcome: str(outcome.path)), len(scenarios)), form)
     if not (pins or form) and (unpinned := suite.without_pin(paths or [Path()])):
         print_text(suite.words_on_pins(len(unpinned)))
-    if wrong := [outcome.mistake for outcome in done if outcome.ended in ("mistake", "unfinished")]:
+    if wrong := [outcome.mistake for outcome in outcomes if outcome.ended in ("mistake", "unfinished")]:
         if pins:  # with --pin, mistakes were not printed above
             typer.echo("\n".join(wrong), err=True)
         raise typer.Exit(2)  # before any file is written
     if update or pins:
-        _write(done, makes=pins, quiet=bool(form))
-    if any(outcome.ended == "missed" for outcome in done):
+        _write(outcomes, makes=pins, quiet=bool(form))
+    if any(outcome.ended == "missed" for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -85,11 +85,11 @@ def _print_end(result: SuiteResult, form: str) -> None:
         print_text(result.end())
 
 
-def _write(done: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:
+def _write(outcomes: Sequence[Outcome], *, makes: bool, quiet: bool) -> None:
     """Write new pins and print their paths; a run that misses its expectations gets no pin."""
     from ipusim.app.regression.file import pin_path, write_pin
 
-    for outcome in sorted(done, key=lambda outcome: outcome.new_pin is None):
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.new_pin is None):
         if outcome.new_pin is not None:
             write_pin(outcome.path, outcome.new_pin)
             text = f"written, {len(outcome.new_pin) / 1000:.1f} kB"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ipusim.api import runs
     from ipusim.app.explain.memory_moves import Moves
     from ipusim.app.fidelity.profile import MeasuredPass
-    from ipusim.app.regression.expectations import Judged
+    from ipusim.app.regression.expectations import Judgement
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,18 +27,18 @@ class MemoryResult(Result):
     Attributes:
         job: assembled program.
         moves: changes, best first; None if trying changes takes too long.
-        requested: whether the user asked for each IPU's memory by holder.
+        is_requested: whether the user asked for each IPU's memory by holder.
     """
 
     job: Job
     moves: Moves | None
-    requested: bool
+    is_requested: bool
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield each IPU's memory by holder, if requested, and possible changes."""
         from ipusim.app.explain.memory_words import move_words, moves_table
 
-        if self.requested:
+        if self.is_requested:
             yield memory_table(self.job.memory)
             yield holder_table(self.job.memory)
             yield from (f"{words}." for words in [holder_words(self.job.memory)] if words)
@@ -60,7 +60,7 @@ class CheckResult(Result):
         scenario: path of the scenario file, as given.
         job: assembled program.
         memory: memory by holder and changes that free memory; None if not requested and the program fits.
-        compared: measured passes next to their priced cycles.
+        measured_passes: measured passes next to their priced cycles.
         costs: whether to print the terms of all costs.
         judged, unknown: expectations that can be judged without a run, and expectations that need a run.
     """
@@ -68,12 +68,12 @@ class CheckResult(Result):
     scenario: str
     job: Job
     memory: MemoryResult | None
-    compared: Sequence[MeasuredPass]
+    measured_passes: Sequence[MeasuredPass]
     costs: bool
-    judged: Sequence[Judged]
-    unknown: Sequence[runs.Expectation]
+    judgements: Sequence[Judgement]
+    open_expectations: Sequence[runs.Expectation]
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the program, its fit in memory, requested tables, notes and expectations."""
         from ipusim.app.fidelity.profile import profile_table, words
 
@@ -85,15 +85,15 @@ class CheckResult(Result):
         )
         yield job.memory.verdict()
         if self.memory is not None:
-            yield from self.memory.shown()
-        if self.compared:
-            yield words(self.compared)
-            yield profile_table(self.compared)
+            yield from self.memory.printout()
+        if self.measured_passes:
+            yield words(self.measured_passes)
+            yield profile_table(self.measured_passes)
         if self.costs:
             yield from cost_tables(job.costs, job.plan, program, job.system)
         yield from job.notes  # the command ``run`` prints notes at the end, too
-        yield from map(str, self.judged)
-        yield from (f"takes a run  {requirement.name}: {requirement.text}" for requirement in self.unknown)
+        yield from map(str, self.judgements)
+        yield from (f"takes a run  {requirement.name}: {requirement.text}" for requirement in self.open_expectations)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the terms of all costs if requested; otherwise the peak of each IPU by holder."""
@@ -126,10 +126,10 @@ class CheckResult(Result):
             "verdict": job.memory.verdict(),
             "costs" if self.costs else "ipus": self.rows(),
             "moves": None if self.memory is None else analysis.as_plain(self.memory.moves),
-            "measured": [{**analysis.as_plain(each), "difference": each.difference} for each in self.compared],
+            "measured": [{**analysis.as_plain(row), "difference": row.difference} for row in self.measured_passes],
             "notes": list(job.notes),
-            "expectations": [judgement.to_dict() for judgement in self.judged],
-            "takes_a_run": [requirement.name for requirement in self.unknown],
+            "expectations": [judgement.to_dict() for judgement in self.judgements],
+            "takes_a_run": [requirement.name for requirement in self.open_expectations],
         }
 
 
@@ -145,7 +145,7 @@ class ScheduleResult(Result):
     plan: Plan
     form: str
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the plan as text."""
         yield Preformatted(as_text(self.plan, self.form))
 
@@ -180,7 +180,7 @@ class ScheduleResult(Result):
 class SchedulesResult(Result):
     """Registered schedules."""
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield lines on each schedule."""
         yield from listing()
 
@@ -209,7 +209,7 @@ class DevicesResult(Result):
     machine: Machine
     figures: bool
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the list of devices in gc-info's format, or tables of figures."""
         if self.figures:
             yield from machine_tables(self.machine)

@@ -69,21 +69,23 @@ def check(
     from ipusim.app.regression.expectations import as_it_stands, check_expectations, judged_before
     from ipusim.app.scenario.load import placed_request
 
-    moves_of = partial(_print_memory, requested=memory, form=form)
-    with advised(moves_of), placed_request(scenario, overrides or ()) as placed:
-        request = as_it_stands(placed, overrides or ())
+    moves_of = partial(_print_memory, is_requested=memory, form=form)
+    with advised(moves_of), placed_request(scenario, overrides or ()) as source:
+        request = as_it_stands(source, overrides or ())
         job = assemble(request)
         check_expectations(job)
-        compared = hold_against(request, profile) if profile else ()
+        measured_passes = hold_against(request, profile) if profile else ()
     is_asked = memory or not analysis.usable(job.memory.fits)
-    held = _memory_result(job, requested=memory) if is_asked else None
-    judged, unknown = judged_before(job)
-    print_result(CheckResult(str(scenario), job, held, compared, costs, judged, unknown), form)
-    if not all(judgement.met for judgement in judged):
+    memory_result = _memory_result(job, is_requested=memory) if is_asked else None
+    judgements, open_expectations = judged_before(job)
+    print_result(
+        CheckResult(str(scenario), job, memory_result, measured_passes, costs, judgements, open_expectations), form
+    )
+    if not all(judgement.is_met for judgement in judgements):
         raise typer.Exit(1)
 
 
-def _memory_result(job: Job, *, requested: bool) -> MemoryResult | None:
+def _memory_result(job: Job, *, is_requested: bool) -> MemoryResult | None:
     """Return a program's memory by holder, with changes unless trying takes long; None for unknown memory."""
     from ipusim.api import analysis
     from ipusim.app.cli.plan_results import MemoryResult
@@ -91,17 +93,17 @@ def _memory_result(job: Job, *, requested: bool) -> MemoryResult | None:
 
     if job.memory.fits is analysis.Fits.UNKNOWN:
         return None
-    return MemoryResult(job, None if is_long(job) and not requested else memory_moves(job), requested)
+    return MemoryResult(job, None if is_long(job) and not is_requested else memory_moves(job), is_requested)
 
 
-def _print_memory(job: Job, *, requested: bool, form: str) -> Moves | None:
+def _print_memory(job: Job, *, is_requested: bool, form: str) -> Moves | None:
     """Print the memory of a refused program by holder, unless in an output form; return tried changes, if any."""
-    held = _memory_result(job, requested=requested)
-    if held is None:
+    result = _memory_result(job, is_requested=is_requested)
+    if result is None:
         return None
     if not form:
-        print_result(held, form)
-    return held.moves
+        print_result(result, form)
+    return result.moves
 
 
 @app.command()

@@ -14,7 +14,7 @@ from ipusim.app.study.result import Result
 
 if TYPE_CHECKING:
     from ipusim.api import Run, runs
-    from ipusim.app.regression.expectations import Judged
+    from ipusim.app.regression.expectations import Judgement
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,23 +24,23 @@ class RunResult(Result):
     Attributes:
         run: Job with its Timeline and summary.
         verbose: whether to print all tables behind the verdict.
-        judged: expectations of the scenario with the run's figures.
+        judgements: expectations of the scenario with the run's figures.
         times: comparison against event-free times; None unless requested.
     """
 
     run: Run
     verbose: bool = False
-    judged: Sequence[Judged] = ()
+    judgements: Sequence[Judgement] = ()
     times: runs.TimesCheck | None = None
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the scenario's description, verdict, tables, notes and expectations."""
         summary = self.run.summary
         yield from filter(None, [self.run.job.request.description])
         yield verdict_table(summary)
         if self.verbose:
             yield from self._tables()
-        yield from (*summary.notes, *self.run.remarks, *map(str, self.judged))
+        yield from (*summary.notes, *self.run.remarks, *map(str, self.judgements))
         if self.times is not None:
             yield str(self.times)
 

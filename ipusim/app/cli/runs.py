@@ -27,7 +27,7 @@ from ipusim.base.errors import OptionError, OutputError
 if TYPE_CHECKING:
     from ipusim.api import Run, Timeline
     from ipusim.api import runs as road
-    from ipusim.app.regression.expectations import Judged
+    from ipusim.app.regression.expectations import Judgement
     from ipusim.app.render.window import Window
     from ipusim.app.run_folder.report import Drawing
 
@@ -80,15 +80,15 @@ def run(
             raise OptionError("check_times", f"expected a scenario, which is run in one go, got {scenario}")
         results.check((execution or 0) + 1)  # the number of executions is unknown before the run
         folder = out or Path("reports") / scenario.stem
-        done = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=bool(form))
+        results_of = programs.profiled(scenario, arguments or (), folder, results.files, options, aside=bool(form))
     else:
-        done = _executed(scenario, overrides or (), out, results, jump=not no_jump)
-    for where, result in () if quiet else done.items():
-        results.print_run(where, result, form, verbose=verbose)
-    if results.missing:
-        raise OutputError("\n".join(results.missing))
+        results_of = _executed(scenario, overrides or (), out, results, jump=not no_jump)
+    for place, result in () if quiet else results_of.items():
+        results.print_run(place, result, form, verbose=verbose)
+    if results.missing_pictures:
+        raise OutputError("\n".join(results.missing_pictures))
     differs = results.times is not None and results.times.ended == "different"
-    if differs or not all(judgement.met for judgement in results.judged):
+    if differs or not all(judgement.is_met for judgement in results.judgements):
         raise typer.Exit(1)
 
 
@@ -98,8 +98,8 @@ class _Results:
 
     Attributes:
         names: names of the files in each folder.
-        missing: messages on pictures that could not be drawn.
-        judged: expectations of the scenario, with the figures of the run.
+        missing_pictures: messages on pictures that could not be drawn.
+        judgements: expectations of the scenario, with the figures of the run.
         drawing: process that draws pictures and writes files of a time-only run ahead; None if not started.
         times: comparison against event-free times; None unless requested.
     """
@@ -111,17 +111,17 @@ class _Results:
     full_trace: bool
     check_times: bool
     names: dict[Path, tuple[str, ...]] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    judged: tuple[Judged, ...] = ()
+    missing_pictures: list[str] = field(default_factory=list)
+    judgements: tuple[Judgement, ...] = ()
     drawing: Drawing | None = None
     times: road.TimesCheck | None = None
 
-    def print_run(self, where: Path, result: Run, form: str, *, verbose: bool) -> None:
+    def print_run(self, place: Path, result: Run, form: str, *, verbose: bool) -> None:
         """Print the verdict on a run, expectations and file names, or an output form."""
         from ipusim.app.cli.run_result import RunResult
 
-        found = RunResult(result, verbose, self.judged, self.times)
-        print_result(found, form, f"{where}: {', '.join(self.names[where])}")
+        output = RunResult(result, verbose, self.judgements, self.times)
+        print_result(output, form, f"{place}: {', '.join(self.names[place])}")
 
     def check(self, executions: int) -> None:
         """Raise OptionError for a picture outside the given number of executions."""
@@ -133,8 +133,8 @@ class _Results:
         """Return the files of a run by name; ``comments`` go into its scenario."""
         from ipusim.app.run_folder.report import run_files
 
-        shown = self.window(result.timeline)
-        files = run_files(result, shown, folder, comments, full_trace=self.full_trace, drawing=self.drawing)
+        view = self.window(result.timeline)
+        files = run_files(result, view, folder, comments, full_trace=self.full_trace, drawing=self.drawing)
         self.names[folder] = tuple(files)
         return files
 
@@ -148,7 +148,7 @@ class _Results:
             # The missing part is known only after the run; the results are kept.
             instead = min(self.execution or 0, timeline.info.executions - 1)
             text = error.worded(lambda option: f"--{option}") if isinstance(error, OptionError) else str(error)
-            self.missing.append(f"{text}; the picture shows execution {instead} instead")
+            self.missing_pictures.append(f"{text}; the picture shows execution {instead} instead")
             return picture_window(timeline, execution=instead)
 
 
@@ -162,8 +162,8 @@ def _executed(
     from ipusim.app.run_folder.folder import ResultsFolder
     from ipusim.app.scenario.load import placed_request
 
-    with advised(), placed_request(scenario, overrides) as placed:
-        request = as_it_stands(placed, overrides)
+    with advised(), placed_request(scenario, overrides) as source:
+        request = as_it_stands(source, overrides)
         job = assemble(request)
         check_expectations(job)
         folder = out or Path("reports") / job.name
@@ -180,7 +180,7 @@ def _executed(
         ):
             with progress(job.name, heed) as report:
                 result = execute(job, report, jump=jump)
-            results.judged = judge(request.options, result.summary.to_dict())
+            results.judgements = judge(request.options, result.summary.to_dict())
             results.times = runs.check_times(job, result.timeline) if results.check_times else None
             files = results.files(result, folder)
             heed()

@@ -42,35 +42,38 @@ def plan_for(
         FileError, ModelError: if a file holds no schedule.
         PlanError: for an Order that breaks a rule.
     """
-    chosen = schedules.schedule_of(schedule, Path())
+    named_schedule = schedules.schedule_of(schedule, Path())
     mode = _sync(sync)
-    ipus, sizes = _mapping(mapping, stages, chosen)
-    training = not inference and schedules.Feature.TRAINING in chosen.supports
-    recomputes, how = recompute and training, next(iter(chosen.recomputation_modes), rules.THEN_BACKPROPAGATE)
+    ipus, sizes = _mapping(mapping, stages, named_schedule)
+    training = not inference and schedules.Feature.TRAINING in named_schedule.supports
+    recomputes, recompute_mode = (
+        recompute and training,
+        next(iter(named_schedule.recomputation_modes), rules.THEN_BACKPROPAGATE),
+    )
     shape = pipelines.PlanShape(
         mapping=ipus,
         micro_batches=1,
         training=training,
-        recompute=recomputes and how == rules.THEN_BACKPROPAGATE,
-        recompute_inline=recomputes and how == rules.INTERLEAVED,
+        recompute=recomputes and recompute_mode == rules.THEN_BACKPROPAGATE,
+        recompute_inline=recomputes and recompute_mode == rules.INTERLEAVED,
         sizes=sizes,
-        mirrored=chosen.mirrored,
-        segments=chosen.segments,
+        mirrored=named_schedule.mirrored,
+        segments=named_schedule.segments,
     )
-    asked = chosen.count_step(shape) if count is None else count
-    if abs(asked) * shape.steps > _MOST_OPERATIONS:
-        text = f"expected at most {_MOST_OPERATIONS} operations, the limit of a readable grid, got"
-        raise OptionError("count", f"{text} {runs.show(asked)} x {shape.steps}")
-    shape = replace(shape, micro_batches=asked * shape.segments)
+    number = named_schedule.count_step(shape) if count is None else count
+    if abs(number) * shape.steps > _MOST_OPERATIONS:
+        text = f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, got"
+        raise OptionError("count", f"{text} {runs.show(number)} x {shape.steps}")
+    shape = replace(shape, micro_batches=number * shape.segments)
     try:
-        plan = runs.plan_of(chosen, shape, mode)
+        plan = runs.plan_of(named_schedule, shape, mode)
     except CountError as error:
-        legal = () if chosen.written is not None else runs.nearest_counts(chosen, shape, mode)
+        legal = () if named_schedule.file_shape is not None else runs.nearest_counts(named_schedule, shape, mode)
         if not legal:
             raise
         if count is not None:
             raise CountError(f"{error} Nearest legal counts: {' or '.join(map(str, legal))}.") from None
-        plan = runs.plan_of(chosen, replace(shape, micro_batches=legal[0] * shape.segments), mode)
+        plan = runs.plan_of(named_schedule, replace(shape, micro_batches=legal[0] * shape.segments), mode)
     pipelines.check_plan(plan)
     return plan
 
@@ -116,21 +119,21 @@ def _sync(text: str | None) -> Sync | None:
     try:
         return Sync(text.lower())
     except ValueError:
-        known = [mode.value for mode in Sync]
-        wrong = f"expected {runs.one_of(known)}, got {runs.show(text)}{did_you_mean(text, known)}"
+        modes = [mode.value for mode in Sync]
+        wrong = f"expected {runs.one_of(modes)}, got {runs.show(text)}{did_you_mean(text, modes)}"
         raise OptionError("sync", wrong) from None
 
 
 def _mapping(text: str | None, stages: int | None, schedule: Schedule) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if text is None:
-        if schedule.written is not None:
-            same = stages in (None, schedule.written.stages)
-            return (schedule.written.mapping if same else tuple(range(stages or 0))), ()
+        if schedule.file_shape is not None:
+            is_same = stages in (None, schedule.file_shape.stages)
+            return (schedule.file_shape.mapping if is_same else tuple(range(stages or 0))), ()
         return schedule.mapping(2 * schedule.per_ipu if stages is None else stages), ()
     words = text.replace("+", ",").split(",")
     if not all(_IPU.fullmatch(word.strip()) and int(word) < _MOST_STAGES for word in words):
-        expected = f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0"
-        raise OptionError("mapping", f"{expected}, got {runs.show(text)}")
+        hint = f"expected IPUs below {_MOST_STAGES}, separated by commas, such as 0,1,0"
+        raise OptionError("mapping", f"{hint}, got {runs.show(text)}")
     if len(words) > _MOST_STAGES:  # same limit as for --stages
         raise OptionError("mapping", f"expected at most {_MOST_STAGES} stages, got {len(words)}")
     positions = text.count(",") + 1

@@ -13,9 +13,9 @@ from ipusim.app.cli.app import (
     Overrides,
     ScenarioPath,
     app,
-    listed,
     printing,
     refuse_beside,
+    split_names,
 )
 from ipusim.app.terminal import keep_watch, print_result, status, stoppable
 from ipusim.base.errors import OptionError
@@ -136,13 +136,13 @@ def suggest(
     from ipusim.app.run_folder.output_file import SUGGESTED
     from ipusim.app.suggest.choices import Limits
 
-    given = overrides or ()
+    options = overrides or ()
     if order:
         refuse_beside(context, "--order", "scenario", "out", "schedules", "memory", "seconds", "set", *FORMS)
         if out is not None and out.suffix in SUGGESTED.marks:
             raise OptionError("out", f"expected a folder with {{}}, got {out}", "order")
         seconds = _SYNTHESIS_S if seconds is None else seconds
-        _write_order(scenario, given, out, schedules or "all", memory, seconds, form)
+        _write_order(scenario, options, out, schedules or "all", memory, seconds, form)
         return
     if memory is not None:
         raise OptionError("memory", "expected none without {}", "order")
@@ -162,7 +162,7 @@ def suggest(
         orders=_names(orders),
     )
     seconds = 60.0 if seconds is None else seconds
-    _write_plan(scenario, given, limits, simulations, seconds, out, form, synthesize=synthesize)
+    _write_plan(scenario, options, limits, simulations, seconds, out, form, synthesize=synthesize)
 
 
 def _write_plan(
@@ -189,21 +189,21 @@ def _write_plan(
     keep_watch()
     with stoppable() as stop:
         budget = Budget(seconds, interrupted=stop)
-        suggestion = _searched(scenario, overrides, limits, simulations, budget)
+        suggestion = _search(scenario, overrides, limits, simulations, budget)
         suggestion.raise_if_none()
-        found = None
+        synthesis = None
         if synthesize:
             from ipusim.app.synthesize.synthesis import synthesize as search
 
-            found = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), stopped=stop)
+            synthesis = search(suggestion.job.request, seconds=min(seconds, _SYNTHESIS_S), is_stopped=stop)
         end = "--out FILE.yaml writes it as a scenario." if suggestion.plan is not None else ""
         if out is not None:
-            write_suggested(suggestion, scenario, overrides, out, found)
+            write_suggested(suggestion, scenario, overrides, out, synthesis)
             end = str(out)
-        print_result(SuggestionResult(suggestion, found), form, *filter(None, [end]))
+        print_result(SuggestionResult(suggestion, synthesis), form, *filter(None, [end]))
 
 
-def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
+def _search(scenario: Path, overrides: Sequence[str], limits: Limits, simulations: int, budget: Budget) -> Suggestion:
     """Search for a plan, and show the progress on standard error."""
     from ipusim.app.scenario.load import placed_request
     from ipusim.app.suggest.suggestion import suggest as find
@@ -211,14 +211,14 @@ def _searched(scenario: Path, overrides: Sequence[str], limits: Limits, simulati
 
     with placed_request(scenario, overrides) as request, status("suggest") as show:
 
-        def tell(scenario_facts: Baseline, searched: Searched) -> None:
-            show(lambda: so_far(scenario_facts, searched, budget.seconds))
+        def tell(scenario_facts: Baseline, outcome: Searched) -> None:
+            show(lambda: so_far(scenario_facts, outcome, budget.seconds))
 
         return find(request, limits, simulations=simulations, budget=budget, progress=tell)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(listed(text))
+    return None if text is None else tuple(split_names(text))
 
 
 def _numbers(option: str, text: str | None) -> tuple[int, ...] | None:
@@ -259,7 +259,7 @@ def _write_order(
             show(lambda: text)
 
         with ResultsFolder(folder, SynthesisResult.names, reads=[scenario]) as results:
-            synthesis = search(request, listed(schedules), seconds=seconds, tell=tell, stopped=stop, **limits)
+            synthesis = search(request, split_names(schedules), seconds=seconds, tell=tell, is_stopped=stop, **limits)
             result = SynthesisResult(synthesis, request, folder)
             files = result.files()
             results.write(files)

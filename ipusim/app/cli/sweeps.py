@@ -121,32 +121,32 @@ def sweep(
     from ipusim.app.sweep.sweep import sweep as run_points
 
     study = read_study(scenario, vary or (), side_by_side, seeds=seeds, slower=slower)
-    chosen = measure_of(measure or study.measure or "throughput", losses=losses)
+    figure = measure_of(measure or study.measure or "throughput", losses=losses)
     picture = _picture(title, size, theme, special=bool(seeds or slower))
     crew = Crew(workers, backend, address)
     crew.check()
     request = load_request(study.scenario, overrides or ())
     study = study.with_axes_of(request)
     place = out or Path("reports") / request.name
-    folder, wanted = place_of(place, study.kind)
+    folder, names = place_of(place, study.kind)
     reads = request.paths(scenario, study.scenario)
     keep_watch()
     with (
         interruptible() as heed,
-        ResultsFolder(folder, ALL_FILES if folder == place else wanted, reads=reads) as results,
+        ResultsFolder(folder, ALL_FILES if folder == place else names, reads=reads) as results,
         Journal(results) as journal,
-        _Landing(results, [name for name in wanted if name.endswith(_ROWS)]) as landing,
+        _Landing(results, [name for name in names if name.endswith(_ROWS)]) as landing,
     ):
         if journal.damaged:
             typer.echo(f"{folder}: {journal.damaged} of the stored points are damaged and simulated again", err=True)
         try:
             with progress("sweeping", heed) as report:
-                swept = run_points(request, study.axes, study.together, losses, crew, journal, report, landing.show)
+                swept = run_points(request, study.axes, study.is_zipped, losses, crew, journal, report, landing.show)
         except RequestError:
             _raise_placed(study, overrides or ())
             raise
-        result = study.result(swept, request, chosen, picture)
-        files = result.files(wanted)
+        result = study.result(swept, request, figure, picture)
+        files = result.files(names)
         heed()
         landing.end(files)
     print_result(result, form, f"{folder}: {', '.join(files)}")
@@ -178,7 +178,7 @@ class _Landing:
         """Write row files ``names`` into ``results``."""
         self.last: Sweep | None = None
         self._results, self._names = results, names
-        self._written = time.monotonic()
+        self._last_time = time.monotonic()
 
     def __enter__(self) -> _Landing:
         return self
@@ -189,11 +189,11 @@ class _Landing:
 
     def show(self, swept: Sweep) -> None:
         """Write the table of a sweep after a finished point, at limited intervals."""
-        if any(outcome.ran for _, outcome in swept.finished[-1:]) or self.last is not None:
+        if any(outcome.has_run for _, outcome in swept.finished_points[-1:]) or self.last is not None:
             self.last = swept
-            if time.monotonic() - self._written > _EVERY_S:
+            if time.monotonic() - self._last_time > _EVERY_S:
                 self._write(swept)
-                self._written = time.monotonic()
+                self._last_time = time.monotonic()
 
     def end(self, files: Mapping[str, bytes]) -> None:
         """Write all files of the sweep."""

@@ -30,8 +30,8 @@ def learning_table(learning: analysis.Learning) -> Table:
         rows.append(("loss of the best constant predictor", f"{learning.constant_loss:.4f}"))
     for step, evaluation in learning.evaluations:
         accuracy = "" if evaluation.accuracy is None else f", accuracy {evaluation.accuracy:.1%}"
-        said = f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples"
-        rows.append((f"held-out data after step {step - 1}", said))
+        text = f"loss {evaluation.loss:.4f}{accuracy}, {evaluation.samples} samples"
+        rows.append((f"held-out data after step {step - 1}", text))
     return Table("Learning", ("", ""), tuple(rows))
 
 
@@ -66,13 +66,13 @@ def holder_table(fit: analysis.Fit) -> Table:
 
 def holder_words(fit: analysis.Fit) -> str:
     """Explain the less obvious columns of :func:`holder_table`."""
-    said = {
-        pipelines.Holder.FIFOS: "FIFOs: activations kept for their backward passes",
-        pipelines.Holder.TEMPORARY: "products: temporary memory of products and convolutions",
-        pipelines.Holder.LIVE: "live: activations and gradients of the running pass",
+    words_of = {
+        pipelines.Holder.FIFOS: "FIFOs: activations that wait for their backward passes",
+        pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",
+        pipelines.Holder.LIVE: "live: activations and gradients of the pass that runs",
     }
     holders = {holder for peak in fit.peaks for holder, size in peak.holders if size}
-    return "; ".join(words for holder, words in said.items() if holder in holders)
+    return "; ".join(words for holder, words in words_of.items() if holder in holders)
 
 
 def order_table(reports: Sequence[analysis.OrderReport]) -> Table:

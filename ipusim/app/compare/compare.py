@@ -39,16 +39,16 @@ _ORDERS: Final = ("AUTO", *hardware.ORDERS)
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Entry of a comparison: a Request or a stored run; ``said`` is the user's text, such as a path."""
+class ComparedItem:
+    """Entry of a comparison: a Request or a stored run; ``text`` is the user's text, such as a path."""
 
-    what: Request | StoredRun
-    said: str
+    source: Request | StoredRun
+    text: str
 
     @property
     def name(self) -> str:
         """Name of the run."""
-        return self.what.name if isinstance(self.what, Request) else self.what.timeline.info.name
+        return self.source.name if isinstance(self.source, Request) else self.source.timeline.info.name
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Row:
         sync: sync mode of the run, or of the refused request.
         order: requested selection order.
         result: result of the run; None for refused and stored runs.
-        stored: stored run of a folder.
+        folder_run: stored run of a folder.
         refusal: text of the refusal, with the nearest legal counts if the count caused it.
         memory: peak of the fullest IPU against its memory, also for a refusal by memory; None if unknown, or if the
             schedule cannot lay the program out.
@@ -73,7 +73,7 @@ class Row:
     sync: Sync
     order: str
     result: Run | None = None
-    stored: StoredRun | None = None
+    folder_run: StoredRun | None = None
     refusal: str = ""
     memory: analysis.FullestMemory | None = None
     note: str = ""
@@ -86,29 +86,29 @@ class Row:
     @property
     def timeline(self) -> Timeline | None:
         """Timeline of the run; None if refused."""
-        ran = self.result or self.stored
-        return ran.timeline if ran else None
+        run = self.result or self.folder_run
+        return run.timeline if run else None
 
     @property
     def times(self) -> analysis.RunTimes | None:
         """Figures derived from the Timeline; None if refused."""
         if self.result is not None:
             return self.result.summary
-        return self.stored.times if self.stored else None
+        return self.folder_run.times if self.folder_run else None
 
     @property
     def waterfall(self) -> analysis.Waterfall | None:
         """Parts of the run's time; None if unknown or refused."""
         if self.result is not None:
             return self.result.summary.waterfall
-        return self.stored.waterfall if self.stored else None
+        return self.folder_run.waterfall if self.folder_run else None
 
     @property
     def throughput_error(self) -> str:
         """Error of the throughput in words; empty if unknown or refused."""
         if self.result is not None:
             return self.result.summary.throughput_error
-        return self.stored.throughput_error if self.stored else ""
+        return self.folder_run.throughput_error if self.folder_run else ""
 
     @property
     def fits(self) -> analysis.Fits | None:
@@ -125,8 +125,8 @@ class Row:
     @property
     def last_loss(self) -> float | None:
         """Mean loss of the last step; None without arithmetic, and for a loss that is not finite."""
-        if self.stored is not None:
-            return self.stored.last_loss
+        if self.folder_run is not None:
+            return self.folder_run.last_loss
         learning = self.result.summary.learning if self.result else None
         return learning.mean_loss_by_step[-1] if learning and learning.mean_loss_by_step else None
 
@@ -140,7 +140,7 @@ class _Variant:
     sync: Sync | None
     note: str = ""
 
-    def of(self, request: Request, losses: bool) -> Request:
+    def apply(self, request: Request, losses: bool) -> Request:
         changes: dict[str, Any] = {"pipeline.schedule": self.schedule, "system.selection_order": self.order}
         changes["pipeline.sync"] = self.sync.value if self.sync else None
         options = {name: value for name, value in changes.items() if value is not None}
@@ -148,7 +148,7 @@ class _Variant:
 
 
 def compare(
-    requests: Request | Sequence[Compared],
+    requests: Request | Sequence[ComparedItem],
     schedules: Sequence[str] | None = None,
     syncs: Sequence[str] = (),
     orders: Sequence[str] = (),
@@ -166,84 +166,88 @@ def compare(
     without a schedule, FileError for a folder alone, OptionError for options on folders alone, and RequestError or
     RequestMemoryError if no Request can run.
     """
-    compared = [Compared(requests, requests.name)] if isinstance(requests, Request) else list(requests)
-    varied = schedules is not None or bool(orders or syncs)
-    _check(compared, varied)
-    if not varied and len(compared) == 1:
+    items = [ComparedItem(requests, requests.name)] if isinstance(requests, Request) else list(requests)
+    has_variants = schedules is not None or bool(orders or syncs)
+    _check(items, has_variants)
+    if not has_variants and len(items) == 1:
         schedules = GRAPHCORES
     rows: list[Row] = []
-    refused: list[RequestError] = []
+    errors: list[RequestError] = []
     variants = [
-        [] if isinstance(item.what, StoredRun) else [*_variants(item.what, schedules, orders, syncs)]
-        for item in compared
+        [] if isinstance(item.source, StoredRun) else [*_variants(item.source, schedules, orders, syncs)]
+        for item in items
     ]
-    mode = _common_mode(compared, variants)
-    for item, source, tried in zip(compared, _sources(compared), variants, strict=True):
-        if isinstance(item.what, StoredRun):
-            rows.append(_stored_row(source, item.what))
+    mode = _common_mode(items, variants)
+    for item, source, variants_of_item in zip(items, _sources(items), variants, strict=True):
+        if isinstance(item.source, StoredRun):
+            rows.append(_stored_row(source, item.source))
             continue
-        for variant in tried:
-            row, error = _run(source, item.what, _in_mode(item.what, variant, mode), losses, progress)
+        for variant in variants_of_item:
+            row, error = _run(source, item.source, _in_mode(item.source, variant, mode), losses, progress)
             rows.append(row)
-            refused += [error] if error else []
-    if len(refused) == len(rows):
-        for item in compared:
-            if isinstance(item.what, Request):
-                assemble(item.what)  # reports the request's mistake with its place
-        raise refused[0]
+            errors += [error] if error else []
+    if len(errors) == len(rows):
+        for item in items:
+            if isinstance(item.source, Request):
+                assemble(item.source)  # reports the request's mistake with its place
+        raise errors[0]
     return tuple(rows)
 
 
-def _check(compared: Sequence[Compared], varied: bool) -> None:
+def _check(items: Sequence[ComparedItem], has_variants: bool) -> None:
     """Check the entries of a comparison.
 
     Raises FileError for a single folder, OptionError for options on folders alone, and ProgramError for repeated
     entries.
     """
-    folders = [item for item in compared if isinstance(item.what, StoredRun)]
-    if len(compared) == len(folders) == 1:
-        text = "expected a second run to compare with, got only one run folder: name another run, or its scenario"
-        raise FileError(f"{compared[0].said}: {text}")
-    if varied and len(compared) == len(folders):
-        text = "expected a scenario to vary, got run folders, which cannot vary: leave {} and {} out"
+    folders = [item for item in items if isinstance(item.source, StoredRun)]
+    if len(items) == len(folders) == 1:
+        text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
+        raise FileError(f"{items[0].text}: {text}")
+    if has_variants and len(items) == len(folders):
+        text = "expected a scenario to vary, got runs that lie in folders: they stay as they are; leave {} and {} out"
         raise OptionError("schedules", text, "orders", "sync")
-    said = [item.said for item in compared]
-    if twice := next((name for name in said if said.count(name) > 1), None):
-        raise ProgramError(f"{twice}: expected each run once, got this run a second time")
+    names = [item.text for item in items]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ProgramError(f"{twice}: expected each to compare once, got it a second time")
 
 
-def _sources(compared: Sequence[Compared]) -> list[str]:
+def _sources(items: Sequence[ComparedItem]) -> list[str]:
     """Return distinct names: run name, file or folder name, or the user's text."""
-    names = [[run.name, Path(run.said).name, run.said] for run in compared]
-    taken = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
-    return [next((name for name in alternatives if taken[name] == 1), alternatives[-1]) for alternatives in names]
+    names = [[run.name, Path(run.text).name, run.text] for run in items]
+    counts = Counter(name for alternatives in names for name in dict.fromkeys(alternatives))
+    return [next((name for name in alternatives if counts[name] == 1), alternatives[-1]) for alternatives in names]
 
 
 def _variants(
     request: Request, schedules: Sequence[str] | None, orders: Sequence[str], syncs: Sequence[str]
 ) -> Iterator[_Variant]:
-    chosen: list[str | None] = [None]
+    names: list[str | None] = [None]
     if schedules is not None:
-        chosen = [*_once("schedule", [_called(schedule, request) for schedule in core_schedules.called(schedules)])]
-        if not chosen:
+        names = [
+            *_refuse_twice(
+                "schedule", [_schedule_name(schedule, request) for schedule in core_schedules.expand_names(schedules)]
+            )
+        ]
+        if not names:
             raise ProgramError(f"expected schedules to compare out of {', '.join(core_schedules.names())}, got none")
-    laid_out = _known("selection order", orders, _ORDERS) or [None]
-    modes = _known("sync mode", syncs, [member.value for member in Sync]) or [None]
-    for schedule, order, mode in product(chosen, laid_out, modes):
+    laid_out = _names_of("selection order", orders, _ORDERS) or [None]
+    modes = _names_of("sync mode", syncs, [member.value for member in Sync]) or [None]
+    for schedule, order, mode in product(names, laid_out, modes):
         yield _Variant(schedule, order, Sync(mode) if mode else None)
 
 
-def _common_mode(compared: Sequence[Compared], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
+def _common_mode(items: Sequence[ComparedItem], variants: Sequence[Sequence[_Variant]]) -> Sync | None:
     """Return the sync mode shared by the runs with a stated mode; None if modes differ."""
-    stored = [item.what.timeline.info.sync for item in compared if isinstance(item.what, StoredRun)]
-    requested = [
-        _effective(item.what, variant)[1]
-        for item, tried in zip(compared, variants, strict=True)
-        if isinstance(item.what, Request)
-        for variant in tried
-        if _states_sync(item.what, variant)
+    folder_modes = [item.source.timeline.info.sync for item in items if isinstance(item.source, StoredRun)]
+    stated_modes = [
+        _effective(item.source, variant)[1]
+        for item, variants_of_item in zip(items, variants, strict=True)
+        if isinstance(item.source, Request)
+        for variant in variants_of_item
+        if _states_sync(item.source, variant)
     ]
-    modes = {*stored, *requested}
+    modes = {*folder_modes, *stated_modes}
     return modes.pop() if len(modes) == 1 else None
 
 
@@ -259,39 +263,36 @@ def _states_sync(request: Request, variant: _Variant) -> bool:
 
 def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant:
     """Return the variant in the other runs' sync mode, unless a mode is stated."""
-    own = _effective(request, variant)[1]
-    if mode is None or mode is own or _states_sync(request, variant):
+    mode_alone = _effective(request, variant)[1]
+    if mode is None or mode is mode_alone or _states_sync(request, variant):
         return variant
-    note = (
-        "the schedule states no sync mode, and runs in the sync mode of the other runs; without other runs the "
-        f"mode is {own.words}."
-    )
+    note = f"the schedule states no sync mode, and runs in that of the other runs; alone it runs in {mode_alone.words}."
     return replace(variant, sync=mode, note=note)
 
 
-def _called(text: str, request: Request) -> str:
+def _schedule_name(text: str, request: Request) -> str:
     """Return the schedule's name in a request: registered name or file."""
     entry = core_schedules.schedule_of(text, request.folder)
     return entry.name if entry.name == text.lower() else text
 
 
-def _known(what: str, requested: Sequence[str], known: Sequence[str]) -> list[str | None]:
-    """Return ``requested`` in the spelling of ``known``, ignoring case.
+def _names_of(noun: str, names: Sequence[str], choices: Sequence[str]) -> list[str | None]:
+    """Return ``names`` in the spelling of ``choices``, ignoring case.
 
     Raises ProgramError for an unknown name.
     """
-    named = {name.lower(): name for name in known}
-    for name in requested:
-        if name.lower() not in named:
-            hint = did_you_mean(name, known, quoted=True)
-            raise ProgramError(f"expected a {what} out of {', '.join(known)}, got {name!r}{hint}")
-    return [*_once(what, [named[name.lower()] for name in requested])]
+    name_of = {name.lower(): name for name in choices}
+    for name in names:
+        if name.lower() not in name_of:
+            hint = did_you_mean(name, choices, quoted=True)
+            raise ProgramError(f"expected a {noun} out of {', '.join(choices)}, got {name!r}{hint}")
+    return [*_refuse_twice(noun, [name_of[name.lower()] for name in names])]
 
 
-def _once(what: str, requested: Sequence[str]) -> list[str]:
-    if twice := next((name for name in requested if requested.count(name) > 1), None):
-        raise ProgramError(f"expected each {what} once, got {twice!r} a second time")
-    return list(requested)
+def _refuse_twice(noun: str, names: Sequence[str]) -> list[str]:
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ProgramError(f"expected each {noun} once, got {twice!r} a second time")
+    return list(names)
 
 
 def _run(
@@ -301,14 +302,14 @@ def _run(
     schedule, sync, order = _effective(request, variant)
     row = Row(source, schedule, sync, order, note=variant.note)
     try:
-        job = assemble(variant.of(request, losses))
+        job = assemble(variant.apply(request, losses))
     except RequestMemoryError as error:
         return replace(row, refusal=error.problems[0].text, memory=analysis.fullest(error.job.memory)), error
     except RequestError as error:
         return replace(row, refusal="; ".join(problem.text for problem in error.problems)), error
     run = execute(job, progress)
-    known = run.memory.fits is not analysis.Fits.UNKNOWN
-    return replace(row, result=run, memory=analysis.fullest(run.memory) if known else None), None
+    is_known = run.memory.fits is not analysis.Fits.UNKNOWN
+    return replace(row, result=run, memory=analysis.fullest(run.memory) if is_known else None), None
 
 
 def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
@@ -328,7 +329,7 @@ def _effective(request: Request, variant: _Variant) -> tuple[str, Sync, str]:
     return schedule, sync, variant.order or system.selection_order
 
 
-def _stored_row(source: str, stored: StoredRun) -> Row:
-    info = stored.timeline.info
-    memory = None if stored.fits is analysis.Fits.UNKNOWN else stored.fullest
-    return Row(source, info.schedule, info.sync, info.selection_order, stored=stored, memory=memory)
+def _stored_row(source: str, run: StoredRun) -> Row:
+    info = run.timeline.info
+    memory = None if run.fits is analysis.Fits.UNKNOWN else run.fullest
+    return Row(source, info.schedule, info.sync, info.selection_order, folder_run=run, memory=memory)

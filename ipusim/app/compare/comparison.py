@@ -30,7 +30,7 @@ class Comparison:
     @cached_property
     def groups(self) -> tuple[Comparison, ...]:
         """Comparisons by sync mode; a single mode forms a group by itself."""
-        modes = dict.fromkeys(row.sync for row in self.ran)
+        modes = dict.fromkeys(row.sync for row in self.completed)
         if len(modes) == 1:
             return (self,)
         return tuple(Comparison(tuple(row for row in self.rows if row.sync is mode), self) for mode in modes)
@@ -42,18 +42,18 @@ class Comparison:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """Labels by the options that differ: ``1f1b in point-to-point``, or a scenario's name."""
-        return tuple(self._named(row, sync=self._differ("sync"), always=False) for row in self.rows)
+        return tuple(self._words_of(row, sync=self._differ("sync"), names_schedule=False) for row in self.rows)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Labels without sync modes, if still distinct."""
-        short = tuple(self._named(row, sync=False, always=False) for row in self.rows)
+        short = tuple(self._words_of(row, sync=False, names_schedule=False) for row in self.rows)
         return short if len(set(short)) == len(short) else self.labels
 
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """Labels with the schedule always, and the sync mode unless grouped by mode."""
-        return tuple(self._named(row, sync=self.whole is None, always=True) for row in self.rows)
+        return tuple(self._words_of(row, sync=self.whole is None, names_schedule=True) for row in self.rows)
 
     @cached_property
     def title(self) -> str:
@@ -67,14 +67,14 @@ class Comparison:
         return "" if self._differ("sync") else f"in {self.rows[0].sync.words}"
 
     @cached_property
-    def ran(self) -> tuple[Row, ...]:
+    def completed(self) -> tuple[Row, ...]:
         """Rows that ran."""
         return tuple(row for row in self.rows if row.times is not None)
 
     @property
     def first(self) -> Row:
         """Reference row of the sync mode: the first that ran."""
-        return self.ran[0]
+        return self.completed[0]
 
     @cached_property
     def of_time(self) -> bool:
@@ -86,49 +86,49 @@ class Comparison:
     @cached_property
     def work(self) -> tuple[tuple[int, bool], ...]:
         """Distinct pairs of samples per weight update and training flag, rising."""
-        every = [_times(row) for row in self.ran]
-        return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in every}))
+        times_of_rows = [_times(row) for row in self.completed]
+        return tuple(sorted({(times.throughput.effective_batch_size, times.training) for times in times_of_rows}))
 
     @cached_property
     def models_differ(self) -> bool:
         """Whether requests ask for different models, as far as known."""
-        asked = (row.result.job.request.options.model for row in self.ran if row.result is not None)
-        known = [model for model in asked if model is not None]
-        return any(model != known[0] for model in known)
+        models = (row.result.job.request.options.model for row in self.completed if row.result is not None)
+        stated_models = [model for model in models if model is not None]
+        return any(model != stated_models[0] for model in stated_models)
 
     @cached_property
     def best(self) -> Row | None:
         """Fastest fitting row; ties go to less memory, then to order. None with several sync modes."""
-        ran = self.ran if len(self.groups) == 1 else ()
-        known = best_first(ran, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
-        return next(iter(known), None)
+        rows = self.completed if len(self.groups) == 1 else ()
+        in_order = best_first(rows, self.cost, lambda row: row.fits, lambda row: _peak(row) if row.memory else None)
+        return next(iter(in_order), None)
 
     @cached_property
     def as_fast(self) -> tuple[Row, ...]:
         """Other fitting rows as fast as the best."""
         best = self.best
-        fitting = [row for row in self.ran if row.can_be_best and row is not best]
+        fitting = [row for row in self.completed if row.can_be_best and row is not best]
         return tuple(row for row in fitting if best is not None and self.cost(row) == self.cost(best))
 
     @cached_property
-    def tied(self) -> tuple[Row, ...]:
+    def equals(self) -> tuple[Row, ...]:
         """Best row of every sync mode, with ties in time and memory."""
         if len(self.groups) > 1:
-            return tuple(row for group in self.groups for row in group.tied)
+            return tuple(row for group in self.groups for row in group.equals)
         return tuple(row for row in self.rows if row is self.best or (row in self.as_fast and not self.larger(row)))
 
     def larger(self, row: Row) -> bool:
         """Return whether a row certainly needs more memory than the best."""
-        known = self.best is not None and self.best.memory is not None
-        return self.best is not None and known and _peak(row) > _peak(self.best)
+        is_known = self.best is not None and self.best.memory is not None
+        return self.best is not None and is_known and _peak(row) > _peak(self.best)
 
     @cached_property
     def front(self) -> tuple[Row, ...]:
         """Fitting rows on the trade-off front of time and peak memory, by sync mode."""
         if len(self.groups) > 1:
             return tuple(row for group in self.groups for row in group.front)
-        known = [(row, row.memory.peak_bytes) for row in self.ran if row.can_be_best and row.memory is not None]
-        return tuple(known[position][0] for position in front([(self.cost(row), peak) for row, peak in known]))
+        rows = [(row, row.memory.peak_bytes) for row in self.completed if row.can_be_best and row.memory is not None]
+        return tuple(rows[position][0] for position in front([(self.cost(row), peak) for row, peak in rows]))
 
     def cost(self, row: Row) -> float:
         """Return seconds per weight update, or per sample if throughput decides."""
@@ -137,9 +137,9 @@ class Comparison:
             return rates.weight_update_period_s
         return 1 / rates.samples_per_s if rates.samples_per_s else 0.0
 
-    def difference(self, row: Row, other: Row) -> float:
-        """Return a row's relative difference to ``other``, in time or in the deciding throughput."""
-        mine, theirs = self.cost(row), self.cost(other)
+    def difference(self, row: Row, reference: Row) -> float:
+        """Return a row's relative difference to ``reference``, in time or in the deciding throughput."""
+        mine, theirs = self.cost(row), self.cost(reference)
         if not self.of_time:
             mine, theirs = theirs, mine
         return mine / theirs - 1 if theirs else 0.0
@@ -148,7 +148,7 @@ class Comparison:
         """Return a row's difference to the first row of its sync mode."""
         return self.difference(row, self.group(row).first)
 
-    def ranked(self, rows: Sequence[Row]) -> list[Row]:
+    def in_order(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows sorted by cost, fastest first."""
         return sorted(rows, key=self.cost)
 
@@ -162,17 +162,17 @@ class Comparison:
     def _varies(self, name: str) -> bool:
         """Return whether rows of the same source differ in an attribute."""
         return any(
-            getattr(row, name) != getattr(other, name)
-            for row, other in pairwise(self.rows)
-            if row.source == other.source
+            getattr(row, name) != getattr(successor, name)
+            for row, successor in pairwise(self.rows)
+            if row.source == successor.source
         )
 
-    def _named(self, row: Row, *, sync: bool, always: bool) -> str:
+    def _words_of(self, row: Row, *, sync: bool, names_schedule: bool) -> str:
         """Return a row's name from the varied options, optionally with schedule and sync mode."""
         words = [row.source] if self._differ("source") else []
         if self._varies("order"):
             words.append(_order(row))
-        if always or self._varies("schedule") or not (words or sync):
+        if names_schedule or self._varies("schedule") or not (words or sync):
             words.append(row.schedule)
         name = ", ".join(words)
         return f"{name}{' in' if name else ''} {row.sync.words}".lstrip() if sync else name
@@ -185,8 +185,8 @@ def _peak(row: Row) -> int:
 
 def _order(row: Row) -> str:
     """Return a row's selection order, with the choice of AUTO: ``AUTO (SNAKE)``."""
-    used = row.times.selection_order if row.times else row.order
-    return row.order if row.order == used else f"{row.order} ({used})"
+    selection_order = row.times.selection_order if row.times else row.order
+    return row.order if row.order == selection_order else f"{row.order} ({selection_order})"
 
 
 def _times(row: Row) -> analysis.RunTimes:

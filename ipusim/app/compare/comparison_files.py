@@ -12,7 +12,7 @@ from ipusim.app.compare.compare import Row
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
 from ipusim.app.compare.link_loads import link_chart
-from ipusim.app.render.comparison import Compared, common_title, slide
+from ipusim.app.render.comparison import TracedRun, common_title, slide
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.layout import SLIDE_IN
 from ipusim.app.render.memory_strip import MemoryStrip, memory_strip
@@ -45,17 +45,28 @@ def comparison_chart(
     if not title.replace("\n", "").isprintable():
         raise ProgramError(f"expected a title of letters and signs, got {title!r:.60}")
     rows = shown_rows(result, picture)
-    ran = [row for row in rows if row.timeline is not None]
-    title = title or common_title([row.timeline for row in result.ran if row.timeline is not None]) or result.title
+    completed = [row for row in rows if row.timeline is not None]
+    title = (
+        title or common_title([row.timeline for row in result.completed if row.timeline is not None]) or result.title
+    )
     if len(rows) < len(result.rows):
         title += f" (the first and the {len(rows) - 1} best others of {len(result.rows)})"
-    traced = list(dict.fromkeys(_named(result, ran, name) for name in traces))
+    requested_rows = list(dict.fromkeys(_row_called(result, completed, name) for name in traces))
     best = [group.best or group.first for group in result.groups]
     first = [group.first for group in result.groups]
-    wish = traced or [row for row in dict.fromkeys([*best, *first, *result.ranked(ran)]) if row in ran]
-    known = any(row.memory is not None for row in wish)
-    runs = [_compared(result, row, known) for row in ran]
-    return slide(_bars(result, rows), runs, title, [ran.index(row) for row in wish], picture, every=bool(traced))
+    wish = requested_rows or [
+        row for row in dict.fromkeys([*best, *first, *result.in_order(completed)]) if row in completed
+    ]
+    has_memory = any(row.memory is not None for row in wish)
+    runs = [_traced_run(result, row, has_memory) for row in completed]
+    return slide(
+        _bars(result, rows),
+        runs,
+        title,
+        [completed.index(row) for row in wish],
+        picture,
+        all_traces=bool(requested_rows),
+    )
 
 
 def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row, ...]:
@@ -66,21 +77,21 @@ def shown_rows(comparison: Comparison, picture: Picture = DEFAULT) -> tuple[Row,
     most = TimeBars.most((picture.height_in or SLIDE_IN) - _AROUND_BARS)
     if len(comparison.rows) <= most:
         return comparison.rows
-    ranked = sorted(comparison.ran, key=lambda row: (not row.can_be_best, comparison.cost(row)))
+    in_order = sorted(comparison.completed, key=lambda row: (not row.can_be_best, comparison.cost(row)))
     best = [group.best for group in comparison.groups if group.best is not None]
     first = [group.first for group in comparison.groups]
-    chosen = [*dict.fromkeys([*first, *best, *ranked, *comparison.rows])][:most]
-    return tuple(row for row in comparison.rows if row in chosen)
+    selection = [*dict.fromkeys([*first, *best, *in_order, *comparison.rows])][:most]
+    return tuple(row for row in comparison.rows if row in selection)
 
 
-def _named(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
+def _row_called(comparison: Comparison, rows: Sequence[Row], name: str) -> Row:
     """Return the row of a name; raises ProgramError for an unknown name."""
     for names in (comparison.labels, comparison.keys, comparison.titles):
         if name in names and (row := comparison.rows[names.index(name)]) in rows:
             return row
-    known = [comparison.label(row) for row in rows]
-    hint = did_you_mean(name, known, quoted=True)
-    raise ProgramError(f"expected a trace of {', '.join(known)}, got {name!r}{hint}")
+    labels = [comparison.label(row) for row in rows]
+    hint = did_you_mean(name, labels, quoted=True)
+    raise ProgramError(f"expected a trace of {', '.join(labels)}, got {name!r}{hint}")
 
 
 def _bars(comparison: Comparison, rows: Sequence[Row]) -> TimeBars:
@@ -115,7 +126,7 @@ class ComparisonResult(Result):
 
     names = ("comparison.json", "comparison.png", "comparison.svg", "links.png", "links.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield verdict, table, and reasons for refusals and missing fit."""
         yield from verdict(self.comparison)
         yield comparison_table(self.comparison)
@@ -139,7 +150,7 @@ class ComparisonResult(Result):
                 "selection_order": row.order,
                 "refusal": row.refusal or None,
                 "fits": row.fits,
-                "best": row in result.tied,
+                "best": row in result.equals,
                 "on_front": row in result.front,
                 "decides": "time" if result.of_time else "throughput",
                 "difference": None if row.times is None else result.to_first(row),
@@ -168,7 +179,7 @@ class ComparisonResult(Result):
                 "peak_bytes": row.memory and row.memory.peak_bytes,
                 "difference": None if row.times is None else result.to_first(row),
                 "fits": None if row.fits is None else row.fits.value,
-                "best": row in result.tied,
+                "best": row in result.equals,
                 "on_front": row in result.front,
                 "mean_loss": row.last_loss,
                 "refusal": row.refusal or None,
@@ -186,16 +197,16 @@ def row_figures(row: Row) -> dict[str, Any]:
     return analysis.known_figures({**row.times.times_dict(), "memory": memory, "learning": losses})
 
 
-def _compared(comparison: Comparison, row: Row, known: bool) -> Compared:
-    assert row.timeline is not None, "of a row with a result"
+def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun:
+    assert row.timeline is not None, "of a row that ran"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)
-    if known and strip is None:
+    if has_memory and strip is None:
         is_drawable = row.timeline.spans_in_all <= timelines.MOST_SPANS
-        missing = "memory over time is not in its folder" if is_drawable else "memory over time is not drawn"
-        remarks.append(missing if row.memory else "memory is not known")
-    return Compared(row.timeline, comparison.titles[comparison.rows.index(row)], "; ".join(remarks), strip)
+        remark = "memory over time is not in its folder" if is_drawable else "memory over time is not drawn"
+        remarks.append(remark if row.memory else "memory is not known")
+    return TracedRun(row.timeline, comparison.titles[comparison.rows.index(row)], "; ".join(remarks), strip)
 
 
 def _strip(row: Row) -> MemoryStrip | None:
@@ -203,11 +214,11 @@ def _strip(row: Row) -> MemoryStrip | None:
     if row.timeline is None or row.memory is None:
         return None
     if row.result is not None:
-        fit, at = row.result.memory, analysis.moment(row.timeline, row.result.memory.fullest)
-        return _strip_of(row.timeline, analysis.memory_curves(row.timeline, fit.footprint), row.memory, at)
+        fit, moment = row.result.memory, analysis.moment(row.timeline, row.result.memory.fullest)
+        return _strip_of(row.timeline, analysis.memory_curves(row.timeline, fit.footprint), row.memory, moment)
     shards = row.timeline.info.shards
-    curves = [curve for curve in row.stored.curves if curve.ipu < shards] if row.stored else []
-    return _strip_of(row.timeline, curves, row.memory, row.stored.peak_cycle) if row.stored and curves else None
+    curves = [curve for curve in row.folder_run.curves if curve.ipu < shards] if row.folder_run else []
+    return _strip_of(row.timeline, curves, row.memory, row.folder_run.peak_cycle) if row.folder_run and curves else None
 
 
 def _strip_of(

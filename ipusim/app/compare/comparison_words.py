@@ -22,7 +22,7 @@ _TIMES: Final = 10.0
 #: Slowdowns closer than this value tie.
 _TIE: Final = 5e-4
 #: Most runs of the front named in a sentence.
-_NAMED: Final = 4
+_MOST_RUNS: Final = 4
 
 
 def verdict(comparison: Comparison) -> Iterator[str]:
@@ -36,8 +36,8 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     """
     for group in comparison.groups:
         yield from _verdict_of_mode(group)
-    if note := pipelines.idealised(row.sync for row in comparison.ran):
-        yield f"{note} So each run is compared only with runs of its sync mode."
+    if note := pipelines.idealised(row.sync for row in comparison.completed):
+        yield f"{note} So runs are compared with others of their sync mode alone."
     yield from _what_decides(comparison)
     for group in comparison.groups:
         yield from _disturbed(group)
@@ -46,8 +46,8 @@ def verdict(comparison: Comparison) -> Iterator[str]:
 
 def _verdict_of_mode(group: Comparison) -> Iterator[str]:
     if group.best is None:
-        fastest = group.ranked(group.ran)[0]
-        name, figures = _titled(group, fastest), _measured(group, fastest)
+        fastest = group.in_order(group.completed)[0]
+        name, figures = _titled(group, fastest), _figures(group, fastest)
         yield f"None of them{_mode(group)} fits its IPUs. The fastest is {name}: {figures}."
         return
     yield _best(group, group.best)
@@ -72,20 +72,28 @@ def reasons(comparison: Comparison) -> Iterator[str]:
             yield f"{_titled(comparison, row)}: refused: {row.refusal}"
         elif not row.can_be_best and row not in faster:
             yield f"{_titled(comparison, row)}: {_memory_verdict(row)}"
-        if row.stored is not None and row.stored.older:
-            yield f"{_titled(comparison, row)}: {row.stored.older}"
+        if row.folder_run is not None and row.folder_run.older:
+            yield f"{_titled(comparison, row)}: {row.folder_run.older}"
         if row.note:
             yield f"{_titled(comparison, row)}: {row.note}"
         for remark in row.waterfall.remarks() if row.waterfall else ():
             yield f"{_titled(comparison, row)}: {remark}"
-    for error in sorted({row.throughput_error for row in comparison.ran} - {""}):
-        of = [row for row in comparison.ran if row.throughput_error == error]
-        which = "" if len(of) == len(comparison.ran) else f" of {', '.join(_titled(comparison, row) for row in of)}"
-        yield f"Error of throughputs{which}: {error}."
+    for error in sorted({row.throughput_error for row in comparison.completed} - {""}):
+        rows = [row for row in comparison.completed if row.throughput_error == error]
+        runs_text = (
+            ""
+            if len(rows) == len(comparison.completed)
+            else f" of {', '.join(_titled(comparison, row) for row in rows)}"
+        )
+        yield f"Error of throughputs{runs_text}: {error}."
     if all(row.memory is None for row in comparison.rows):
-        one = len({row.source for row in comparison.rows}) == 1
-        what = "the scenario states no memory of its stages" if one else "no scenario states the memory of its stages"
-        yield f"Memory: {analysis.Fits.UNKNOWN}: {what}."
+        is_single = len({row.source for row in comparison.rows}) == 1
+        reason = (
+            "the scenario states no memory of its stages"
+            if is_single
+            else "no scenario states the memory of its stages"
+        )
+        yield f"Memory: {analysis.Fits.UNKNOWN}: {reason}."
 
 
 def ties(comparison: Comparison) -> Iterator[str]:
@@ -94,23 +102,23 @@ def ties(comparison: Comparison) -> Iterator[str]:
         labels = [comparison.label(row) for row in comparison.as_fast if comparison.larger(row) == larger]
         if labels:
             more = f", which {'holds' if len(labels) == 1 else 'hold'} more memory" if larger else ""
-            yield f"as fast as {enumerated(labels, _NAMED)}{more}"
+            yield f"as fast as {enumerated(labels, _MOST_RUNS)}{more}"
 
 
 def _what_decides(comparison: Comparison) -> Iterator[str]:
     """Yield why throughput decides, and the numbers of IPUs if they differ."""
     samples = sorted({size for size, _ in comparison.work})
-    why = []
+    causes = []
     if len(samples) > 1:
-        why.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
+        causes.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
     if len({training for _, training in comparison.work}) > 1:
-        why.append("some runs train, and others do not")
+        causes.append("some train, and others do not")
     if comparison.models_differ:
-        why.append("models differ, so a sample is different work")
-    if why:
-        text = "; ".join(why)
+        causes.append("models differ, so a sample is different work")
+    if causes:
+        text = "; ".join(causes)
         yield f"{text[0].upper()}{text[1:]}: throughput decides, in samples/s."
-    ipus = sorted({_ipu_count(row.times) for row in comparison.ran if row.times is not None})
+    ipus = sorted({_ipu_count(row.times) for row in comparison.completed if row.times is not None})
     if len(ipus) > 1:
         yield f"The runs are on {enumerated(ipus)} IPUs."
 
@@ -118,18 +126,20 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
 def _best(comparison: Comparison, best: Row) -> str:
     """Return the sentence on the best run: ties, lead over the next, lead over the first."""
     as_fast = comparison.as_fast
-    slower = [row for row in comparison.ranked(comparison.ran) if row.can_be_best and row not in (best, *as_fast)]
-    following = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
+    slower = [
+        row for row in comparison.in_order(comparison.completed) if row.can_be_best and row not in (best, *as_fast)
+    ]
+    runners_up = [row for row in slower if comparison.cost(row) == comparison.cost(slower[0])]
     words = list(ties(comparison))
-    if following:
-        labels = [comparison.label(row) for row in following]
-        words.append(f"{_by(comparison, best, following[0])} the next, {enumerated(labels, _NAMED)}")
-    if (first := comparison.first) not in (best, *as_fast, *following):
-        words.append(f"{_by(comparison, best, first)} the first, {comparison.label(first)}")
-    refused = any(row.times is None for row in comparison.rows)
-    among = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
-    among = among or (" of those that run" if refused else "")
-    text = f"Best{_mode(comparison)}{among}: {_titled(comparison, best)}, {_measured(comparison, best)}"
+    if runners_up:
+        labels = [comparison.label(row) for row in runners_up]
+        words.append(f"{_by_how_much(comparison, best, runners_up[0])} the next, {enumerated(labels, _MOST_RUNS)}")
+    if (first := comparison.first) not in (best, *as_fast, *runners_up):
+        words.append(f"{_by_how_much(comparison, best, first)} the first, {comparison.label(first)}")
+    has_refusals = any(row.times is None for row in comparison.rows)
+    group = " of those that fit" if any(row.memory and not analysis.usable(row.fits) for row in comparison.rows) else ""
+    group = group or (" of those that run" if has_refusals else "")
+    text = f"Best{_mode(comparison)}{group}: {_titled(comparison, best)}, {_figures(comparison, best)}"
     return f"{'; '.join([text, ', and '.join(words)]) if words else text}."
 
 
@@ -138,7 +148,7 @@ def _faster(comparison: Comparison) -> list[Row]:
     best = comparison.best
     return [
         row
-        for row in comparison.ranked(comparison.ran)
+        for row in comparison.in_order(comparison.completed)
         if best and not row.can_be_best and comparison.cost(row) < comparison.cost(best)
     ]
 
@@ -153,7 +163,7 @@ def _slowdown(row: Row) -> float | None:
 
 def _disturbed(comparison: Comparison) -> Iterator[str]:
     """Yield the run with the cheapest disturbances, if several runs are disturbed."""
-    costs = {row: cost for row in comparison.ran if (cost := _slowdown(row)) is not None}
+    costs = {row: cost for row in comparison.completed if (cost := _slowdown(row)) is not None}
     if len(costs) > 1:
         least = min(costs.values())
         best = [comparison.label(row) for row, cost in costs.items() if cost - least < _TIE]
@@ -165,35 +175,35 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
 
 def _front(comparison: Comparison) -> Iterator[str]:
     """Yield the trade-off front of time and memory, if larger than the best row."""
-    rows = comparison.ranked(comparison.front)
+    rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
-        named = [f"{comparison.label(row)} ({_measured(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(named, _NAMED)}; no run that fits is better in both than one of these"
+        texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
+        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits beats one in both"
         yield f"Between time and memory{_mode(comparison)} (the front): {front}."
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Return a table with a row for every run; reasons for refusals are in the verdict."""
-    times = [row.times for row in comparison.ran if row.times is not None]
-    what = {times.training for times in times}
+    times = [row.times for row in comparison.completed if row.times is not None]
+    modes = {times.training for times in times}
     time = {frozenset([True]): "time per weight update", frozenset([False]): "time per execution"}.get(
-        frozenset(what), "time per update or execution"
+        frozenset(modes), "time per update or execution"
     )
-    known = any(row.memory is not None for row in comparison.rows)
+    has_memory = any(row.memory is not None for row in comparison.rows)
     losses = any(row.last_loss is not None for row in comparison.rows)
-    several = len({_ipus(row) for row in comparison.ran}) > 1
+    several = len({_ipus(row) for row in comparison.completed}) > 1
     slowdowns = [_slowdown(row) for row in comparison.rows]
     disturbed = any(cost is not None for cost in slowdowns)
     header = ["run", *(["IPUs"] if several else []), time, "samples per s"]
     header += ["to the first" if comparison.of_time else "samples/s to the first", "bubble"]
     header += ["S"] if disturbed else []
-    header += ["peak memory"] if known else []
+    header += ["peak memory"] if has_memory else []
     header += ["mean loss"] if losses else []
     rows = []
     for row, label, cost in zip(comparison.rows, comparison.labels, slowdowns, strict=True):
         cells = [label, *([_ipus(row)] if several else []), *_numbers(comparison, row)]
         cells += ["-" if cost is None else f"{cost:.3f}"] if disturbed else []
-        cells += [_peak(row)] if known else []
+        cells += [_peak(row)] if has_memory else []
         cells += ["-" if row.last_loss is None else f"{row.last_loss:.4f}"] if losses else []
         rows.append((*cells, mark(comparison, row)))
     title = " ".join(filter(None, [f"Comparison of {comparison.title}", comparison.common]))
@@ -218,10 +228,10 @@ def _numbers(comparison: Comparison, row: Row) -> tuple[str, ...]:
     times = row.times.times_dict()
     time, rate, bubble = (analysis.figure(name) for name in ("time_per_weight_update", "throughput", "bubble"))
     return (
-        time.text(time.of(times)),
-        format_figure(rate.of(times)),
+        time.text(time.value_in(times)),
+        format_figure(rate.value_in(times)),
         signed(comparison.to_first(row)),
-        bubble.text(bubble.of(times)),
+        bubble.text(bubble.value_in(times)),
     )
 
 
@@ -232,10 +242,10 @@ def mark(comparison: Comparison, row: Row) -> str:
     if not row.can_be_best:
         return str(row.fits)
     front = comparison.group(row).front
-    words = ["best"] if row in comparison.tied else []
+    words = ["best"] if row in comparison.equals else []
     words += ["front"] if row in front and len(front) > 1 else []
-    known = any(other.memory is not None for other in comparison.rows)
-    return ", ".join(words) or (str(row.fits) if known else "")
+    has_memory = any(row_of_all.memory is not None for row_of_all in comparison.rows)
+    return ", ".join(words) or (str(row.fits) if has_memory else "")
 
 
 def signed(part: float) -> str:
@@ -252,9 +262,9 @@ def _percent(part: float) -> str:
     return f"{part:,.0%}" if part >= _WHOLE else f"{part:.1%}" if part >= _SMALL else f"{part:.2%}"
 
 
-def _by(comparison: Comparison, row: Row, other: Row) -> str:
+def _by_how_much(comparison: Comparison, row: Row, reference: Row) -> str:
     """Return the lead of a row over another, to be followed by its name."""
-    mine, theirs = comparison.cost(row), comparison.cost(other)
+    mine, theirs = comparison.cost(row), comparison.cost(reference)
     if mine == theirs:
         return "as fast as"
     if comparison.of_time:
@@ -275,22 +285,26 @@ def _would(comparison: Comparison, row: Row, best: Row) -> str:
 
 def time_words(comparison: Comparison) -> str:
     """Return the name of the deciding time: ``time per weight update, in lock-step``."""
-    what = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
-    apart = "each sync mode by itself" if len(comparison.groups) > 1 else ""
-    return ", ".join(filter(None, [f"time per {what}", comparison.common, apart]))
+    unit = "sample" if not comparison.of_time else "weight update" if comparison.work[0][1] else "execution"
+    remark = "each sync mode by itself" if len(comparison.groups) > 1 else ""
+    return ", ".join(filter(None, [f"time per {unit}", comparison.common, remark]))
 
 
 def row_words(comparison: Comparison, row: Row) -> str:
     """Return the words behind a run's bar: time, difference to the first run, peak memory, mark."""
     if row.times is None:
         return mark(comparison, row)
-    of = "" if comparison.of_time else " samples/s"  # shorter bars mean more samples/s
-    over = "first" if row is comparison.group(row).first else signed(comparison.to_first(row)) + of
-    words = [format_seconds(comparison.cost(row)).replace("us", "µs"), over, "" if row.memory is None else _peak(row)]
+    unit = "" if comparison.of_time else " samples/s"  # shorter bars mean more samples/s
+    difference = "first" if row is comparison.group(row).first else signed(comparison.to_first(row)) + unit
+    words = [
+        format_seconds(comparison.cost(row)).replace("us", "µs"),
+        difference,
+        "" if row.memory is None else _peak(row),
+    ]
     return ", ".join(filter(None, [*words, mark(comparison, row)]))
 
 
-def _measured(comparison: Comparison, row: Row, *, short: bool = False) -> str:
+def _figures(comparison: Comparison, row: Row, *, short: bool = False) -> str:
     """Return the deciding measure with its unit."""
     assert row.times is not None, "of a row with a result"
     rates = row.times.throughput

@@ -27,8 +27,8 @@ def link_chart(result: Comparison) -> Chart | None:
         The map of the first scenario, schedule and sync mode that ran in several orders and copies anything. None if
         there is no such run, and for devices of several pods.
     """
-    ran = [row for row in result.rows if row.result is not None]
-    for _, rows in groupby(ran, key=lambda row: (row.source, row.schedule, row.sync)):
+    completed = [row for row in result.rows if row.result is not None]
+    for _, rows in groupby(completed, key=lambda row: (row.source, row.schedule, row.sync)):
         runs = {run.job.system.selection_order: run for row in rows if (run := row.result) is not None}
         first = next(iter(runs.values()))
         if len(runs) > 1 and first.job.system.count <= MOST_IPUS and any(map(flows_of, runs.values())):
@@ -61,19 +61,19 @@ def flows_of(run: Run) -> dict[Direction, Flow]:
     busy = np.bincount(flat.link[rows], cycles, len(flat.info.links))
     whole = analysis.throughput_of(run.timeline).run_cycles or 1
     loads: dict[Direction, float] = defaultdict(float)
-    for link, used in zip(run.job.costs.links, busy.tolist(), strict=False):
-        if used and not link.is_limit:
-            between = link.source, link.target
-            loads[between] = max(loads[between], used / whole)
+    for link, busy_cycles in zip(run.job.costs.links, busy.tolist(), strict=False):
+        if busy_cycles and not link.is_limit:
+            ends = link.source, link.target
+            loads[ends] = max(loads[ends], busy_cycles / whole)
     carried = _bytes_by_pass(run)
     flows = {}
-    for between, load in loads.items():
-        forward, backward = carried.get(between, (0, 0))
+    for ends, load in loads.items():
+        forward, backward = carried.get(ends, (0, 0))
         if forward + backward:
             ahead = load * forward / (forward + backward)
-            flows[between] = Flow(ahead, load - ahead)
+            flows[ends] = Flow(ahead, load - ahead)
         else:
-            flows[between] = Flow(0.0, 0.0, load)
+            flows[ends] = Flow(0.0, 0.0, load)
     return flows
 
 
@@ -87,7 +87,7 @@ def _bytes_by_pass(run: Run) -> dict[Direction, tuple[int, int]]:
             for copy in report.routes:
                 for link in system.route(first + mapping[copy.source], first + mapping[copy.target]):
                     carried[link.source, link.target][copy.backward] += copy.bytes
-    return {between: (forward, backward) for between, (forward, backward) in carried.items()}
+    return {ends: (forward, backward) for ends, (forward, backward) in carried.items()}
 
 
 def _map_of(order: str, run: Run) -> LinkMap:
@@ -96,7 +96,7 @@ def _map_of(order: str, run: Run) -> LinkMap:
     flows = flows_of(run)
     logical = {physical: ipu for ipu, physical in enumerate(system.ipus)}
     idle = set(run.summary.idle_ipus)
-    busiest = max(flows, key=lambda between: flows[between].load, default=None)
+    busiest = max(flows, key=lambda ends: flows[ends].load, default=None)
     words = (
         ""
         if busiest is None
@@ -106,11 +106,11 @@ def _map_of(order: str, run: Run) -> LinkMap:
         )
     )
     period = format_seconds(run.summary.throughput.weight_update_period_s)
-    of = "weight update" if run.summary.training else "execution"
+    unit = "weight update" if run.summary.training else "execution"
     return LinkMap(
-        f"{order}: {period} per {of}\n{report.direct} of {len(report.routes)} copies go over one link{words}",
+        f"{order}: {period} per {unit}\n{report.direct} of {len(report.routes)} copies go over one link{words}",
         {physical: None if ipu in idle else ipu for physical, ipu in logical.items()},
         list(system.topology.ipus),
-        [(ipu, other) for ipu, others in system.topology.neighbours.items() for other in others if ipu < other],
+        [(ipu, peer) for ipu, peers in system.topology.neighbours.items() for peer in peers if ipu < peer],
         flows,
     )

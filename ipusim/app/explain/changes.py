@@ -48,8 +48,8 @@ def _schedules(job: Job, syncs: Sequence[Sync]) -> Iterator[Change]:
     for name in schedules.names():
         schedule = schedules.find(name)
         for sync in syncs or (job.plan.sync,):
-            own = (name, sync) == (job.plan.schedule, job.plan.sync)
-            if own or sync not in schedule.syncs or (name == job.plan.schedule and not syncs):
+            is_present = (name, sync) == (job.plan.schedule, job.plan.sync)
+            if is_present or sync not in schedule.syncs or (name == job.plan.schedule and not syncs):
                 continue
             kind = "another sync mode" if name == job.plan.schedule else "another schedule"
             words = f"{name} in {sync.words}"
@@ -64,19 +64,19 @@ def _stages(job: Job) -> Iterator[Change]:
     if len(slowest) == len(names):
         return
 
-    def faster(of: Job) -> tuple[Costs, System]:
+    def faster(job: Job) -> tuple[Costs, System]:
         passes = {
             (kind, stage): -int(-(cycles * (1 - _FASTER)) // 1) if stage in slowest else cycles
-            for (kind, stage), cycles in of.costs.passes.items()
+            for (kind, stage), cycles in job.costs.passes.items()
         }
-        return replace(of.costs, passes=passes), of.system
+        return replace(job.costs, passes=passes), job.system
 
-    def even(of: Job) -> tuple[Costs, System]:
-        return replace(of.costs, passes=runs.balanced(of, of.costs.passes)), of.system
+    def balance(job: Job) -> tuple[Costs, System]:
+        return replace(job.costs, passes=runs.balanced(job, job.costs.passes)), job.system
 
     part = timelines.TimePart.IMBALANCE
-    every = "all passes divided equally over the IPUs, if cuts allow it"
-    yield Change("balanced stages", every, priced=even, shortens=part)
+    remark = "all passes divided equally over the IPUs, if cuts allowed it"
+    yield Change("balanced stages", remark, priced=balance, shortens=part)
     words = f"{enumerated_rows(slowest, names.__getitem__)} {float(_FASTER):.0%} faster"
     yield Change("faster stages", words, priced=faster)
 
@@ -92,17 +92,17 @@ def _hardware(job: Job) -> Iterator[Change]:
             faster[f"rates.{name}"] = f"{float(value):.17g} B/s"
         yield Change("faster links", "every link twice as fast", faster, machine=True)
 
-    def quicker(of: Job) -> tuple[Costs, System]:
-        return runs.with_host(of.costs, lambda cycles: -(-cycles // _TWICE)), of.system
+    def quicker(job: Job) -> tuple[Costs, System]:
+        return runs.with_host(job.costs, lambda cycles: -(-cycles // _TWICE)), job.system
 
     if quicker(job)[0] != job.costs:
         yield Change("faster host", "the host twice as fast", priced=quicker, machine=True)
-    known: set[str] = {system.ipu.name}
-    measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # valid on one machine only
-    for machine in () if measured else hardware.MACHINES.values():
-        if machine.free or machine.ipu.name in known or machine.count < len(system.ipus):
+    names: set[str] = {system.ipu.name}
+    is_measured = all(isinstance(profile.forward, int) for profile in job.program.stages)  # valid on one machine only
+    for machine in () if is_measured else hardware.MACHINES.values():
+        if machine.free or machine.ipu.name in names or machine.count < len(system.ipus):
             continue
-        known.add(machine.ipu.name)
+        names.add(machine.ipu.name)
         words = f"system.name={machine.name}"
         yield Change("another machine", words, {"system.name": machine.name}, machine=True)
     more = _TWICE * len(system.ipus)

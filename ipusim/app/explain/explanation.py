@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ipusim.api import Job, Sync, Timeline, analysis, pipelines, runs, timelines
 from ipusim.app.explain.stragglers import Stragglers, stragglers
 from ipusim.app.explain.trial import WhatIf
-from ipusim.app.explain.what_if import Together, requested_changes, what_if
+from ipusim.app.explain.what_if import ChangePair, requested_changes, what_if
 from ipusim.app.explain.what_words import help_words, what_if_dict, what_if_tables
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart
@@ -46,7 +46,7 @@ class Explanation(Result):
         parts: critical path by kind and stage.
         what_ifs: outcome of every change, best first, or requested changes in their order; None for an unknown
             scenario.
-        unknown: reason why the scenario is unknown, as the end of a sentence; empty for a known scenario.
+        unknown_reason: reason why the scenario is unknown, as the end of a sentence; empty for a known scenario.
         pairs: outcomes of every two requested changes at once.
         stragglers: cost of stragglers; None unless requested.
         disturbances: cost of the run's disturbances; None without disturbances, and for an unknown scenario.
@@ -62,8 +62,8 @@ class Explanation(Result):
     path: analysis.CriticalPath
     parts: tuple[analysis.PathPart, ...]
     what_ifs: tuple[WhatIf, ...] | None
-    unknown: str = ""
-    pairs: tuple[Together, ...] = ()
+    unknown_reason: str = ""
+    pairs: tuple[ChangePair, ...] = ()
     stragglers: Stragglers | None = None
     disturbances: analysis.DisturbanceCost | None = None
     memory: analysis.Fit | None = None
@@ -72,7 +72,7 @@ class Explanation(Result):
 
     names = EXPLANATION_FILES
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the tables."""
         yield from self.words()
         yield ""
@@ -87,10 +87,10 @@ class Explanation(Result):
 
         The trace covers the chosen execution, a lost IPU's period, or the first execution.
         """
-        shown = partial(part_window, self.timeline, execution=self.execution)
+        window = partial(part_window, self.timeline, execution=self.execution)
         return {
             "idle_causes": lambda: idle_chart(self.timeline, self.ipu_time, self.picture),
-            "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, shown(), self.picture),
+            "critical_path": lambda: trace_with_path(self.timeline, self.path.rows, window(), self.picture),
         }
 
     @property
@@ -106,12 +106,12 @@ class Explanation(Result):
 
     def words(self) -> Iterator[str]:
         """Yield the verdict: parts of the time, the most helpful changes, memory problems, and unknowns."""
-        yield from self.where()
+        yield from self.where_words()
         yield from self._help()
         if self.memory is not None and self.memory.fits is not analysis.Fits.YES:
             yield self.memory.verdict()
 
-    def where(self) -> Iterator[str]:
+    def where_words(self) -> Iterator[str]:
         """Yield sentences about parts of the time and disturbances, as in the verdict."""
         if self.waterfall is not None:
             yield f"Time goes into {waterfall_words(self.waterfall).rstrip('.')}."
@@ -121,7 +121,7 @@ class Explanation(Result):
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
-            yield f"The effect of changes is not known: {self.unknown}."
+            yield f"What a change would give is not known: {self.unknown_reason}."
             return
         yield from help_words(self.what_ifs)
         if self.sensitivities is not None and self.sensitivities.unknown:
@@ -143,22 +143,22 @@ class Explanation(Result):
 
     def _idle_table(self) -> Table:
         info, idle = self.timeline.info, self.idle
-        shown = [(look.name, cycles) for look, cycles in self.ipu_time if cycles.any()]
+        columns = [(look.name, cycles) for look, cycles in self.ipu_time if cycles.any()]
         rows = tuple(
             (
                 str(ipu),
                 ", ".join(info.stages[stage] for stage in info.stages_of_ipu.get(ipu, ())) or "none",
-                *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in shown),
+                *(_share(int(cycles[ipu]), idle.window_cycles) for _, cycles in columns),
             )
             for ipu in info.ipu_rows
         )
-        of = "the run" if self.execution is None else f"execution {self.execution}"
-        title = f"Time of each IPU, of {idle.window_cycles:,} cycles of {of}"
-        return Table(title, ("IPU", "stages", *(name for name, _ in shown)), rows)
+        period = "the run" if self.execution is None else f"execution {self.execution}"
+        title = f"Time of each IPU, of {idle.window_cycles:,} cycles of {period}"
+        return Table(title, ("IPU", "stages", *(name for name, _ in columns)), rows)
 
     def _path_table(self) -> Table:
         info, total = self.timeline.info, self.path_cycles
-        shown = _MOST_ROWS if len(self.parts) > _MOST_ROWS + 1 else len(self.parts)
+        count = _MOST_ROWS if len(self.parts) > _MOST_ROWS + 1 else len(self.parts)
         rows = [
             (
                 part.kind.name.lower().replace("_", " "),
@@ -167,20 +167,22 @@ class Explanation(Result):
                 f"{part.cycles:,}",
                 _share(part.cycles, total),
             )
-            for part in self.parts[:shown]
+            for part in self.parts[:count]
         ]
-        rest = self.parts[shown:]
-        if rest:
-            cycles = sum(part.cycles for part in rest)
-            spans = sum(part.spans for part in rest)
-            rows.append((f"{len(rest)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
+        last_parts = self.parts[count:]
+        if last_parts:
+            cycles = sum(part.cycles for part in last_parts)
+            spans = sum(part.spans for part in last_parts)
+            rows.append((f"{len(last_parts)} others", "", f"{spans:,}", f"{cycles:,}", _share(cycles, total)))
         title = f"Critical path, {total:,} cycles, {format_seconds(total / info.clock_hz)}"
         title += "; one of several paths of the same length"
         return Table(title, ("what", "stage", "spans", "cycles", "of the path"), tuple(rows))
 
-    def _sensitivity_table(self, of: runs.Sensitivities) -> Table:
+    def _sensitivity_table(self, sensitivities: runs.Sensitivities) -> Table:
         columns = [
-            (kind, change, cycles[kind]) for kind in of.grows for change, cycles in (("+1", of.grows), ("-1", of.falls))
+            (kind, change, cycles[kind])
+            for kind in sensitivities.grows
+            for change, cycles in (("+1", sensitivities.grows), ("-1", sensitivities.falls))
         ]
         names = (f"{kind.name.lower().replace('_', ' ')} {change}" for kind, change, _ in columns)
         by_stage = zip(*(cycles for *_, cycles in columns), strict=True)
@@ -188,8 +190,8 @@ class Explanation(Result):
             (stage, *("-" if cycles is None else f"{cycles:,}" for cycles in of_stage))
             for stage, of_stage in zip(self.timeline.info.stages, by_stage, strict=False)
         )
-        if any(of.copies):
-            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in of.copies)
+        if any(sensitivities.copies):
+            grows, falls = ("-" if cycles is None else f"{cycles:,}" for cycles in sensitivities.copies)
             rows += (("each copy between IPUs", grows, falls, *("" for _ in columns[2:])),)
         title = "Cycles by which the run becomes longer (+1) or shorter (-1) if each pass takes a cycle more or less"
         return Table(title, ("stage", *names), rows)
@@ -222,7 +224,7 @@ class Explanation(Result):
             "sensitivities": None if self.sensitivities is None else self.sensitivities.to_dict(),
             "what_if": None if self.what_ifs is None else [what_if_dict(outcome) for outcome in self.what_ifs],
             "pairs": [
-                {**what_if_dict(pair.both), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
+                {**what_if_dict(pair.joint), "gains_one_by_one": pair.sum, "adds_up": pair.adds_up}
                 for pair in self.pairs
             ],
             "stragglers": None if self.stragglers is None else self.stragglers.to_dict(),
@@ -242,7 +244,7 @@ def explain(
     timeline: Timeline,
     job: Job | str,
     execution: int | None = None,
-    said: analysis.Waterfall | None = None,
+    waterfall: analysis.Waterfall | None = None,
     texts: Sequence[str] = (),
     syncs: Sequence[Sync] = (),
     *,
@@ -255,7 +257,7 @@ def explain(
         timeline: the run.
         job: Job of the run, or the reason why the scenario is unknown.
         execution: number of the execution with explained idle time; None for the whole run.
-        said: parts of the run's time from the run's files, for an unknown scenario.
+        waterfall: parts of the run's time from the run's files, for an unknown scenario.
         texts: user's changes, in the format of :func:`~ipusim.app.explain.what_if.requested_changes`, instead
             of default changes.
         syncs: sync modes for other schedules, by default the run's mode.
@@ -268,7 +270,7 @@ def explain(
     if isinstance(job, str) and (texts or straggling):
         raise OptionError("what" if texts else "stragglers", f"expected a run with a scenario: {job}")
     outcomes: tuple[WhatIf, ...] | None = None
-    pairs: tuple[Together, ...] = ()
+    pairs: tuple[ChangePair, ...] = ()
     if texts and not isinstance(job, str):
         outcomes, pairs = requested_changes(job, timeline, texts)
     elif not isinstance(job, str):
@@ -276,12 +278,12 @@ def explain(
     return Explanation(
         timeline=timeline,
         execution=execution,
-        waterfall=said if isinstance(job, str) else runs.waterfall_of(job, timeline),
+        waterfall=waterfall if isinstance(job, str) else runs.waterfall_of(job, timeline),
         idle=analysis.idle_causes(timeline, execution, shares if isinstance(job, str) else runs.recomputed_shares(job)),
         path=path,
         parts=analysis.path_parts(timeline, path),
         what_ifs=outcomes,
-        unknown=job if isinstance(job, str) else "",
+        unknown_reason=job if isinstance(job, str) else "",
         pairs=pairs,
         stragglers=stragglers(job, timeline) if straggling and not isinstance(job, str) else None,
         disturbances=None if isinstance(job, str) else runs.disturbance_cost(job, timeline),

@@ -13,11 +13,11 @@ from itertools import combinations
 from typing import Any, Final
 
 from ipusim.api import Job, analysis, assemble, hardware, rules, runs
-from ipusim.app.study.trial import Trial, time_alone, tried
+from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.base.cache import sharing
 
 #: Maximum number of time parts named in a row.
-_NAMED: Final = 2
+_MOST_PARTS: Final = 2
 #: Number of passes that are simulated in about a second.
 _MANY: Final = 50_000
 #: Minimum share of the time for a named part.
@@ -93,20 +93,20 @@ def memory_moves(job: Job) -> Moves:
     """
     base = Trial(assemble(time_alone(job.request, misfits=True)))
     candidates = [*_candidates(job)]
-    trials = {words: (changes, tried(job.request, changes)) for words, _, changes in candidates}
-    freed = {words: _freed(base, after) for words, (_, after) in trials.items() if after.job is not None}
-    moves = {words: _move(words, *trials[words], base) for words, of in freed.items() if of > 0}
-    lines = {words: after.refusal.splitlines()[:1] for words, (_, after) in trials.items() if words not in moves}
+    trials = {words: (changes, try_request(job.request, changes)) for words, _, changes in candidates}
+    freed_bytes = {words: _freed_bytes(base, trial) for words, (_, trial) in trials.items() if trial.job is not None}
+    moves = {words: _move(words, *trials[words], base) for words, byte_count in freed_bytes.items() if byte_count > 0}
+    lines = {words: trial.refusal.splitlines()[:1] for words, (_, trial) in trials.items() if words not in moves}
     no_help = [(words, "".join(line)) for words, line in lines.items()]
     if not any(analysis.usable(move.fits) for move in moves.values()):
-        legal = sorted((row for row in candidates if row[0] in freed), key=lambda row: -freed[row[0]])
-        together, least = _together(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
-        if together is not None and (analysis.usable(together.fits) or together.peak_bytes < least):
-            moves[together.words] = together
-    ordered, already = tuple(sorted(moves.values(), key=_rank)), tuple(_already(job))
+        legal = sorted((row for row in candidates if row[0] in freed_bytes), key=lambda row: -freed_bytes[row[0]])
+        pair, least = _best_pair(job, base, legal), min((move.peak_bytes for move in moves.values()), default=0)
+        if pair is not None and (analysis.usable(pair.fits) or pair.peak_bytes < least):
+            moves[pair.words] = pair
+    in_order, in_use = tuple(sorted(moves.values(), key=_rank)), tuple(_savings_in_use(job))
     memory, period_s = base.accepted_job.memory, base.throughput.weight_update_period_s
     as_it_stands = memory.fullest.ipu, memory.fullest.bytes, memory.sram_bytes, memory.fits, period_s
-    return Moves(*as_it_stands, ordered, tuple(no_help), already)
+    return Moves(*as_it_stands, in_order, tuple(no_help), in_use)
 
 
 def is_long(job: Job) -> bool:
@@ -125,21 +125,21 @@ def _peak(trial: Trial, ipu: int) -> int:
     return next((peak.bytes for peak in trial.accepted_job.memory.peaks if peak.ipu == ipu), 0)
 
 
-def _freed(base: Trial, after: Trial) -> int:
+def _freed_bytes(base: Trial, trial: Trial) -> int:
     """Return the bytes freed on the fullest IPU of ``base``."""
     ipu = base.accepted_job.memory.fullest.ipu
-    return _peak(base, ipu) - _peak(after, ipu)
+    return _peak(base, ipu) - _peak(trial, ipu)
 
 
-def _paid(base: Trial, after: Trial) -> tuple[tuple[str, float], ...]:
+def _longer_parts(base: Trial, trial: Trial) -> tuple[tuple[str, float], ...]:
     """Return the parts of the time that are longer than in ``base``."""
-    longer = {part.words: seconds - base.parts_s[part] for part, seconds in after.parts_s.items()}
+    longer = {part.words: seconds - base.parts_s[part] for part, seconds in trial.parts_s.items()}
     least = _LEAST * base.throughput.weight_update_period_s
-    named = [(words, seconds) for words, seconds in longer.items() if seconds > least]
-    return tuple(sorted(named, key=lambda item: -item[1])[:_NAMED])
+    longest = [(words, seconds) for words, seconds in longer.items() if seconds > least]
+    return tuple(sorted(longest, key=lambda item: -item[1])[:_MOST_PARTS])
 
 
-def _already(job: Job) -> Iterator[str]:
+def _savings_in_use(job: Job) -> Iterator[str]:
     """Yield memory savings that a program already uses."""
     shape, offload = job.program.shape, job.program.offload
     if shape.recompute or shape.recompute_inline:
@@ -158,10 +158,18 @@ def _already(job: Job) -> Iterator[str]:
         yield "optimizer state on the host"
 
 
-def _move(words: str, changes: Mapping[str, Any], after: Trial, base: Trial) -> Move:
+def _move(words: str, changes: Mapping[str, Any], trial: Trial, base: Trial) -> Move:
     """Return the move of an accepted change."""
-    memory, period_s = after.accepted_job.memory, after.throughput.weight_update_period_s
-    return Move(words, changes, _freed(base, after), memory.fullest.bytes, memory.fits, period_s, _paid(base, after))
+    memory, period_s = trial.accepted_job.memory, trial.throughput.weight_update_period_s
+    return Move(
+        words,
+        changes,
+        _freed_bytes(base, trial),
+        memory.fullest.bytes,
+        memory.fits,
+        period_s,
+        _longer_parts(base, trial),
+    )
 
 
 def _candidates(job: Job) -> Iterator[_Candidate]:
@@ -173,17 +181,17 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
             changes = {"pipeline.allow_recompute": True, "pipeline.recomputation_mode": mode}
             yield f"activations recomputed, {words}", "activations", changes
     if job.schedule.shallower:
-        other = job.schedule.shallower
-        yield f"schedule {other}, FIFOs half as deep", "activations", {"pipeline.schedule": other}
+        shallower = job.schedule.shallower
+        yield f"schedule {shallower}, FIFOs half as deep", "activations", {"pipeline.schedule": shallower}
     if pipeline.micro_batch_size % 2 == 0 and not job.request.has_timed_stages:
         size, count = pipeline.micro_batch_size // 2, pipeline.gradient_accumulation_count * 2
         halves = {"pipeline.micro_batch_size": size, "pipeline.gradient_accumulation_count": count}
         yield "half the micro-batch, twice the count", "activations", halves
     if shape.training and offload.moved is None and shape.serialization == 1:
-        for to, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
-            moved = {"pipeline.offload_activations": {"to": to}}
-            remote_too = {_REMOTE: True} if to == "streaming_memory" else {}
-            yield f"activations moved to {words} and back", "activations", {**remote_too, **moved}
+        for target, words in (("streaming_memory", "Streaming Memory"), ("partner", "the partner IPU")):
+            values = {"pipeline.offload_activations": {"to": target}}
+            remote_too = {_REMOTE: True} if target == "streaming_memory" else {}
+            yield f"activations moved to {words} and back", "activations", {**remote_too, **values}
     if shape.training and not offload.variables_on_host:
         remote = {_REMOTE: True, _STATE: True}
         if not offload.weight_update_variables:
@@ -200,8 +208,8 @@ def _candidates(job: Job) -> Iterator[_Candidate]:
             parts = {_REMOTE: True, "pipeline.replicated_weight_sharding": True, "pipeline.offload_weights": True}
             yield "weights in Streaming Memory, sharded over replicas", "weights", parts
         # The update runs on the host then, so IPUs have no state to offload.
-        without = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
-        yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **without}
+        no_state = {name: False for name in (_STATE, _SHARDING) if getattr(pipeline, name.rpartition(".")[2])}
+        yield "optimizer state and update on the host", "state", {"pipeline.variables_on_host": True, **no_state}
     if changes := products_in_half(job):
         yield PRODUCTS_IN_HALF, "products", changes
 
@@ -227,7 +235,7 @@ def _options_of_products(options: runs.Options) -> Iterator[tuple[str, runs.Popl
                     yield f"pipeline.{name}.{number}.{kind}", getattr(stage, kind)
 
 
-def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
+def _best_pair(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move | None:
     """Return the fastest fitting pair of changes, or else the first larger set that fits.
 
     Args:
@@ -239,21 +247,21 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
     changes are legal together.
     """
     legal: list[tuple[str, dict[str, Any], Trial]] = []
-    for one, other in combinations(candidates, 2):
-        if one[1] != other[1]:
-            legal += _both(job, [one, other])
+    for first, second in combinations(candidates, 2):
+        if first[1] != second[1]:
+            legal += _try_together(job, [first, second])
     fitting = [row for row in legal if analysis.usable(row[2].fits)]
     if fitting:
         return _move(*min(fitting, key=lambda row: row[2].throughput.weight_update_period_s), base)
-    chosen: dict[str, _Candidate] = {}
+    best_of_kind: dict[str, _Candidate] = {}
     for candidate in candidates:
-        if candidate[1] in chosen:
+        if candidate[1] in best_of_kind:
             continue
-        more = _both(job, [*chosen.values(), candidate])
-        if chosen and not more:  # a rule refuses the combination
+        more = _try_together(job, [*best_of_kind.values(), candidate])
+        if best_of_kind and not more:  # a rule refuses the combination
             continue
-        chosen[candidate[1]] = candidate
-        if len(chosen) > _PAIR:
+        best_of_kind[candidate[1]] = candidate
+        if len(best_of_kind) > _PAIR:
             if analysis.usable(more[0][2].fits):
                 return _move(*more[0], base)
             legal += more
@@ -262,8 +270,8 @@ def _together(job: Job, base: Trial, candidates: Sequence[_Candidate]) -> Move |
     return _move(*min(legal, key=lambda row: row[2].accepted_job.memory.fullest.bytes), base)
 
 
-def _both(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
+def _try_together(job: Job, candidates: Sequence[_Candidate]) -> list[tuple[str, dict[str, Any], Trial]]:
     """Return description, options and trial of combined changes; empty if a rule refuses them."""
     changes = {name: value for _, _, values in candidates for name, value in values.items()}
-    after = tried(job.request, changes)
-    return [] if after.job is None else [(" and ".join(words for words, _, _ in candidates), changes, after)]
+    trial = try_request(job.request, changes)
+    return [] if trial.job is None else [(" and ".join(words for words, _, _ in candidates), changes, trial)]

@@ -10,56 +10,58 @@ from ipusim.app.render.tables import Table
 from ipusim.base.units import format_bytes, format_seconds
 
 
-def moves_table(of: Moves) -> Table:
+def moves_table(moves: Moves) -> Table:
     """Return a row for every change: freed bytes, peak of the fullest IPU, and time cost."""
-    limit = of.sram_bytes
+    limit = moves.sram_bytes
 
-    def row(change: str, freed: str, peak: int, answer: analysis.Fits, period_s: float, *costs: str) -> tuple[str, ...]:
+    def row(
+        change: str, freed_text: str, peak: int, answer: analysis.Fits, period_s: float, *costs: str
+    ) -> tuple[str, ...]:
         fit = () if limit is None else (str(answer),)
-        return (change, freed, format_bytes(peak), *fit, format_seconds(period_s), *costs)
+        return (change, freed_text, format_bytes(peak), *fit, format_seconds(period_s), *costs)
 
-    rows = [row("as it stands", "", of.peak_bytes, of.fits, of.period_s, "", "")]
-    for move in of.moves:
-        time = f"{move.period_s / of.period_s - 1:+.1%}" if of.period_s else "-"
+    rows = [row("as it stands", "", moves.peak_bytes, moves.fits, moves.period_s, "", "")]
+    for move in moves.moves:
+        time = f"{move.period_s / moves.period_s - 1:+.1%}" if moves.period_s else "-"
         longer = ", ".join(f"{words} {format_seconds(seconds)}" for words, seconds in move.paid) or "-"
-        freed = format_bytes(move.freed_bytes)
-        rows.append(row(move.words, freed, move.peak_bytes, move.fits, move.period_s, time, longer))
+        freed_text = format_bytes(move.freed_bytes)
+        rows.append(row(move.words, freed_text, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
-    header = ("change", f"frees on IPU {of.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
-    return Table("Changes that take less memory", header, tuple(rows))
+    header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
+    return Table("What would take less memory", header, tuple(rows))
 
 
-def move_words(of: Moves) -> list[str]:
+def move_words(moves: Moves) -> list[str]:
     """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
-    sentences = [advice(of)]
-    if of.already:
-        sentences.append(f"Already in use: {', '.join(of.already)}.")
-    if of.no_help:
-        tried = (f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {of.ipu}'})" for words, rule in of.no_help)
-        sentences.append(f"Tried, without effect: {'; '.join(tried)}.")
+    sentences = [advice(moves)]
+    if moves.already:
+        sentences.append(f"Already so: {', '.join(moves.already)}.")
+    if moves.no_help:
+        failures = (
+            f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {moves.ipu}'})" for words, rule in moves.no_help
+        )
+        sentences.append(f"Tried, and no help: {'; '.join(failures)}.")
     return sentences
 
 
-def advice(of: Moves) -> str:
+def advice(moves: Moves) -> str:
     """Return the options of the fastest fitting changes, or a sentence without such changes.
 
     Changes that leave another IPU equally full are excluded.
     """
-    lower = [move for move in of.moves if move.peak_bytes < of.peak_bytes]
+    lower = [move for move in moves.moves if move.peak_bytes < moves.peak_bytes]
     if not lower:
         return (
             "No option tried lowers the memory of the fullest IPU; another schedule may, and more stages on more "
             "IPUs would."
         )
-    best, *others = lower
+    best, *alternatives = lower
     options = options_of(best)
-    if of.sram_bytes is not None and not analysis.usable(best.fits):
-        return (
-            f"No option tried makes the program fit, alone or combined. The largest reduction: {best.words}, {options}"
-        )
-    tied = [move.words for move in others if analysis.usable(move.fits) and move.period_s == best.period_s]
-    as_fast = f" (as fast: {'; '.join(tied)})" if tied else ""
-    first = "The change with the least cost in time" if analysis.usable(of.fits) else "The fastest that fits"
+    if moves.sram_bytes is not None and not analysis.usable(best.fits):
+        return f"No option tried makes it fit, alone or combined. What frees most: {best.words}, {options}"
+    equals = [move.words for move in alternatives if analysis.usable(move.fits) and move.period_s == best.period_s]
+    as_fast = f" (as fast: {'; '.join(equals)})" if equals else ""
+    first = "What costs the least time" if analysis.usable(moves.fits) else "The fastest that fits"
     return f"{first}: {best.words}{as_fast}, {options}"
 
 

@@ -70,25 +70,25 @@ def _times(job: Job, name: str, times: Fraction) -> Any:
     if isinstance(value, str) and (number := _NUMBER.fullmatch(value)):
         return f"{_decimal(Fraction(number[1]) * times)} {number[2]}"
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
-        why = "which has none" if value is None else f"which is {runs.show(value)}"
-        raise OptionError("what", f"{name}: expected an option with a number to multiply by {float(times):g}, {why}")
+        reason = "which has none" if value is None else f"which is {runs.show(value)}"
+        raise OptionError("what", f"{name}: expected an option with a number to take {float(times):g} times, {reason}")
     return _plain(Fraction(str(value)) * times)
 
 
 def _value(job: Job, names: list[str]) -> Any:
     """Return the requested value of an option, or its default; None without a default."""
-    here: Any = job.request.to_dict()
+    value: Any = job.request.to_dict()
     for key in names:
-        if isinstance(here, Mapping):
-            here = here.get(key)
-        elif isinstance(here, list):
-            here = next((item for item in here if isinstance(item, Mapping) and item.get("name") == key), None) or (
-                here[int(key)] if key.isdecimal() and int(key) < len(here) else None
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, list):
+            value = next((item for item in value if isinstance(item, Mapping) and item.get("name") == key), None) or (
+                value[int(key)] if key.isdecimal() and int(key) < len(value) else None
             )
         else:
-            here = None
-    if here is not None:
-        return here
+            value = None
+    if value is not None:
+        return value
     default: Any = job.request.options
     for key in names:
         default = getattr(default, key, None)
@@ -105,9 +105,9 @@ def _decimal(value: Fraction) -> str:
 
 def sync_modes(text: str) -> tuple[Sync, ...]:
     """Parse sync modes separated by commas; raises OptionError for unknown names."""
-    names, known = [name for name in (part.strip().lower() for part in text.split(",")) if name], [*map(str, Sync)]
+    names, modes = [name for name in (part.strip().lower() for part in text.split(",")) if name], [*map(str, Sync)]
     for name in names:
-        if name not in known:
-            text = f"expected {runs.one_of(known)}, got {runs.show(name)}{did_you_mean(name, known)}"
+        if name not in modes:
+            text = f"expected {runs.one_of(modes)}, got {runs.show(name)}{did_you_mean(name, modes)}"
             raise OptionError("sync", text)
     return tuple(dict.fromkeys(map(Sync, names)))

@@ -39,10 +39,10 @@ def better_splits(job: Job) -> Iterator[tuple[str, ...]]:
         if best is None or _busiest(loads, best, mapping) >= _busiest(loads, way[-1], mapping):
             break
         way.append(best)
-    shown = way[:0:-1]
-    step = max(1, len(shown) // _MOST)
-    for cuts_of in shown[::step][:_MOST]:
-        yield tuple(names[cut] for cut in cuts_of)
+    points = way[:0:-1]
+    step = max(1, len(points) // _MOST)
+    for cuts_of in points[::step][:_MOST]:
+        yield tuple(names[place] for place in cuts_of)
 
 
 def _loads(job: Job) -> list[float]:
@@ -60,12 +60,12 @@ def _loads(job: Job) -> list[float]:
 
 def _moves(cuts: Sequence[int], layers: int) -> Iterator[tuple[int, ...]]:
     """Yield splits with a single cut moved between its neighbours."""
-    for number, cut in enumerate(cuts):
+    for number, place in enumerate(cuts):
         low = cuts[number - 1] + 1 if number else 1
         high = cuts[number + 1] if number + 1 < len(cuts) else layers
-        for other in range(low, high):
-            if other != cut:
-                yield (*cuts[:number], other, *cuts[number + 1 :])
+        for new_place in range(low, high):
+            if new_place != place:
+                yield (*cuts[:number], new_place, *cuts[number + 1 :])
 
 
 def _busiest(loads: Sequence[float], cuts: Sequence[int], mapping: Sequence[int]) -> list[float]:

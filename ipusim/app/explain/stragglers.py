@@ -111,25 +111,29 @@ def stragglers(job: Job, timeline: Timeline) -> Stragglers:
         of_type["copies"] = _Real(copies=True)
     if disturbances:
         of_type["disturbances"] = _Real(disturbed=disturbances)
-    on = {ipu: [key for key in passes if ipu in shape.ipus_of(key[1])] for ipu in job.plan.ipus}
+    passes_on = {ipu: [key for key in passes if ipu in shape.ipus_of(key[1])] for ipu in job.plan.ipus}
     of_ipu = {
-        ipu: _Real(own, disturbed=[disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu])
-        for ipu, own in on.items()
+        ipu: _Real(keys, disturbed=[disturbance for disturbance in disturbances if _shard(disturbance, job) == ipu])
+        for ipu, keys in passes_on.items()
     }
-    ideal, *found = _cycles(job, [_Real(), *of_type.values(), *of_ipu.values()])
-    by_type = dict(zip(of_type, found[: len(of_type)], strict=True))
-    by_ipu = dict(zip(of_ipu, found[len(of_type) :], strict=True))
+    ideal, *cycles_of_variants = _cycles(job, [_Real(), *of_type.values(), *of_ipu.values()])
+    by_type = dict(zip(of_type, cycles_of_variants[: len(of_type)], strict=True))
+    by_ipu = dict(zip(of_ipu, cycles_of_variants[len(of_type) :], strict=True))
     cycles = analysis.throughput_of(timeline).run_cycles
     slowest = sorted(sorted(by_ipu, key=lambda ipu: -by_ipu[ipu])[: ceil(_SLOWEST * len(by_ipu))])
-    others = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
+    more_keys = [key for key in passes if not {*slowest}.intersection(shape.ipus_of(key[1]))]
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in slowest]
-    but_slowest = _Real(others, copies=True, disturbed=disturbed)
-    others = [key for key in passes if key[1] != shape.stages - 1]
-    last = [ipu for ipu in on if all(stage == shape.stages - 1 for _, stage in on[ipu])]  # IPUs without other stages
+    but_slowest = _Real(more_keys, copies=True, disturbed=disturbed)
+    more_keys = [key for key in passes if key[1] != shape.stages - 1]
+    last = [
+        ipu for ipu in passes_on if all(stage == shape.stages - 1 for _, stage in passes_on[ipu])
+    ]  # IPUs without other stages
     disturbed = [disturbance for disturbance in disturbances if _shard(disturbance, job) not in last]
-    without = _cycles(job, [but_slowest, _Real(others, copies=True, disturbed=disturbed)])
-    lost = cycles - ideal
-    of_slowest, of_last = ((cycles - each) / lost if lost > 0 else None for each in without)
+    partial_cycles = _cycles(job, [but_slowest, _Real(more_keys, copies=True, disturbed=disturbed)])
+    lost_cycles = cycles - ideal
+    of_slowest, of_last = (
+        (cycles - variant_cycles) / lost_cycles if lost_cycles > 0 else None for variant_cycles in partial_cycles
+    )
     types = {name: analysis.ratio(slower, ideal) for name, slower in by_type.items()}
     ipus = {ipu: analysis.ratio(slower, ideal) for ipu, slower in by_ipu.items()}
     return Stragglers(cycles, ideal, types, ipus, tuple(slowest), of_slowest, of_last, job.system.replicas)
@@ -178,20 +182,20 @@ def _cycles(job: Job, variants: Sequence[_Real]) -> list[int]:
 
     Variants of passes alone are computed together without events; others are simulated.
     """
-    alike = [one for one in variants if not (one.copies or one.disturbed)]
-    known = dict[int, int | None]()
+    alike = [variant for variant in variants if not (variant.copies or variant.disturbed)]
+    cycles_of = dict[int, int | None]()
     if len(alike) >= _FEWEST:
-        passes = [one.priced(job)[0].passes for one in alike]
-        found = runs.runs_with_passes(job, job.executions, alike[0].priced, passes)
-        known = dict(zip(map(id, alike), found, strict=True))
+        passes = [variant.priced(job)[0].passes for variant in alike]
+        results = runs.runs_with_passes(job, job.executions, alike[0].priced, passes)
+        cycles_of = dict(zip(map(id, alike), results, strict=True))
 
-    def cycles(one: _Real) -> int:
-        computed = known.get(id(one))
-        if computed is not None:
-            return computed
-        return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=one.priced)).run_cycles
+    def cycles(variant: _Real) -> int:
+        result = cycles_of.get(id(variant))
+        if result is not None:
+            return result
+        return analysis.throughput_of(runs.timeline_of(job, job.executions, priced=variant.priced)).run_cycles
 
-    return [cycles(one) for one in variants]
+    return [cycles(variant) for variant in variants]
 
 
 def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
@@ -200,7 +204,7 @@ def _median(costs: Costs) -> dict[tuple[int, int, int, int], pricing.Send]:
     for forward in (True, False):
         alike = {key: send for key, send in costs.sends.items() if (key[3] > key[2]) is forward}
         for key, send in alike.items():
-            lead = median_low(other.lead_cycles for other in alike.values())
-            cycles = median_low(other.cycles for other in alike.values())
+            lead = median_low(copy.lead_cycles for copy in alike.values())
+            cycles = median_low(copy.cycles for copy in alike.values())
             sends[key] = send._replace(lead_cycles=lead, cycles=cycles)
     return {key: sends[key] for key in costs.sends}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ipusim.api import Costs, Job, RequestError, System, Timeline, analysis, pipelines, timelines
 from ipusim.api import machine as machines
-from ipusim.app.study.trial import Trial, tried
+from ipusim.app.study.trial import Trial, try_request
 from ipusim.base.cache import Cache
 
 #: Maximum spans of an aperiodic run for trials that are not requested: gpipe of BERT-Base takes 38 s for 72,000, as the
@@ -19,7 +19,7 @@ _MOST_SPANS: Final = 20_000
 #: Refusal of long trials.
 TOO_LONG: Final = "not tried, as the trial takes long"
 #: Refusal of trials that put more stages on an IPU if memory of stages is unknown.
-TOGETHER: Final = "not tried: stages would share an IPU, and the memory of stages is not known"
+NEEDS_MEMORY: Final = "not tried: stages would share an IPU, and their memory is not known"
 
 
 @dataclass(frozen=True)
@@ -82,32 +82,32 @@ class ChangeTrials:
     def __init__(self, job: Job, timeline: Timeline) -> None:
         """Begin with a Job and its run."""
         self.job, self.cache = job, Cache()
-        self.before = per_sample(timeline)
+        self.per_sample_s = per_sample(timeline)
 
-    def of(self, change: Change, *, requested: bool = False) -> tuple[WhatIf, Trial | None]:
+    def outcome_of(self, change: Change, *, is_requested: bool = False) -> tuple[WhatIf, Trial | None]:
         """Try a change; returns the outcome and its Trial, which is None if no run was possible.
 
-        Long aperiodic runs are tried only if ``requested``.
+        Long aperiodic runs are tried only if ``is_requested``.
         """
-        trial = Trial(self.job, priced=change.priced) if change.priced else self.tried(change.values)
+        trial = Trial(self.job, priced=change.priced) if change.priced else self.try_values(change.values)
         if trial.job is None:
-            return WhatIf(change, self.before, None, trial.refusal), None
+            return WhatIf(change, self.per_sample_s, None, trial.refusal), None
         shape = self.job.program.shape
-        if not requested and not self.job.memory.known and puts_together(shape, trial.job.program.shape):
-            return WhatIf(change, self.before, None, TOGETHER), None
-        if not requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
+        if not is_requested and not self.job.memory.is_known and puts_together(shape, trial.job.program.shape):
+            return WhatIf(change, self.per_sample_s, None, NEEDS_MEMORY), None
+        if not is_requested and not change.machine and trial.job.system.replicas != self.job.system.replicas:
             trial, change = self._with_as_many_samples(trial, change)
         job = trial.accepted_job
         spans = machines.most_spans(job.plan, job.system, job.costs, job.executions)
-        if not requested and job.schedule.period is None and spans > _MOST_SPANS:
-            return WhatIf(change, self.before, None, TOO_LONG), None
+        if not is_requested and job.schedule.period is None and spans > _MOST_SPANS:
+            return WhatIf(change, self.per_sample_s, None, TOO_LONG), None
         try:
-            after = per_sample(trial.timeline)
+            seconds = per_sample(trial.timeline)
         except RequestError as error:
-            return WhatIf(change, self.before, None, str(error)), None
+            return WhatIf(change, self.per_sample_s, None, str(error)), None
         large = max(map(job.memory.excess_bytes, job.memory.peaks), default=0)
         in_other_mode = job.plan.sync is not self.job.plan.sync
-        return WhatIf(change, self.before, after, "", trial.fits, large, in_other_mode=in_other_mode), trial
+        return WhatIf(change, self.per_sample_s, seconds, "", trial.fits, large, in_other_mode=in_other_mode), trial
 
     def _with_as_many_samples(self, trial: Trial, change: Change) -> tuple[Trial, Change]:
         """Keep the samples per weight update of a Trial with other replicas, if possible.
@@ -123,21 +123,21 @@ class ChangeTrials:
         words = f"{change.words}, {replicas} replicas"
         if not left and fewer != count:
             values = {**change.values, "pipeline.gradient_accumulation_count": fewer}
-            if (as_many := self.tried(values)).job is not None:
+            if (as_many := self.try_values(values)).job is not None:
                 return as_many, replace(change, words=f"{words}, count {fewer}", values=values)
         batch = Fraction(replicas, self.job.system.replicas)
         return trial, replace(change, words=f"{words}, {float(batch):g} times the batch")
 
-    def tried(self, values: Mapping[str, Any]) -> Trial:
+    def try_values(self, values: Mapping[str, Any]) -> Trial:
         """Return the Trial of the request with other values, with shared pricing."""
         with self.cache.entered():
-            return tried(self.job.request, values)
+            return try_request(self.job.request, values)
 
 
-def puts_together(before: pipelines.PlanShape, after: pipelines.PlanShape) -> bool:
+def puts_together(old_shape: pipelines.PlanShape, new_shape: pipelines.PlanShape) -> bool:
     """Tell whether stages newly share an IPU in the second shape."""
-    shared = _stages_by_ipu(before)
-    return not all(any(here <= there for there in shared) for here in _stages_by_ipu(after))
+    groups = _stages_by_ipu(old_shape)
+    return not all(any(new_group <= group for group in groups) for new_group in _stages_by_ipu(new_shape))
 
 
 def _stages_by_ipu(shape: pipelines.PlanShape) -> list[set[int]]:

@@ -19,31 +19,31 @@ from ipusim.base.units import format_bytes
 #: Minimum saved fraction of the time for a helpful change.
 HELP: Final = 0.001
 #: Kind of requested changes.
-REQUESTED: Final = "asked for"
+ON_REQUEST: Final = "asked for"
 #: Number of best changes that are explained by a part of the time.
 _EXPLAINED: Final = 3
 
 
 #: Outcome and Trial of a change.
-_Tried = tuple[WhatIf, Trial | None]
+_TrialRow = tuple[WhatIf, Trial | None]
 
 
 @dataclass(frozen=True)
-class Together:
+class ChangePair:
     """Outcome of two changes at once.
 
     Attributes:
-        both: outcome of both changes together.
+        joint: outcome of both changes together.
         sum: sum of separate gains, as fractions of the time.
     """
 
-    both: WhatIf
+    joint: WhatIf
     sum: float
 
     @property
     def adds_up(self) -> bool:
         """Whether the gains add up, to a thousandth of the time."""
-        return abs(self.both.gain - self.sum) < HELP
+        return abs(self.joint.gain - self.sum) < HELP
 
 
 def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[WhatIf, ...]:
@@ -53,44 +53,48 @@ def what_if(job: Job, timeline: Timeline, syncs: Sequence[Sync] = ()) -> tuple[W
     mode.
     """
     trial = ChangeTrials(job, timeline)
-    tried = _each_plan_once([trial.of(change) for change in changes(job, syncs)])
-    tried.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
-    now: analysis.Waterfall | None = None
+    rows = _each_plan_once([trial.outcome_of(change) for change in changes(job, syncs)])
+    rows.sort(key=lambda row: (row[0].change.machine, not analysis.usable(row[0].fits), -row[0].gain))
+    waterfall: analysis.Waterfall | None = None
     explained: list[WhatIf] = []
     kinds: set[str] = set()
-    for outcome, other in tried:
+    for outcome, changed_run in rows:
         helps = outcome.gain >= HELP and not outcome.change.machine and analysis.usable(outcome.fits)
         first = outcome.change.kind not in kinds and len(kinds) < _EXPLAINED
-        known = outcome.change.priced is None or outcome.change.shortens is not None
-        if helps and first and known and other is not None:
+        is_explained = outcome.change.priced is None or outcome.change.shortens is not None
+        if helps and first and is_explained and changed_run is not None:
             kinds.add(outcome.change.kind)
-            now = runs.waterfall_of(job, timeline) if now is None else now
+            waterfall = runs.waterfall_of(job, timeline) if waterfall is None else waterfall
             part = outcome.change.shortens
-            cause = (part.words, now.share(part)) if part is not None else _cause(now, timeline, other)
+            cause = (
+                (part.words, waterfall.share(part)) if part is not None else _cause(waterfall, timeline, changed_run)
+            )
             explained.append(replace(outcome, cause=cause))
         else:
             explained.append(outcome)
     return tuple(explained)
 
 
-def _each_plan_once(tried: Sequence[_Tried]) -> list[_Tried]:
+def _each_plan_once(rows: Sequence[_TrialRow]) -> list[_TrialRow]:
     """Drop schedules on one IPU with the outcome of ``single``, as their plans are equal."""
 
-    def schedule_alone(row: _Tried) -> str:
+    def schedule_alone(row: _TrialRow) -> str:
         """Return the schedule of a row on one IPU; empty for other rows."""
         on_one = row[1] is not None and len(row[1].accepted_job.plan.ipus) == 1
         return str(row[0].change.values.get("pipeline.schedule", "")) if on_one else ""
 
-    single = [row[0].after for row in tried if schedule_alone(row) == "single"]
-    return [row for row in tried if schedule_alone(row) in ("", "single") or row[0].after not in single]
+    single = [row[0].after for row in rows if schedule_alone(row) == "single"]
+    return [row for row in rows if schedule_alone(row) in ("", "single") or row[0].after not in single]
 
 
-def _cause(now: analysis.Waterfall, before: Timeline, other: Trial) -> tuple[str, float]:
+def _cause(waterfall: analysis.Waterfall, timeline: Timeline, trial: Trial) -> tuple[str, float]:
     """Return the part of the time that shrinks most in another run, with its present share."""
-    then, here, there = other.waterfall, _cycle(before), _cycle(other.timeline)
-    saved = {part: now.cycles[part] * here - then.cycles[part] * there for part in now.cycles}
-    part = max(saved, key=lambda part: saved[part])
-    return part.words, now.share(part)
+    new_waterfall, cycle, new_cycle = trial.waterfall, _cycle(timeline), _cycle(trial.timeline)
+    savings = {
+        part: waterfall.cycles[part] * cycle - new_waterfall.cycles[part] * new_cycle for part in waterfall.cycles
+    }
+    part = max(savings, key=lambda part: savings[part])
+    return part.words, waterfall.share(part)
 
 
 def _cycle(timeline: Timeline) -> Fraction:
@@ -105,21 +109,21 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
         return ""
 
     def gain(text: str) -> float:
-        return trial.of(Change(REQUESTED, text, settings(trial.job, text)), requested=True)[0].gain
+        return trial.outcome_of(Change(ON_REQUEST, text, settings(trial.job, text)), is_requested=True)[0].gain
 
-    both = {other: gain(f"{words} {other}=x2") for other in sorted(names - outcome.change.values.keys())}
-    best = max(both, key=lambda other: both[other], default="")
-    if both.get(best, 0.0) < HELP:
-        return f"{words} has no effect: the rate of links limits no copy of this run."
+    gains = {name: gain(f"{words} {name}=x2") for name in sorted(names - outcome.change.values.keys())}
+    best = max(gains, key=lambda name: gains[name], default="")
+    if gains.get(best, 0.0) < HELP:
+        return f"{words} gives nothing: no copy of this run is limited by the rate of its links."
     return (
-        f"{words} has no effect, as another rate limits the slowest copies: together with {best}=x2 the saving is "
-        f"{both[best]:.1%}, and with only {best}=x2 {gain(f'{best}=x2'):.1%}."
+        f"{words} gives nothing, as the slowest copies do not go at that rate: with {best}=x2 it saves "
+        f"{gains[best]:.1%}, of which {best}=x2 alone gives {gain(f'{best}=x2'):.1%}."
     )
 
 
 def requested_changes(
     job: Job, timeline: Timeline, texts: Sequence[str]
-) -> tuple[tuple[WhatIf, ...], tuple[Together, ...]]:
+) -> tuple[tuple[WhatIf, ...], tuple[ChangePair, ...]]:
     """Try a user's changes; returns outcomes in order, and outcomes of every two changes together.
 
     Args:
@@ -133,7 +137,7 @@ def requested_changes(
     trial, outcomes, problems = ChangeTrials(job, timeline), list[WhatIf](), list[str]()
     for text in texts:
         try:
-            outcome, _ = trial.of(Change(REQUESTED, text, settings(job, text)), requested=True)
+            outcome, _ = trial.outcome_of(Change(ON_REQUEST, text, settings(job, text)), is_requested=True)
         except OptionError as error:
             problems.append(error.args[1])
             continue
@@ -144,10 +148,12 @@ def requested_changes(
     if problems:
         raise OptionError("what", "\n".join(problems))
     pairs = []
-    for one, other in combinations(outcomes, 2):
-        if not one.change.values.keys() & other.change.values.keys():
-            both = Change(
-                REQUESTED, f"{one.change.words} {other.change.words}", {**one.change.values, **other.change.values}
+    for first, second in combinations(outcomes, 2):
+        if not first.change.values.keys() & second.change.values.keys():
+            change = Change(
+                ON_REQUEST,
+                f"{first.change.words} {second.change.words}",
+                {**first.change.values, **second.change.values},
             )
-            pairs.append(Together(trial.of(both, requested=True)[0], one.gain + other.gain))
+            pairs.append(ChangePair(trial.outcome_of(change, is_requested=True)[0], first.gain + second.gain))
     return tuple(outcomes), tuple(pairs)

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ipusim.api import Sync, analysis, pipelines, timelines
-from ipusim.app.explain.trial import TOGETHER, TOO_LONG, WhatIf
-from ipusim.app.explain.what_if import HELP, REQUESTED, Together
+from ipusim.app.explain.trial import NEEDS_MEMORY, TOO_LONG, WhatIf
+from ipusim.app.explain.what_if import HELP, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
 #: Maximum number of changes in a table, and in a sentence.
 _MOST_ROWS: Final = 16
-_NAMED: Final = 3
+_MOST_KINDS: Final = 3
 #: Maximum number of listed changes without help.
-_LISTED: Final = 6
+_MOST_WORDS: Final = 6
 #: Parts of the time with plural names.
 _SEVERAL: Final = (timelines.TimePart.GAPS_IN_MAIN.words, timelines.TimePart.DISTURBANCES.words)
 
@@ -24,15 +24,15 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     """Yield sentences about the best change of every kind, and shortened parts of time."""
     modes = list(Sync) if any(what_if.in_other_mode for what_if in what_ifs) else []
     note = pipelines.idealised(modes)
-    if any(what_if.change.kind == REQUESTED for what_if in what_ifs):
+    if any(what_if.change.kind == ON_REQUEST for what_if in what_ifs):
         yield from (what_if.instead for what_if in what_ifs if what_if.instead)
         yield from [note] if note else []
         return
     best = _best([what_if for what_if in what_ifs if not what_if.change.machine and not what_if.in_other_mode])
     if best:
-        first = [tied[0] for tied in best[:_NAMED]]
-        named = [f"{tied[0].change.kind} ({_words(tied)}) {tied[0].gain:.1%}" for tied in best[:_NAMED]]
-        yield f"Changes that save the most time per sample: {', '.join(named)}."
+        first = [group[0] for group in best[:_MOST_KINDS]]
+        texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_MOST_KINDS]]
+        yield f"What would save most of the time per sample: {', '.join(texts)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
             less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
@@ -41,20 +41,20 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield "No single change tried is faster and fits."
     else:
         yield "No single change tried is faster."
-    if other := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
-        named = [f"{_words(tied)} {tied[0].gain:.1%}" for tied in other[:_NAMED]]
-        yield f"In the other sync mode, not comparable with this run: {', '.join(named)}. {note}"
+    if rivals := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
+        texts = [f"{_words(group)} {group[0].gain:.1%}" for group in rivals[:_MOST_KINDS]]
+        yield f"In the other sync mode, which is no comparison with this run: {', '.join(texts)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
-        named = [f"{_words(tied)} saves {tied[0].gain:.1%}" for tied in hardware[:_NAMED]]
-        yield f"With other hardware: {', '.join(named)}."
+        texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
+        yield f"Of other hardware: {', '.join(texts)}."
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
-        yield f"Tried, without effect: {enumerated(no_help, _LISTED)}."
-    if together := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOGETHER]:
-        text = "as stages would share an IPU, and the memory of stages is not known"
-        yield f"Not tried, {text}: {enumerated(together, _LISTED)}. Use option `what` to try these changes."
+        yield f"Tried, and no help: {enumerated(no_help, _MOST_WORDS)}."
+    if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
+        text = "as stages would share an IPU, and their memory is not known"
+        yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. The option what tries them."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as the trial takes long: {enumerated(too_long)}. Use option `what` to try these changes."
 
@@ -64,47 +64,47 @@ def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
         if what_if.gain >= HELP and analysis.usable(what_if.fits):
-            tied = best.setdefault(what_if.change.kind, [])
-            if not tied or what_if.after == tied[0].after:
-                tied.append(what_if)
+            group = best.setdefault(what_if.change.kind, [])
+            if not group or what_if.after == group[0].after:
+                group.append(what_if)
     return [*best.values()]
 
 
-def _words(tied: Sequence[WhatIf]) -> str:
+def _words(group: Sequence[WhatIf]) -> str:
     """Return the first of equally good changes, followed by the others."""
-    first, *others = [what_if.change.words for what_if in tied]
-    return f"{first}; as fast: {enumerated(others, _NAMED)}" if others else first
+    first, *equals = [what_if.change.words for what_if in group]
+    return f"{first}; as fast: {enumerated(equals, _MOST_KINDS)}" if equals else first
 
 
-def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[Together]) -> Iterator[Table]:
+def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[ChangePair]) -> Iterator[Table]:
     """Yield tables of helpful or misfitting changes, and of pairs of changes."""
-    requested = [what_if for what_if in what_ifs if what_if.change.kind == REQUESTED]
-    shown = requested or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
+    requests = [what_if for what_if in what_ifs if what_if.change.kind == ON_REQUEST]
+    answers = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
         (
-            "What if" if requested else "Changes that help",
-            [what_if for what_if in shown if not what_if.change.machine and not what_if.in_other_mode],
+            "What if" if requests else "What would help",
+            [what_if for what_if in answers if not what_if.change.machine and not what_if.in_other_mode],
         ),
-        ("Results in the other sync mode", [what_if for what_if in shown if what_if.in_other_mode]),
-        ("Effect of other hardware", [what_if for what_if in shown if what_if.change.machine]),
+        ("Results in the other sync mode", [what_if for what_if in answers if what_if.in_other_mode]),
+        ("What other hardware would give", [what_if for what_if in answers if what_if.change.machine]),
     ):
         if rows:
             yield _table(title, rows)
     if pairs:
-        cells = [(pair.both.change.words, _saves(pair.both), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
+        cells = [(pair.joint.change.words, _saves(pair.joint), f"{pair.sum:.1%}", _adds_up(pair)) for pair in pairs]
         yield Table("Two changes at once", ("changes", "save", "one by one", ""), tuple(cells))
 
 
-def _adds_up(pair: Together) -> str:
-    if pair.both.after is None:
-        return f"cannot be: {pair.both.refusal}"
+def _adds_up(pair: ChangePair) -> str:
+    if pair.joint.after is None:
+        return f"cannot be: {pair.joint.refusal}"
     return "" if pair.adds_up else "do not add up"
 
 
 def _table(title: str, rows: Sequence[WhatIf]) -> Table:
     """Return a table of the best changes, and the number of omitted changes."""
-    first = [tied[0] for tied in _best(rows)]
-    others = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
+    first = [group[0] for group in _best(rows)]
+    more_rows = [what_if for what_if in rows if what_if not in first][: max(_MOST_ROWS - len(first), 0)]
     cells = [
         (
             what_if.change.words,
@@ -113,7 +113,7 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
             _fits(what_if),
         )
         for what_if in rows
-        if what_if in first or what_if in others
+        if what_if in first or what_if in more_rows
     ]
     if len(cells) < len(rows):
         cells.append((f"{len(rows) - len(cells)} others", "", "", ""))
@@ -123,8 +123,8 @@ def _table(title: str, rows: Sequence[WhatIf]) -> Table:
 
 def _fits(what_if: WhatIf) -> str:
     """Tell whether a changed program fits, with excess bytes."""
-    by = f", by {format_bytes(what_if.too_large)}" if what_if.too_large else ""
-    return f"{what_if.fits or '-'}{by}"
+    excess = f", by {format_bytes(what_if.too_large)}" if what_if.too_large else ""
+    return f"{what_if.fits or '-'}{excess}"
 
 
 def _saves(what_if: WhatIf) -> str:

@@ -1,1 +1,1 @@
-"""The simulator held against published and measured figures, and fitted to them."""
+"""Comparison of the simulator with published and measured figures, and fits of rates to them."""

@@ -1,4 +1,4 @@
-"""Fits rates to a user's own measurements: which rates these determine, their values, and their uncertainties."""
+"""Fit rates to a user's measurements: the determined rates, their values, and uncertainties."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from ipusim.app.fidelity.rate_problem import Problem, Vector, rounded
 from ipusim.base.errors import IpusimError, OptionError
 from ipusim.base.near_names import did_you_mean, expected_last, listed
 
-#: Standard deviation of a measured time against a simulated one, as a share, where rates are chosen automatically
-#: (assumed; that of published throughputs is no smaller).
+#: Relative standard deviation of measured against simulated times, for the automatic choice of rates (assumed;
+#: published throughputs scatter at least as much).
 _SPREAD: Final = 0.025
-#: Prior of a rate: its range is four standard deviations, and at most a factor of two to both sides (assumed).
+#: Width of a rate's range in prior standard deviations; the range is at most a factor of two to both sides (assumed).
 _DEVIATIONS: Final = 4
 _KNOWN: Final = math.log(4)
-#: Least change of a row's time, as a logarithm, over a rate's whole range for the row to depend on the rate.
+#: Smallest change of a row's time, as a logarithm, over a rate's range that counts as dependence on the rate.
 _FELT: Final = 1e-3
-#: Correlation of two fitted rates from which on the rows hardly distinguish them.
+#: Correlation of two fitted rates above which rows hardly distinguish them.
 _ALIKE: Final = 0.95
-#: Cosine from which on rates only act together: the standard deviation of one is then a hundred times that alone.
+#: Cosine above which rates only act together: a joint standard deviation is then a hundred times a single one.
 _TOGETHER: Final = 1 - 1e-4
-#: Share of a combination of rates below which one has no part in it.
+#: Share of a combination of rates below which a rate takes no part.
 _PART: Final = 0.1
 _SURE: Final = 0.95
 _DIGITS: Final = 4
 
 
 class UndeterminedError(IpusimError):
-    """Rates that the rows do not determine; the text names them, and rows that would determine them."""
+    """Rates not determined by the rows; the text advises on rows to add."""
 
 
 @dataclass(frozen=True)
 class FittedRate:
-    """One rate that was fitted.
+    """A fitted rate.
 
     Attributes:
-        rate: the rate's description.
-        before: its value in the scenarios.
-        value: the value that explains the rows best, to four digits.
-        uncertainty: half the range in which it lies in 95 of 100 cases, as a share; None where no row is to spare.
-        at_edge: whether it lies within a hundredth of an end of its range.
+        rate: description of the rate.
+        before: value in the scenarios.
+        value: best-fitting value, to four digits.
+        uncertainty: half the 95 % range of the rate, as a share; None without spare rows.
+        at_edge: whether the value is within a hundredth of an end of the range.
     """
 
     rate: hardware.Rate
@@ -60,7 +60,7 @@ class FittedRate:
 
 @dataclass(frozen=True)
 class Alike:
-    """Rates that the rows hardly distinguish; ``correlation`` is that of two rates, None for more."""
+    """Rates that rows hardly distinguish; ``correlation`` belongs to two rates, None for more."""
 
     rates: tuple[hardware.Rate, ...]
     correlation: float | None
@@ -68,17 +68,17 @@ class Alike:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted rates, and the error of every row before and after the fit.
+    """Fitted rates, and row errors before and after the fit.
 
     Attributes:
         rows: the measurements.
-        rates: the value of every rate, fitted or not.
-        fitted: the rates that were fitted.
-        before, after: (simulated - measured) / measured of each row, by the scenarios' rates and by the fitted ones.
-        alike: groups of rates that the rows hardly distinguish.
-        left_out: rates that nobody named and that the rows do not determine, each with the reason.
-        foreseen: mean of the errors, whatever their signs, of rows left out of the fit, by the number of rows in it; at
-            0 those by the scenarios' rates.
+        rates: values of the rates, fitted or not.
+        fitted: fitted rates.
+        before, after: (simulated - measured) / measured per row, with the scenarios' rates and with the fitted rates.
+        alike: groups of rates that rows hardly distinguish.
+        left_out: undetermined rates not requested by name, with reasons.
+        foreseen: mean absolute error of rows left out of the fit, by number of rows in the fit; at 0, the error with
+            the scenarios' rates.
     """
 
     rows: Rows
@@ -92,7 +92,7 @@ class Calibration:
 
     @property
     def better_from(self) -> int | None:
-        """The number of rows from which on a fit predicts other rows better than the scenarios' rates, or None."""
+        """Smallest number of rows whose fit predicts other rows better than the scenarios' rates, or None."""
         own, *fitted = self.foreseen.items()
         worse = [count for count, error in fitted if error >= own[1]]
         better = [count for count, _ in fitted if count > max(worse, default=0)]
@@ -100,11 +100,11 @@ class Calibration:
 
 
 def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
-    """Return the fit of the rates called ``names`` to the rows, by least squares.
+    """Return the least-squares fit of the rates called ``names`` to the rows.
 
-    Without names, rates of computation and of the rows' hosts are fitted that the rows determine better than their
-    prior, at most one fewer than there are rows. Raises OptionError for names that are no rates to fit,
-    UndeterminedError for rates that the rows do not determine, and the errors of pricing.
+    Without names, the fit covers rates of computation and of the rows' hosts, if rows determine a rate better than the
+    prior, and at most one rate fewer than rows. Raises OptionError for names of no rate to fit, UndeterminedError for
+    rates not determined by the rows, and the errors of pricing.
     """
     requested = _named(names)
     count = len(rows.names)
@@ -125,7 +125,7 @@ def calibrate(rows: Rows, names: Sequence[str] = ()) -> Calibration:
 
 
 def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
-    """Return the rates called ``names``; raises OptionError for a name of no rate, or of one that cannot be fitted."""
+    """Return the rates called ``names``; raises OptionError for an unknown rate, or a rate that cannot be fitted."""
     known = {rate.name: rate for rate in hardware.RATES}
     for name in names:
         if name not in known:
@@ -139,17 +139,17 @@ def _named(names: Sequence[str]) -> tuple[hardware.Rate, ...]:
 
 
 def _usual(rows: Rows) -> tuple[hardware.Rate, ...]:
-    """Return the rates of computation, and those of the hosts of the rows' frameworks."""
+    """Return the rates of computation, and the host rates of the rows' frameworks."""
     hosts = {"session_run_ns", "offchip_stream_ns"} if rows.frameworks else set()
     hosts |= {"pytorch_offchip_state_ns" if name == "pytorch" else "offchip_state_ns" for name in rows.frameworks}
     return tuple(rate for rate in hardware.RATES if rate.part == "computation" or rate.attribute in hosts)
 
 
 def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, str], ...]]:
-    """Return the problem of the rates that the rows determine, and all other rates with the reason.
+    """Return the problem of the rates determined by the rows, and the other rates with reasons.
 
-    Rates are tried in order of their effect on the rows. Each is taken if its standard deviation, and those of the
-    rates taken before, are at most those of their priors.
+    Rates are tried in order of effect on the rows. A rate is accepted if its standard deviation, and the deviations of
+    rates accepted before, do not exceed their priors'.
     """
     slopes = problem.slopes(problem.start)
     known = np.minimum(problem.high - problem.low, _KNOWN) / _DEVIATIONS
@@ -177,7 +177,7 @@ def _determined(problem: Problem) -> tuple[Problem, tuple[tuple[hardware.Rate, s
 
 
 def _deviations(slopes: Vector, spread: float) -> Vector:
-    """Return the standard deviation of each rate's logarithm; ``spread`` is that of a row's logarithm."""
+    """Return the standard deviations of the rates' logarithms, for rows with standard deviation ``spread``."""
     if _least_unlike(slopes) < 1 - _TOGETHER:
         return np.full(slopes.shape[1], np.inf)
     deviations: Vector = spread * np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
@@ -185,7 +185,7 @@ def _deviations(slopes: Vector, spread: float) -> Vector:
 
 
 def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
-    """Raise UndeterminedError for rates that no row depends on, and for rates that only act together."""
+    """Raise UndeterminedError for rates without effect on rows, and for rates that only act together."""
     unfelt = [rate for rate, felt in zip(problem.fitted, _felt(problem, slopes), strict=True) if felt < _FELT]
     if unfelt:
         raise UndeterminedError(
@@ -206,13 +206,13 @@ def _refuse_undetermined(problem: Problem, slopes: Vector) -> None:
 
 
 def _felt(problem: Problem, slopes: Vector) -> Vector:
-    """Return the largest change of any row's time over each rate's whole range, as a logarithm."""
+    """Return the largest change of a row's time over the rates' ranges, as logarithms per rate."""
     felt: Vector = np.max(np.abs(slopes), axis=0) * (problem.high - problem.low)
     return felt
 
 
 def _telling(rate: hardware.Rate) -> str:
-    """Return advice on the row to add so that a rate is determined."""
+    """Return advice on a row to add to determine a rate."""
     if rate.name == "session_run":
         return "add a row of a program with a framework whose session run takes milliseconds"
     if rate.part == "host":
@@ -226,9 +226,9 @@ def _with_more(terms: Sequence[str]) -> str:
 
 
 def _unlike(slopes: Vector) -> tuple[Vector, Vector]:
-    """Return eigenvalues, ascending, and eigenvectors of the Gram matrix of the rates' normalised slopes.
+    """Return eigenvalues, ascending, and eigenvectors of the Gram matrix of normalised rate slopes.
 
-    The least eigenvalue is 0 for linearly dependent slopes, and 1 - c for two rates whose slopes have the cosine c.
+    The smallest eigenvalue is 0 for linearly dependent slopes, and 1 - c for two rates with slope cosine c.
     """
     unit = slopes / np.linalg.norm(slopes, axis=0)
     values, vectors = np.linalg.eigh(unit.T @ unit)
@@ -240,7 +240,7 @@ def _least_unlike(slopes: Vector) -> float:
 
 
 def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
-    """Return the groups of rates that the rows hardly distinguish, joined from pairs that correlate."""
+    """Return the groups of rates that rows hardly distinguish, merged from correlated pairs."""
     inverse = np.linalg.inv(slopes.T @ slopes)
     deviations = np.sqrt(np.diag(inverse))
     correlations = inverse / np.outer(deviations, deviations)
@@ -256,7 +256,7 @@ def _alike(problem: Problem, slopes: Vector) -> tuple[Alike, ...]:
 
 
 def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rate, str], ...]) -> Calibration:
-    """Return the calibration by the rates whose logarithms are ``x``, rounded, with their uncertainties."""
+    """Return the calibration for rates with the logarithms ``x``, rounded, with uncertainties."""
     slopes = problem.slopes(x)
     values = [rounded(math.exp(at), _DIGITS) for at in x]
     by_attribute = {rate.attribute: value for rate, value in zip(problem.fitted, values, strict=True)}
@@ -274,10 +274,10 @@ def _calibration(problem: Problem, x: Vector, left_out: tuple[tuple[hardware.Rat
 
 
 def _foreseen(problem: Problem) -> dict[int, float]:
-    """Return the mean of |simulated - measured| / measured of rows left out, by the number of rows in the fit.
+    """Return the mean of |simulated - measured| / measured over rows left out, by number of rows in the fit.
 
-    Each row is left out in turn, and rates are fitted to the rows that follow it (cyclically), linearly, by the slopes
-    at the scenarios' rates.
+    Rows are left out in turn. Rates are fitted to the rows that follow cyclically, linearised with the slopes at the
+    scenarios' rates.
     """
     start, slopes = problem.start, problem.slopes(problem.start)
     misfits = problem.misfits(problem.rates(start))
@@ -295,9 +295,9 @@ def _foreseen(problem: Problem) -> dict[int, float]:
 
 
 def _uncertainties(misfits: Vector, slopes: Vector) -> list[float | None]:
-    """Return half the range in which each rate lies in 95 of 100 cases, as a share of it.
+    """Return half the 95 % ranges of the rates, relative to the rates.
 
-    The spread of the rows is estimated from their misfits; with as many rates as rows all uncertainties are None.
+    The misfits estimate the spread of rows. With equal numbers of rates and rows the uncertainties are None.
     """
     from scipy.stats import t  # noqa: PLC0415, 0.5 s to import
 

@@ -1,4 +1,4 @@
-"""The printed report of fitted rates, and the file of rates that a scenario can name."""
+"""Report of fitted rates, and a file of rates for scenarios."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.app.run_folder.output_file import FITTED
 from ipusim.app.study.result import Result
 
 _NANOSECONDS = 10**9
-#: Uncertainty, as a share, from which on a rate counts as not determined.
+#: Uncertainty, as a share, above which a rate counts as undetermined.
 _UNSURE = 1.0
 
 
@@ -24,7 +24,7 @@ class CalibrationResult(Result):
 
     calibration: Calibration
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict, the rates, the errors of the rows, and notes."""
         yield verdict(self.calibration)
         yield ""
@@ -33,7 +33,7 @@ class CalibrationResult(Result):
         yield from words(self.calibration)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each fitted rate: values before and after in its unit, and uncertainty as a share."""
+        """Return a row per fitted rate: values before and after in the rate's unit, and uncertainty as a share."""
         return [
             {
                 "rate": fitted.rate.name,
@@ -47,7 +47,7 @@ class CalibrationResult(Result):
         ]
 
     def data(self) -> dict[str, Any]:
-        """Return the rates, the errors of the rows, and the rates that were not fitted."""
+        """Return the rates, the errors of the rows, and the rates left unfitted."""
         errors = zip(self.calibration.rows.names, self.calibration.before, self.calibration.after, strict=True)
         return {
             "rates": self.rows(),
@@ -68,14 +68,14 @@ def verdict(calibration: Calibration) -> str:
 
 
 def _off(calibration: Calibration, errors: Sequence[float]) -> str:
-    """Return the mean and the worst error, whatever the sign."""
+    """Return the mean and the worst absolute error."""
     _, name = max(zip(map(abs, errors), calibration.rows.names, strict=True))
     _, mean, worst = spread(errors)
     return f"{mean} off on average and {worst} at worst ({name})"
 
 
 def rate_table(calibration: Calibration) -> Table:
-    """Return a row for each fitted rate: values before and after, uncertainty, and plausible range."""
+    """Return a row per fitted rate: values before and after, uncertainty, and plausible range."""
     header = ("rate", "before", "fitted", "95 % within", "plausible")
     body = tuple(
         (
@@ -91,13 +91,13 @@ def rate_table(calibration: Calibration) -> Table:
 
 
 def row_table(calibration: Calibration) -> Table:
-    """Return the error of every row before and after."""
+    """Return row errors before and after the fit."""
     pairs = zip(calibration.rows.names, calibration.before, calibration.after, strict=True)
     return Table("Errors", ("row", "before", "after"), tuple((name, f"{a:+.1%}", f"{b:+.1%}") for name, a, b in pairs))
 
 
 def words(calibration: Calibration) -> Iterator[str]:
-    """Yield the notes below the tables: rows needed, rates that are not determined or not fitted, and sources."""
+    """Yield the notes below the tables: rows needed, undetermined or unfitted rates, and sources."""
     yield from _foreseen_words(calibration)
     for alike in calibration.alike:
         names = " and ".join(rate.name for rate in alike.rates)
@@ -120,7 +120,7 @@ def words(calibration: Calibration) -> Iterator[str]:
 
 
 def _foreseen_words(calibration: Calibration) -> Iterator[str]:
-    """Yield the error of rows left out of the fit, and the number of rows from which on a fit predicts better."""
+    """Yield the error of left-out rows, and the number of rows needed."""
     own, *fitted = calibration.foreseen.items()
     if not fitted:
         return
@@ -134,9 +134,9 @@ def _foreseen_words(calibration: Calibration) -> Iterator[str]:
 
 
 def rates_file(calibration: Calibration, name: str) -> bytes:
-    """Return the YAML file of the rates, called ``name``, with their origin in a comment at its head.
+    """Return the YAML file ``name`` with the rates, and a comment on their origin.
 
-    It also has the scenarios' own rates that were not fitted, as a scenario names one file for all of its rates.
+    The file also contains the scenarios' unfitted rates, since a scenario names a single file for its rates.
     """
     lines = [
         f"{FITTED} {', '.join(calibration.rows.files)}.",
@@ -155,7 +155,7 @@ def rates_file(calibration: Calibration, name: str) -> bytes:
 
 
 def _written(rate: hardware.Rate, calibration: Calibration) -> str:
-    """Return a value as a scenario has it, in the base unit."""
+    """Return a value in scenario notation, in the base unit."""
     value = getattr(calibration.rates, rate.attribute)
     if rate.unit == "links":
         return str(int(value))
@@ -171,7 +171,7 @@ def _remark(rate: hardware.Rate, fitted: FittedRate | None) -> str:
 
 
 def _sure(fitted: FittedRate) -> str:
-    """Return a rate's uncertainty as text; empty where it is not known."""
+    """Return a rate's uncertainty as text; empty if unknown."""
     if fitted.uncertainty is None:
         return ""
     return f"± {fitted.uncertainty:.1%}" if fitted.uncertainty < 1 else "more than ± 100%"

@@ -1,4 +1,4 @@
-"""Measurements that rates are fitted to: whole trainings and stages, simulated by any rates."""
+"""Measurements for rate fits: whole trainings and stages, simulated by any rates."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ipusim.app.scenario.load import placed_request
 from ipusim.app.study.trial import WITH_MISFITS, WITHOUT_ARITHMETIC
 from ipusim.base.errors import FileError, OptionError
 
-#: Defaults of the host's rates. Cycles of executions do not depend on these, so that one set of times serves all.
+#: Default host rates. Execution cycles do not depend on host rates, so a single set of times serves every host.
 _HOSTS = {rate.attribute: rate.default for rate in hardware.RATES if rate.part == "host"}
 
 
 class Measured(Protocol):
-    """Rows of one kind of measurement, as a fit uses them.
+    """Rows of a kind of measurement, prepared for a fit.
 
     Attributes:
-        names: what each row is.
-        scenarios: the scenarios, each with its rates.
-        frameworks: the frameworks whose hosts take a part of the time.
-        sources: who measured them.
+        names: names of the rows.
+        scenarios: the scenarios with their rates.
+        frameworks: frameworks with host time in a row.
+        sources: authors of the measurements.
     """
 
     names: Sequence[str]
@@ -36,17 +36,17 @@ class Measured(Protocol):
     sources: Sequence[str]
 
     def times(self, rates: Rates) -> list[float]:
-        """Return the time that each row takes simulated by ``rates``, over the measured one."""
+        """Return the ratio of simulated to measured time per row, simulated by ``rates``."""
 
     def errors(self, rates: Rates) -> list[float]:
-        """Return how much too large what is simulated of each row is, as a share of what was measured."""
+        """Return the relative error of the simulated figure per row; positive if too large."""
 
 
 class Throughputs(Measured):
     """Throughputs of whole trainings, in items a second."""
 
     def __init__(self, rows: Sequence[ThroughputRow]) -> None:
-        """Lay the rows out; raises what :func:`ipusim.app.fidelity.throughputs.prepare` does."""
+        """Prepare the rows; raises the errors of :func:`ipusim.app.fidelity.throughputs.prepare`."""
         self._prepared = prepare_rows(rows)
         self._times: dict[Rates, list[UpdateTime]] = {}
         self.names = [f"{row_name(row)}, {row.count} micro-batches" for row in rows]
@@ -59,7 +59,7 @@ class Throughputs(Measured):
         return [1 / row.row.over(row.items_per_s) for row in self._simulated(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
-        """Return how much too fast each row is simulated."""
+        """Return the relative error of the simulated throughput per row; positive if too fast."""
         return [row.error for row in self._simulated(rates)]
 
     def _simulated(self, rates: Rates) -> list[SimulatedRow]:
@@ -72,7 +72,7 @@ class Throughputs(Measured):
 
 @dataclass(frozen=True)
 class _Stages:
-    """The rows of one scenario's stages."""
+    """Rows of the stages of a scenario."""
 
     scenario: Path
     job: Job
@@ -85,7 +85,7 @@ class Profiles(Measured):
     frameworks = ()
 
     def __init__(self, path: Path) -> None:
-        """Read a file, whose scenarios are named from its folder; raises FileError, ScenarioError and OSError."""
+        """Read a file with scenario paths relative to its folder; raises FileError, ScenarioError and OSError."""
         self._called = str(path)
         jobs: dict[str, Job] = {}
 
@@ -98,7 +98,7 @@ class Profiles(Measured):
         self.scenarios = [(stage.scenario, stage.job.system.rates) for stage in self._stages]
         self.sources = [row.source for stage in self._stages for row in stage.rows if row.source]
         passes = [(stage, stage_pass) for stage in self._stages for stage_pass in self._passes(stage)]
-        # No rate changes the error of a pass that takes no time measured or simulated.
+        # A pass without measured or simulated time has the same error at any rates.
         self._counts = [stage_pass.measured > 0 and stage_pass.simulated > 0 for _, stage_pass in passes]
         self.names = [
             f"{stage.job.name}, {stage_pass.what} of {stage_pass.stage}"
@@ -112,7 +112,7 @@ class Profiles(Measured):
         return [timed.simulated / timed.measured for timed, counts in zip(passes, self._counts, strict=True) if counts]
 
     def errors(self, rates: Rates) -> list[float]:
-        """Return how much too long each pass is simulated."""
+        """Return the relative error of the simulated cycles per pass; positive if too long."""
         return [time - 1 for time in self.times(rates)]
 
     def _passes(self, of: _Stages, rates: Rates | None = None) -> Sequence[MeasuredPass]:
@@ -120,7 +120,7 @@ class Profiles(Measured):
 
 
 def _job(path: Path, name: str) -> Job:
-    """Return a scenario of the file ``path`` laid out for its passes to be priced."""
+    """Return the Job of a scenario named in the file ``path``, ready for pricing."""
     with placed_request(path.parent / name, (WITHOUT_ARITHMETIC, WITH_MISFITS)) as request:
         try:
             return priced(request, "scenario")
@@ -130,11 +130,11 @@ def _job(path: Path, name: str) -> Job:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of some files.
+    """Rows of several files.
 
     Attributes:
-        files: their names.
-        parts: the rows of each.
+        files: names of the files.
+        parts: rows per file.
     """
 
     files: tuple[str, ...]
@@ -142,39 +142,39 @@ class Rows:
 
     @property
     def names(self) -> list[str]:
-        """What each row is."""
+        """Names of the rows."""
         return [name for part in self.parts for name in part.names]
 
     @property
     def frameworks(self) -> set[str]:
-        """The frameworks whose hosts take a part of some row's time."""
+        """Frameworks with host time in a row."""
         return {name for part in self.parts for name in part.frameworks}
 
     @property
     def sources(self) -> list[str]:
-        """Who measured them, each once."""
+        """Distinct authors of the measurements."""
         return list(dict.fromkeys(source for part in self.parts for source in part.sources))
 
     @property
     def rates(self) -> Rates:
-        """The rates of the scenarios, which have the same."""
+        """Common rates of the scenarios."""
         return self.parts[0].scenarios[0][1]
 
     def times(self, rates: Rates) -> list[float]:
-        """Return the time that each row takes simulated by ``rates``, over the measured one."""
+        """Return the ratio of simulated to measured time per row, simulated by ``rates``."""
         return [time for part in self.parts for time in part.times(rates)]
 
     def errors(self, rates: Rates) -> list[float]:
-        """Return how much too large what is simulated of each row is, as a share of what was measured."""
+        """Return the relative error of the simulated figure per row; positive if too large."""
         return [error for part in self.parts for error in part.errors(rates)]
 
 
 def read_measured(paths: Sequence[Path]) -> Rows:
-    """Return the rows of CSV files, each of whole trainings, as :func:`read_throughputs` takes them, or of stages.
+    """Return the rows of CSV files, with whole trainings in the format of :func:`read_throughputs`, or stages.
 
-    A file of stages has a column ``scenario``, a path from the file's folder, beside the columns of a profile. Raises
-    FileError with all mistakes of a file, and for scenarios of different rates; OSError for a file that cannot be
-    read; ScenarioError for the mistakes of a scenario.
+    A file of stages has a column ``scenario``, a path relative to the file's folder, in addition to the columns of a
+    profile. Raises FileError with the mistakes of a file, and for scenarios with different rates; OSError for an
+    unreadable file; ScenarioError for the mistakes of a scenario.
     """
     parts: tuple[Measured, ...] = tuple(
         Profiles(path) if runs.has_stages(path) else Throughputs(read_throughputs(path)) for path in paths

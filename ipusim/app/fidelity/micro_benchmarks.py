@@ -1,8 +1,8 @@
-"""Micro-benchmarks of links, collectives and the host: published figures against simulated ones.
+"""Micro-benchmarks of links, collectives and the host: published against simulated figures.
 
-Each is one superstep, transfer or collective, priced by the System as in a run. Most of them do not occur in a
-pipeline (traffic between all pairs, a host at work alone). Rates were derived from some of the figures (``fitted``);
-the others are only compared (``held``).
+A benchmark is a superstep, transfer or collective, priced by the System as in a run. Most benchmarks never occur in a
+pipeline (traffic between every pair, a host working alone). Some figures were used to derive rates (``fitted``); other
+figures are only compared (``held``).
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
 
-#: The package's own rows.
+#: CSV file of the package's rows.
 MEASURED: Final = Path(__file__).parent / "measured" / "micro_benchmarks.csv"
-#: Of seconds, bytes a second or cycles, by unit.
+#: Factors from seconds, bytes per second or cycles to units.
 _UNITS: Final = {"us": 1e6, "ms": 1e3, "GB/s": 1e-9, "cycles": 1.0}
-#: IPUs of a replica, and bytes of an element, in the collective.
+#: IPUs per replica of the collective, and bytes per element.
 _SHARDS: Final = 4
 _HALF: Final = 2
 
 
 @dataclass(frozen=True)
 class MicroBenchmark:
-    """One micro-benchmark.
+    """A micro-benchmark.
 
     Attributes:
         benchmark: a key of :data:`BENCHMARKS`.
         system: a name of :data:`ipusim.hardware.machines.MACHINES`.
         ipus: size of the device.
-        source_ipu, target_ipu: physical IPUs of traffic between two; empty where it is between others.
-        bytes: of each message, buffer or transfer; empty where there is none.
-        published: the figure, or a range of two with a dash between; empty where none is published.
-        unit: of the figure.
-        use: ``fitted`` where a rate was derived from it, ``held`` where it was not.
-        source: who published it.
+        source_ipu, target_ipu: physical IPUs of traffic between a pair; empty for other traffic.
+        bytes: bytes per message, buffer or transfer; empty without data.
+        published: the figure, or a range with a dash between its ends; empty if unpublished.
+        unit: unit of the figure.
+        use: ``fitted`` if a rate was derived from the figure, otherwise ``held``.
+        source: publisher of the figure.
     """
 
     benchmark: str
@@ -58,14 +58,14 @@ class MicroBenchmark:
 
     @property
     def what(self) -> str:
-        """The benchmark with its shape: ``superstep with halo, 2 IPUs, 16,000 bytes``."""
+        """Benchmark with its shape: ``superstep with halo, 2 IPUs, 16,000 bytes``."""
         where = f"IPU {self.source_ipu} and {self.target_ipu}" if self.source_ipu else f"{self.ipus} IPUs"
         size = (f"{int(self.bytes):,} bytes",) if self.bytes else ()
         return ", ".join((self.benchmark, where.replace("1 IPUs", "1 IPU") if self.ipus == "1" else where, *size))
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The least and the most that is published; None where nothing is."""
+        """Smallest and largest published figure; None if unpublished."""
         if not self.published:
             return None
         least, _, most = self.published.partition("-")
@@ -73,7 +73,7 @@ class MicroBenchmark:
 
     @cached_property
     def simulated(self) -> float:
-        """The simulated figure, in the row's unit."""
+        """Simulated figure, in the row's unit."""
         count = int(self.ipus)
         system = hardware.build_system(self.system, mapping=range(min(count, 64)), ipus=count, selection_order="ZIGZAG")
         return BENCHMARKS[self.benchmark](self, system) * _UNITS[self.unit]
@@ -85,7 +85,7 @@ def read_benchmarks() -> tuple[MicroBenchmark, ...]:
 
 
 def error(row: MicroBenchmark, simulated: float) -> float | None:
-    """Return (simulated - published) / published; 0 within a published range, None where nothing is published."""
+    """Return (simulated - published) / published; 0 within a published range, None without a figure."""
     if row.range is None:
         return None
     nearest = min(max(simulated, row.range[0]), row.range[1])
@@ -101,12 +101,12 @@ def _both_ways(pairs: Sequence[tuple[int, int]], size: int) -> dict[tuple[int, i
 
 
 def _halo(row: MicroBenchmark, system: System) -> float:
-    """Every IPU exchanges with the one before it and the one behind it."""
+    """Return the seconds of an exchange between every IPU and its two neighbours."""
     return _copy_seconds(system, _both_ways(list(pairwise(range(system.count))), int(row.bytes)))
 
 
 def _neighbours(row: MicroBenchmark, system: System) -> float:
-    """The rate of each direction while both transfer, without the fixed cost of a superstep."""
+    """Return the rate per direction with both directions active, without a superstep's fixed cost."""
     cost = system.merged_copy(_both_ways([_pair(row)], int(row.bytes)))
     return int(row.bytes) * system.clock_hz / cost.transfer_cycles
 
@@ -124,24 +124,24 @@ def _all_pairs(row: MicroBenchmark, system: System) -> float:
 
 
 def _ring(row: MicroBenchmark, system: System) -> float:
-    """Every IPU sends to the next of a ring up one rail and down the other."""
+    """Return the seconds of a ring of sends, up one rail and down the other."""
     ring = hardware.laid_out(system.topology.ipus, "HOOF", system.count)
     return _copy_seconds(system, dict.fromkeys(pairwise((*ring, ring[0])), int(row.bytes)))
 
 
 def _all_reduce(row: MicroBenchmark, system: System) -> float:
-    """Each IPU of a replica with its likes in the others, all at once."""
+    """Return the seconds of simultaneous all-reduces between replicas' corresponding IPUs."""
     groups = [range(shard, system.count, _SHARDS) for shard in range(_SHARDS)]
     elements = [int(row.bytes) // _HALF] * _SHARDS
     return hardware.fastest_all_reduce(system, groups, elements, _HALF)[1].total_cycles / system.clock_hz
 
 
 def _host(cycles: Callable[[System, int], int]) -> Callable[[MicroBenchmark, System], float]:
-    """Return the rate of a transfer of one IPU or of its host."""
+    """Return the rate of a transfer by a single IPU or its host."""
     return lambda row, system: int(row.bytes) * system.clock_hz / cycles(system, int(row.bytes))
 
 
-#: The simulation of each benchmark on a System: seconds, bytes a second or cycles.
+#: Functions that simulate benchmarks on a System: seconds, bytes per second or cycles.
 BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
     "superstep with halo": _halo,
     "sync of a superstep": lambda _, system: system.sync_cycles,
@@ -162,7 +162,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[MicroBenchmark, System], float]]] = {
 
 
 def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
-    """Return a sentence with the errors of the figures that no rate was derived from."""
+    """Return a sentence with the errors of the figures not used to derive rates."""
     errors = [off for row in rows if row.use == "held" and (off := error(row, row.simulated)) is not None]
     number, mean, worst = spread(errors)
     return (
@@ -172,7 +172,7 @@ def benchmark_verdict(rows: Sequence[MicroBenchmark]) -> str:
 
 
 def benchmark_table(rows: Sequence[MicroBenchmark]) -> Table:
-    """Return published, simulated and error of every micro-benchmark."""
+    """Return published and simulated figures and errors of the micro-benchmarks."""
     body = []
     for row in rows:
         off = error(row, row.simulated)
@@ -193,7 +193,7 @@ def benchmark_words(rows: Sequence[MicroBenchmark]) -> Iterator[str]:
 
 
 def benchmarks_csv(rows: Sequence[MicroBenchmark]) -> bytes:
-    """Return the rows as CSV, with what is simulated, and the error."""
+    """Return the rows as CSV, with simulated figures and errors."""
     lines = [(*(field.name for field in fields(MicroBenchmark)), "simulated", "error")]
     for row in rows:
         off = error(row, row.simulated)

@@ -1,8 +1,8 @@
-"""Fits the planner's rates to measured products: least squares over the logarithms of cycles and rates, with priors.
+"""Fit the planner's rates to measured products: regularised least squares over logarithms of cycles and rates.
 
-Plans depend on the rates, so rates and plans are fitted alternately: rates for the current plans, then plans for
-those rates, until no plan changes. Each rate has a normal prior around the middle of its plausible range, which is
-four standard deviations wide; without it, rates that the measurements do not distinguish would run to an edge.
+Plans depend on the rates. The fit therefore alternates: rates for the current plans, then plans for the new rates,
+until no plan changes. A rate has a normal prior around the middle of its plausible range, with the range four standard
+deviations wide. Without priors, rates indistinguishable by the measurements would run to an edge.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from ipusim.api import hardware, pricing
 
-#: Standard deviation of a measurement against the model, as a share. Reading a picture is 2 to 3 % of it; the rest
-#: allows for correlated errors, as rows of one size share what the model leaves out.
-#: It was chosen with the measured rows in sight: with 0.05 for it, amp_ceiling ends at the edge of its range.
+#: Relative standard deviation of a measurement against the model. Reading a picture contributes 2 to 3 %; the rest
+#: covers correlated errors, since rows of equal size share the model's omissions. The value was chosen after inspecting
+#: the measured rows: with 0.05, amp_ceiling ends at the edge of its range.
 _SPREAD: Final = 0.1
 _MOST_TURNS: Final = 12
 _DEVIATIONS: Final = 4
@@ -26,14 +26,14 @@ Vector = npt.NDArray[np.float64]
 
 
 class Measured(NamedTuple):
-    """A product, and the cycles that it was measured to take."""
+    """A product with its measured cycles."""
 
     product: pricing.PlannedProduct
     cycles: float
 
 
 def fit_rates(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> pricing.PlannerRates:
-    """Return the rates that explain the measurements best, each within its plausible range.
+    """Return the best-fitting rates within their plausible ranges.
 
     Raises ValueError for fewer measurements than rates.
     """
@@ -53,14 +53,14 @@ def fit_rates(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> pricing.Pl
 
 
 def at_edge(rates: pricing.PlannerRates) -> list[str]:
-    """Return the rates that lie within a hundredth of an end of their plausible range, or beyond."""
+    """Return the rates within a hundredth of an end of their plausible range, or beyond."""
     return [rate.attribute for rate in pricing.PLANNER_RATES if rate.at_edge(getattr(rates, rate.attribute))]
 
 
 def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[float]:
-    """Return the elasticity of the cycles to each of the planner's own rates, as an amount, on average over products.
+    """Return the mean absolute elasticity of the products' cycles, per planner rate.
 
-    It is how many per cent the cycles of a product change for one per cent of the rate.
+    The elasticity is the change of cycles in per cent for a one per cent change of the rate.
     """
     work = _stacked(_plans(measured, ipu, pricing.DEFAULT_PLANNER_RATES))
     step = 1e-4
@@ -73,7 +73,7 @@ def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[flo
 
 
 def _stacked(plans: Sequence[pricing.ProductPlan]) -> pricing.SplitWork:
-    """Return the work of several plans side by side."""
+    """Return the work of several plans as arrays."""
     return pricing.SplitWork(*np.array([plan.work for plan in plans]).T)
 
 
@@ -94,8 +94,8 @@ def _rates_for(
     ipu: hardware.IpuSpec,
     start: pricing.PlannerRates,
 ) -> pricing.PlannerRates:
-    """Return the rates that explain the measurements best under fixed plans."""
-    from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
+    """Return the best-fitting rates for fixed plans."""
+    from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, needed by few commands
 
     work = _stacked(plans)
     measured_logs = np.log([row.cycles for row in measured])
@@ -117,7 +117,7 @@ def _log_cycles(work: pricing.SplitWork, ipu: hardware.IpuSpec, logs: Vector) ->
 
 
 def _ranges() -> tuple[Vector, Vector]:
-    """Return the ends of all plausible ranges, as logarithms."""
+    """Return the ends of the plausible ranges, as logarithms."""
     ends = [rate.plausible for rate in pricing.PLANNER_RATES if rate.plausible is not None]
     return np.log([float(low) for low, _ in ends]), np.log([float(high) for _, high in ends])
 

@@ -1,4 +1,4 @@
-"""Measured products from CSV: those of the package, and a person's own in the same columns."""
+"""Measured products from CSV: the package's rows, and user rows with the same columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ipusim.api import pricing
 from ipusim.base.csv_table import Columns, read_table, refuse, wrong_positive, wrong_whole
 from ipusim.base.errors import FileError
 
-#: The package's own rows.
+#: CSV file of the package's rows.
 MEASURED: Final = Path(__file__).parent / "measured" / "products.csv"
 _SIZES: Final = ("m", "k", "n")
 _DTYPE, _RATE, _SOURCE = "dtype", "TFLOP/s", "source"
 _COLUMNS: Final = (*_SIZES, _DTYPE, _RATE)
-#: What a type may be called, as the package's rows call it.
+#: Accepted names of types, mapped to the names in the package's rows.
 _TYPES: Final = {
     **dict.fromkeys(("fp16", "float16", "half"), "fp16"),
     **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
@@ -29,13 +29,13 @@ _MOST_BYTES: Final = 10 * 2**20
 
 @dataclass(frozen=True)
 class ProductRow:
-    """One measured product of an (m, k) matrix by a (k, n) matrix.
+    """A measured product of an (m, k) matrix by a (k, n) matrix.
 
     Attributes:
-        m, k, n: its shape.
+        m, k, n: shape of the product.
         dtype: ``fp16`` or ``fp32``.
-        tflops: 2 m k n over the time that it took, in 10^12 a second.
-        source: who measured it; empty where the file does not say.
+        tflops: 2 m k n over the measured time, in 10^12 a second.
+        source: author of the measurement; empty if unstated.
     """
 
     m: int
@@ -47,26 +47,26 @@ class ProductRow:
 
     @property
     def product(self) -> pricing.PlannedProduct:
-        """The product; its partial sums have the type of its elements.
+        """The product, with partial sums of the elements' type.
 
-        Which type those of the package's rows had is not published. With partial sums in single precision
-        the best fit is 6.9 % off on average over the rows in half precision, instead of 4.0 %.
+        The type in the package's rows is unpublished. With partial sums in single precision the best fit has a mean
+        error of 6.9 % over the rows in half precision, instead of 4.0 %.
         """
         size = _BYTES[self.dtype]
         return pricing.PlannedProduct(m=self.m, k=self.k, n=self.n, itemsize=size, partials_itemsize=size)
 
     def cycles(self, clock_hz: int) -> float:
-        """Return the cycles that it took at a clock."""
+        """Return the measured cycles at a clock."""
         return 2 * self.product.macs * clock_hz / (self.tflops * 1e12)
 
 
 def read_rows(path: Path) -> tuple[ProductRow, ...]:
     """Return the rows of a CSV file with the columns m, k, n, dtype (fp16 or fp32) and TFLOP/s, in any order.
 
-    A column ``source`` is optional, other columns are ignored. Raises FileError that names every line and column
-    that is wrong, and for a file without rows; OSError for one that cannot be read.
+    A column ``source`` is optional, other columns are ignored. Raises FileError with every wrong line and column, and
+    for a file without rows; OSError for an unreadable file.
     """
-    table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, others=True), _MOST_BYTES)
+    table = read_table(path, Columns((*_COLUMNS, _SOURCE), _COLUMNS, allows_others=True), _MOST_BYTES)
     rows, problems = [], []
     for line in table.rows:
         row, wrong = (None, line.problems) if line.problems else _row(line.cells)
@@ -79,7 +79,7 @@ def read_rows(path: Path) -> tuple[ProductRow, ...]:
 
 
 def _row(said: Mapping[str, str]) -> tuple[ProductRow | None, Sequence[str]]:
-    """Return the row and no errors, or None and its errors."""
+    """Return the row and no errors, or None and the errors."""
     problems = [problem for name in _SIZES for problem in wrong_whole(name, said[name], _MOST_SIZE)]
     dtype = _TYPES.get(said[_DTYPE].lower())
     if dtype is None:

@@ -16,21 +16,21 @@ from ipusim.app.render.products import ShapePoint, product_chart
 from ipusim.app.render.tables import Table
 from ipusim.base.csv_table import csv_bytes
 
-#: The chip of the package's rows, which their source does not name. On a GC200 the bytes that tiles must receive take
-#: longer than all that is left of the time measured beside multiplying at peak (m = k = 1024, n = 32768: 109,000 cycles
-#: at nominal rate, pairs sharing, and 43,600 are left), and the best fit is 18 % off with every rate at the edge of
-#: its range. On a Bow the same model explains all rows with none there.
+#: Chip of the package's rows, unnamed by their source. On a GC200 the exchange of necessary bytes takes longer than the
+#: measured time minus multiplication at peak (m = k = 1024, n = 32768: 109,000 cycles at nominal rate with pairs
+#: sharing, compared with a remainder of 43,600), and the best fit is 18 % off with every rate at the edge of its range.
+#: On a Bow the same model explains the rows, with no rate at an edge.
 MEASURED_ON: Final = hardware.BOW
 
 
 @dataclass(frozen=True)
 class ValidatedRow:
-    """A measured product and the planner's estimate of it.
+    """A measured product and the planner's estimate.
 
     Attributes:
         row: the measurement.
-        modelled_tflops: TFLOP/s by the planner's rates.
-        unseen_tflops: TFLOP/s by rates fitted only to rows of other sizes (m, k); None where nothing was fitted.
+        modelled_tflops: TFLOP/s with the planner's rates.
+        unseen_tflops: TFLOP/s with rates fitted only to rows of other sizes (m, k); None without a fit.
     """
 
     row: ProductRow
@@ -39,19 +39,19 @@ class ValidatedRow:
 
     @property
     def error(self) -> float:
-        """How much too fast the model is, as a share of what was measured."""
+        """Relative error of the model; positive if too fast."""
         return self.modelled_tflops / self.row.tflops - 1
 
     @property
     def unseen_error(self) -> float | None:
-        """The same where the rates have not seen this size."""
+        """Relative error of rates fitted without this size; None without a fit."""
         return None if self.unseen_tflops is None else self.unseen_tflops / self.row.tflops - 1
 
 
 def validate_products(
     rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON, *, fitted: bool = False
 ) -> list[ValidatedRow]:
-    """Return each row with the planner's estimate; ``fitted`` for the rows that the rates were fitted to."""
+    """Return the rows with the planner's estimates; ``fitted`` marks the rows used to fit the rates."""
     unseen = {}
     if fitted:
         for size in sorted({(row.m, row.k) for row in rows}):
@@ -65,12 +65,12 @@ def validate_products(
 
 
 def tflops(row: ProductRow, ipu: hardware.IpuSpec, rates: pricing.PlannerRates) -> float:
-    """Return TFLOP/s of a row's product by these rates."""
+    """Return the TFLOP/s of a row's product with the given rates."""
     return pricing.plan_product(row.product, ipu, rates).flops_per_s(ipu.clock_hz) / 1e12
 
 
 def product_verdict(validated: Sequence[ValidatedRow]) -> str:
-    """Return a sentence with the planner's mean and worst error for each type."""
+    """Return a sentence with the planner's mean and worst error per type."""
     parts = []
     for dtype in sorted({product.row.dtype for product in validated}):
         of = [product for product in validated if product.row.dtype == dtype]
@@ -82,7 +82,7 @@ def product_verdict(validated: Sequence[ValidatedRow]) -> str:
 
 
 def product_table(validated: Sequence[ValidatedRow]) -> Table:
-    """Return measured, modelled and error of every row."""
+    """Return measured and modelled figures and errors of the rows."""
     fitted = validated[0].unseen_tflops is not None
     header = ("m x k x n", "type", "measured TFLOP/s", "modelled", "error", *(("error, unseen",) if fitted else ()))
     rows = tuple(
@@ -100,7 +100,7 @@ def product_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def error_table(validated: Sequence[ValidatedRow]) -> Table:
-    """Return mean and worst error by type, and by size where sizes were left out of the fit."""
+    """Return mean and worst error by type, and by left-out size."""
     rows = []
     for dtype in sorted({product.row.dtype for product in validated}):
         of = [product for product in validated if product.row.dtype == dtype]
@@ -115,7 +115,7 @@ def error_table(validated: Sequence[ValidatedRow]) -> Table:
 
 
 def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASURED_ON) -> Table:
-    """Return every rate of the planner: value, range, and the share of the rows' cycles that follows it."""
+    """Return the planner's rates with value, range, and share of the rows' cycles."""
     measured = [Measured(row.product, row.cycles(ipu.clock_hz)) for row in rows]
     shares = term_shares(measured, ipu)
     edges = at_edge(pricing.DEFAULT_PLANNER_RATES)
@@ -128,7 +128,7 @@ def planner_rate_table(rows: Sequence[ProductRow], ipu: hardware.IpuSpec = MEASU
 
 
 def words(rows: Sequence[ProductRow], ipu: hardware.IpuSpec, *, fitted: bool) -> Iterator[str]:
-    """Yield what to know of the tables."""
+    """Yield the notes on the tables."""
     yield (
         f"On the {ipu.tiles} tiles of one {ipu.name} at {ipu.clock_hz / 1e9:g} GHz; partial sums have the type of the "
         f"elements; temporary memory at most {pricing.AVAILABLE_MEMORY_PROPORTION * 100:g} % of a tile's."

@@ -1,4 +1,4 @@
-"""Measured cycles of stages compared with the simulator's prices, by stage and pass."""
+"""Comparison of measured stage cycles with the simulator's prices, by stage and pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipusim.app.fidelity.spread import spread
 from ipusim.app.render.tables import Table
 from ipusim.base.errors import FileError, OptionError
 
-#: Names of passes in tables, by their keys. A profile has the keys of a stage's cost.
+#: Names of passes in tables, by key; a profile has the keys of a stage's cost.
 _PASSES: Final = {
     "forward": "forward",
     "backward": "backward",
@@ -24,13 +24,13 @@ _PASSES: Final = {
 
 @dataclass(frozen=True)
 class MeasuredPass:
-    """A pass, or the weight update, of one stage.
+    """A pass, or the weight update, of a stage.
 
     Attributes:
-        stage: the stage's name, and what the file calls it.
-        what: which pass.
-        measured, simulated: cycles of one micro-batch, or of one weight update.
-        source: who measured it; empty where the file does not say.
+        stage: the stage's name, followed by the name in the file.
+        what: name of the pass.
+        measured, simulated: cycles per micro-batch, or per weight update.
+        source: author of the measurement; empty if unstated.
     """
 
     stage: str
@@ -41,26 +41,26 @@ class MeasuredPass:
 
     @property
     def difference(self) -> float | None:
-        """(simulated - measured) / measured; None where the measured cycles are 0."""
+        """(simulated - measured) / measured; None if the measured cycles are 0."""
         return self.simulated / self.measured - 1 if self.measured else None
 
 
 def hold_against(request: Request, path: Path) -> tuple[MeasuredPass, ...]:
-    """Return measured and simulated cycles of each pass that a CSV file has a measurement of.
+    """Return measured and simulated cycles of the passes measured in a CSV file.
 
-    Cycles in the request's own options are ignored. Of an inference, only forward passes are compared.
+    Cycles in the request's options are ignored. For inference only forward passes are compared.
 
-    Raises FileError with all mistakes of the file, OptionError for a request without layers to price, and what
-    :func:`assemble` raises.
+    Raises FileError with the mistakes of the file, OptionError for a request without layers to price, and the errors of
+    :func:`assemble`.
     """
     job = priced(request, "profile")
     return passes_of(job, runs.read_profile(path, job.system.ipu.clock_hz), str(path))
 
 
 def priced(request: Request, option: str) -> Job:
-    """Return the Job of ``request`` with the cycles of its passes priced, whatever its ``pipeline.cycles``.
+    """Return the Job of ``request`` with priced pass cycles, regardless of ``pipeline.cycles``.
 
-    Raises OptionError, naming ``option``, where there are no layers to price, and what :func:`assemble` raises.
+    Raises OptionError, naming ``option``, for a request without layers to price, and the errors of :func:`assemble`.
     """
     job = assemble(request.replace({"pipeline.cycles": None}))
     if all(isinstance(stage.forward, int) for stage in job.program.stages):
@@ -72,7 +72,7 @@ def priced(request: Request, option: str) -> Job:
 def passes_of(
     job: Job, rows: Sequence[runs.MeasuredStage], called: str, rates: Rates | None = None
 ) -> tuple[MeasuredPass, ...]:
-    """Return measured and simulated cycles of each pass of ``job`` that ``rows`` have a measurement of.
+    """Return measured and simulated cycles of the passes of ``job`` measured in ``rows``.
 
     ``rates`` are by default the job's; ``called`` is the name of the rows' file in messages. Raises FileError for rows
     of other stages than the job's.
@@ -88,7 +88,7 @@ def passes_of(
 
 
 def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates: Rates) -> Iterator[MeasuredPass]:
-    """Yield the measured passes of one stage that run in the job, in the order of the passes."""
+    """Yield the measured passes of a stage that run in the job, in pass order."""
     first, second = stage.halves
     costs = {
         "forward": stage.forward,
@@ -105,7 +105,7 @@ def _passes(job: Job, stage: models.StageProfile, row: runs.MeasuredStage, rates
 
 
 def words(passes: Sequence[MeasuredPass]) -> str:
-    """Return a sentence with the mean and the worst absolute error of the passes, and the sources."""
+    """Return a sentence with mean error, worst error and sources."""
     sources = dict.fromkeys(stage_pass.source for stage_pass in passes if stage_pass.source)
     source = f" Source: {'; '.join(sources)}." if sources else ""
     known = [(stage_pass.difference, stage_pass) for stage_pass in passes if stage_pass.difference is not None]
@@ -120,7 +120,7 @@ def words(passes: Sequence[MeasuredPass]) -> str:
 
 
 def profile_table(passes: Sequence[MeasuredPass]) -> Table:
-    """Return measured and simulated cycles of every pass, and the difference."""
+    """Return measured and simulated cycles of the passes, and the differences."""
     before = ("", *(stage_pass.stage for stage_pass in passes))
     rows = tuple(
         (

@@ -1,11 +1,11 @@
-"""Rates that explain rows best: least squares over the logarithms of times and rates, each rate within its range.
+"""Best-fitting rates for rows: least squares over logarithms of times and rates, with bounded rates.
 
-The range is the plausible one, or a rate's bounds where there is none. What a row costs depends on the plans of its
-products, which jump as rates change, and pricing takes long. So each iteration first determines the slopes: the share
-of each row's time that is proportional to each rate or to its inverse, by central differences with a step that is
-wide beside a jump. Then it solves for the rates that explain the rows best if every time is a sum of such shares.
-Iterations end when the rates no longer change. One sequence starts at the rates of the scenarios and one in the
-middle of all ranges; the best rates of both are the result.
+A rate's range is the plausible range, or else the rate's bounds. A row's cost depends on the plans of its products,
+which jump when rates change, and pricing is slow. An iteration therefore first determines slopes: the share of a row's
+time proportional to a rate or its inverse, by central differences with a step wider than a jump. The iteration then
+solves for the best rates under the assumption that a time is a sum of such shares. Iterations end when the rates stop
+changing. A first sequence starts at the scenarios' rates, a second in the middle of the ranges; the best rates of both
+sequences are the result.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from ipusim.app.fidelity.calibration_rows import Rows
 
 #: Step of the central differences to either side, as a logarithm of a rate.
 _STEP: Final = 0.02
-#: Iterations at most, and the change of a rate's logarithm below which they end.
+#: Largest number of iterations; they end early below the following change of a rate's logarithm.
 _MOST_TURNS: Final = 8
 _SAME: Final = 1e-3
-#: Lower bound of the factor by which a time changes, where shares overlap.
+#: Lower bound of the factor of change of a time, for overlapping shares.
 _LEAST_CHANGE: Final = 1e-6
-#: Digits of a rate on the way: more than a step shows, and few enough for exact arithmetic to be fast.
+#: Digits of intermediate rates: more than a step shows, and few enough for fast exact arithmetic.
 _DIGITS: Final = 9
 
 Vector = npt.NDArray[np.float64]
 
 
 class Problem:
-    """The least-squares problem: misfits of rows as a function of the logarithms of rates."""
+    """Least-squares problem: misfits of rows as a function of the logarithms of rates."""
 
     def __init__(self, rows: Rows, fitted: Sequence[hardware.Rate]) -> None:
-        """Fit the rates ``fitted``; all others stay as in the rows' scenarios."""
+        """Fit the rates ``fitted``; other rates keep the values of the rows' scenarios."""
         self.rows = rows
         self.fitted = tuple(fitted)
         ranges = [_range(rate) for rate in fitted]
@@ -47,17 +47,17 @@ class Problem:
 
     @property
     def start(self) -> Vector:
-        """The rates of the scenarios, or the nearest in range."""
+        """Rates of the scenarios, moved into range."""
         values = [max(float(getattr(self.rows.rates, rate.attribute)), 1e-300) for rate in self.fitted]
         return np.clip(np.log(values), self.low, self.high)
 
     def rates(self, x: Vector) -> Rates:
-        """Return all rates, the fitted ones with the logarithms ``x``."""
+        """Return the full set of rates, with the logarithms ``x`` for the fitted rates."""
         values = {rate.attribute: rounded(math.exp(at), _DIGITS) for rate, at in zip(self.fitted, x, strict=True)}
         return self.rows.rates.with_values(**values)
 
     def misfits(self, rates: Rates) -> Vector:
-        """Return for each row the logarithm of its simulated time over the measured one."""
+        """Return the logarithms of simulated over measured time, per row."""
         if rates not in self._known:
             self._known[rates] = np.log(self.rows.times(rates))
         return self._known[rates]
@@ -67,7 +67,7 @@ class Problem:
         return float(np.sum(np.square(self.misfits(self.rates(x)))))
 
     def slopes(self, x: Vector) -> Vector:
-        """Return the derivative of each row's misfit with respect to each rate, over a step to both sides."""
+        """Return the derivatives of the rows' misfits by the rates, as central differences."""
         least = [math.log(rate.least) if rate.least > 0 else -np.inf for rate in self.fitted]
         most = [math.log(rate.most) for rate in self.fitted]
         columns = []
@@ -82,12 +82,12 @@ class Problem:
         return np.array(columns).T
 
     def best(self) -> Vector:
-        """Return the logarithms of the rates that explain the rows best."""
+        """Return the logarithms of the best-fitting rates."""
         met = [x for start in (self.start, (self.low + self.high) / 2) for x in self._met_from(start)]
         return min(met, key=self.cost)
 
     def _met_from(self, x: Vector) -> list[Vector]:
-        """Return the logarithms of the rates after each iteration, from ``x`` on."""
+        """Return the logarithms of the rates after every iteration, starting from ``x``."""
         met = [x]
         for _ in range(_MOST_TURNS):
             x = _solved(self.misfits(self.rates(x)), self.slopes(x), x, self.low, self.high)
@@ -98,12 +98,12 @@ class Problem:
 
 
 def _solved(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vector) -> Vector:
-    """Return the logarithms of the rates that explain the rows best, with times as sums of shares.
+    """Return the logarithms of the best-fitting rates, with times modelled as sums of shares.
 
-    A time changes by the factor 1 + sum of share x (growth - 1): the share of a rate is the amount of its slope, and
-    its growth that of the rate, or of its inverse for a negative slope.
+    A time changes by the factor 1 + sum of share x (growth - 1). The share of a rate is the absolute slope. The growth
+    is the rate's growth, or the inverse's growth for a negative slope.
     """
-    from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, which few commands need
+    from scipy.optimize import least_squares  # noqa: PLC0415, 0.2 s to import, needed by few commands
 
     shares, signs = np.abs(slopes), np.sign(slopes)
 
@@ -119,11 +119,11 @@ def _solved(misfits: Vector, slopes: Vector, x: Vector, low: Vector, high: Vecto
 
 
 def rounded(value: float, digits: int) -> Fraction:
-    """Return a value with so many digits, exactly."""
+    """Return the exact fraction of a value rounded to ``digits`` digits."""
     return Fraction(f"{value:.{digits}g}")
 
 
 def _range(rate: hardware.Rate) -> tuple[Fraction, Fraction]:
-    """Return the plausible range of a rate, or else its bounds, from a thousandth of the default up."""
+    """Return a rate's plausible range, or else its bounds, from a thousandth of the default."""
     least, most = rate.plausible or (rate.least, rate.most)
     return max(least, rate.default / 1000), most

@@ -1,10 +1,10 @@
-"""Rates fitted to published throughputs, to all rows of complete models and with each source left out.
+"""Fit rates to published throughputs: to the rows of complete models, and with sources left out in turn.
 
-Four rates have no other measurement: the host's time for each value of an optimizer that is sent anew, for optimizer
-state off chip, in PyTorch and in other frameworks, and the cycles to lay out each variable of a weight update. A row's
-time is linear in each, so the most likely values are a linear least-squares solution: each row's time has a standard
-deviation of a few per cent, and each rate a normal prior around the middle of its plausible range, which is four
-standard deviations wide. A rate that no row depends on is then in the middle of its range.
+Four rates have no other measurement: the host's time per resent optimizer value; the host's time for optimizer state
+off chip, in PyTorch and in other frameworks; the cycles to lay out a variable in a weight update. A row's time is
+linear in these rates, and linear least squares give the most likely values. Row times have a standard deviation of a
+few per cent. Rates have a normal prior around the middle of the plausible range, with the range four standard
+deviations wide. A rate without effect on any row therefore stays in the middle of its range.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy.typing as npt
 from ipusim.api import hardware
 from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow
 
-#: The rates that are fitted to throughputs, by attribute.
+#: Rates fitted to throughputs, by attribute.
 FITTED: Final = ("optimizer_value_ns", "offchip_state_ns", "pytorch_offchip_state_ns", "variable_layout_cycles")
-#: Standard deviation of a published time against a simulated one, as a share (assumed).
+#: Relative standard deviation of published against simulated times (assumed).
 _SPREAD: Final = 0.025
 _DEVIATIONS: Final = 4
 
@@ -31,66 +31,67 @@ Vector = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Linear:
-    """Seconds of a row's weight update: published, simulated by the rates in use, and per unit of each fitted rate."""
+    """Seconds of a row's weight update: published, simulated with current rates, and per unit of the fitted rates."""
 
     source: str
     published: float
     simulated: float
     slopes: Vector
 
+    @classmethod
+    def of(cls, prepared: Prepared, row: SimulatedRow) -> _Linear:
+        """Return those of a row by the rates in use."""
+        slopes = np.array([_slope(prepared, row, name) for name in FITTED])
+        return cls(source_of(prepared.row.source), row.seconds_published, row.seconds, slopes)
+
 
 def with_sources_left_out(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[float | None]:
-    """Return the items a second of each row with its source left out of the fit; None for rows that are not fitted to.
+    """Return the items a second of each row with its source left out of the fit; None for a source that is in no fit.
 
     ``rows`` are the simulated rows of ``prepared``, in the same order.
     """
-    linear = _linear(prepared, rows)
+    linear = [_Linear.of(training, row) for training, row in zip(prepared, rows, strict=True)]
+    fitted = [each for each, row in zip(linear, rows, strict=True) if row.row.use == "fitted"]
     values = _in_use(prepared) if prepared else np.zeros(len(FITTED))
+    fits = {
+        source: _fit([each for each in fitted if each.source != source], values)
+        for source in {each.source for each in fitted}
+    }
     throughputs: list[float | None] = []
-    fits: dict[str, Vector] = {}
-    for number, row in enumerate(rows):
-        if number not in linear:
+    for each, row in zip(linear, rows, strict=True):
+        if each.source in fits:
+            seconds = each.simulated + float(each.slopes @ (fits[each.source] - values))
+            throughputs.append(row.items_per_s * each.simulated / seconds)
+        else:
             throughputs.append(None)
-            continue
-        fitted = linear[number]
-        if fitted.source not in fits:
-            fits[fitted.source] = _fit([other for other in linear.values() if other.source != fitted.source], values)
-        seconds = fitted.simulated + float(fitted.slopes @ (fits[fitted.source] - values))
-        throughputs.append(row.items_per_s * fitted.simulated / seconds)
     return throughputs
 
 
 def fitted_rates(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, float]:
     """Return the rates by attribute, fitted to all rows whose ``use`` is ``fitted``."""
-    linear = _linear(prepared, rows)
-    return dict(zip(FITTED, _fit(list(linear.values()), _in_use(prepared)).tolist(), strict=True))
+    return dict(zip(FITTED, _fit(_fitted(prepared, rows), _in_use(prepared)).tolist(), strict=True))
 
 
 def speaking(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Mapping[str, int]:
-    """Return for each rate how many rows it changes, over its range, by more than a row's standard deviation."""
+    """Return the number of rows that a rate changes, over its range, by more than a row's standard deviation."""
     spans = _ranges()[1] - _ranges()[0]
-    linear = _linear(prepared, rows)
-    felt = [row.slopes * spans > _SPREAD * row.published for row in linear.values()]
+    felt = [row.slopes * spans > _SPREAD * row.published for row in _fitted(prepared, rows)]
     return dict(zip(FITTED, np.sum(felt, axis=0).tolist(), strict=True))
 
 
 def source_of(text: str) -> str:
-    """Return the publisher of a row: the text of its source before the first semicolon."""
+    """Return the publisher of a row: the text of the source before the first semicolon."""
     return text.partition(";")[0].strip()
 
 
-def _linear(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> dict[int, _Linear]:
-    """Return the rows that are fitted to, by number."""
-    linear = {}
-    for number, (training, row) in enumerate(zip(prepared, rows, strict=True)):
-        if training.row.use == "fitted":
-            slopes = np.array([_slope(training, row, name) for name in FITTED])
-            linear[number] = _Linear(source_of(training.row.source), row.seconds_published, row.seconds, slopes)
-    return linear
+def _fitted(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> list[_Linear]:
+    """Return the rows that rates are fitted to."""
+    pairs = zip(prepared, rows, strict=True)
+    return [_Linear.of(training, row) for training, row in pairs if training.row.use == "fitted"]
 
 
 def _slope(prepared: Prepared, row: SimulatedRow, rate: str) -> float:
-    """Return the seconds of a row's weight update for each unit of a rate."""
+    """Return the seconds of a row's weight update per unit of a rate."""
     if rate == "variable_layout_cycles":
         return prepared.variables / prepared.jobs[0].system.clock_hz
     value = getattr(prepared.rates, rate)
@@ -104,14 +105,14 @@ def _in_use(prepared: Sequence[Prepared]) -> Vector:
 
 
 def _ranges() -> tuple[Vector, Vector]:
-    """Return both ends of the plausible range of each rate."""
+    """Return both ends of the plausible ranges."""
     known = {rate.attribute: rate.plausible for rate in hardware.RATES}
     ends = [known[name] or (Fraction(0), Fraction(0)) for name in FITTED]
     return np.array([float(low) for low, _ in ends]), np.array([float(high) for _, high in ends])
 
 
 def _fit(rows: Sequence[_Linear], values: Vector) -> Vector:
-    """Return the most likely rates, within their ranges, by rows that were simulated with the rates ``values``."""
+    """Return the most likely rates within their ranges, for rows simulated with the rates ``values``."""
     low, high = _ranges()
     deviations = (high - low) / _DEVIATIONS
     left = [np.diag(1 / deviations)]

@@ -1,4 +1,4 @@
-"""The report of published against simulated throughputs: sentence, tables, CSV and picture."""
+"""Report of published against simulated throughputs: sentence, tables, CSV and picture."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Final
 
-from ipusim.api import analysis, hardware
+from ipusim.api import analysis, hardware, runs
+from ipusim.app.fidelity.error_intervals import SHARE, intervals, of_kinds, stretched, widths_apart
 from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
@@ -31,26 +32,29 @@ _USES: Final = {
     "fitted": "fits rates",
     "incomplete": "lacks a part",
     "small": "small network",
-    "input": "bound by input",
+    "input": "bound by its host",
     "pods": "several pods",
 }
+#: The trainings that rates are fitted to, on one pod.
+_FITTED: Final = "BERT and ResNet-50 on one pod"
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
     "held": "unlike all fitted models",
     "incomplete": "models that lack a part",
     "small": "small networks",
-    "input": "trainings that their input may limit",
+    "input": "trainings that their host may hold back",
     "pods": "trainings on several pods",
 }
 
 
 def verdict(rows: Sequence[SimulatedRow]) -> str:
-    """Return a sentence with the errors of the models that rates are fitted to, and one for each other kind of row."""
+    """Return a sentence with the errors of BERT and ResNet-50 on one pod, and one for each other kind of row."""
     fitted = _of(rows, "fitted")
     if not fitted:
         return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
-    models = ", ".join(dict.fromkeys(row.row.model for row in fitted))
-    text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {models}, each with its source in no fit,')}."
+    text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {_FITTED}, each with its source in no fit,')}."
+    means = [f"{name} {spread(row.judged for row in of)[1]}" for name, of in of_kinds(fitted).items()]
+    text += f" On average off: {', '.join(means)}."
     for use, of in _KINDS.items():
         if more := _of(rows, use):
             text += f" {_how_far(more, f' more, of {of}:')}."
@@ -58,7 +62,8 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
 
 
 def _of(rows: Sequence[SimulatedRow], use: str) -> list[SimulatedRow]:
-    return [row for row in rows if row.row.use == use]
+    """Return the rows of a use; all rows of several pods are of ``pods``."""
+    return [row for row in rows if ("pods" if row.kind.endswith(runs.SEVERAL_PODS) else row.row.use) == use]
 
 
 def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
@@ -69,7 +74,7 @@ def _how_far(rows: Sequence[SimulatedRow], what: str) -> str:
 
 
 def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return published and simulated throughput and error of every row, and the time of a micro-batch."""
+    """Return published and simulated throughputs and errors of the rows, and the time of a micro-batch."""
     with_unseen = any(simulated.unseen_error is not None for simulated in rows)
     header = ("model", "framework", "system", "IPUs", "count", "published", "simulated", "error")
     header += (*(("left out",) if with_unseen else ()), "micro-batch", "use")
@@ -98,29 +103,33 @@ def throughput_table(rows: Sequence[SimulatedRow]) -> Table:
 
 
 def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
-    """Return mean, worst and range of the errors of all rows, by use and by model.
+    """Return mean, worst and range of the errors of all rows, by use and by kind, with the interval of each kind.
 
-    The error of a row that rates are fitted to is that with its source left out of the fit.
+    Rows count with their source left out of the fit. The last column holds them against intervals without their source.
     """
     groups = {"all": list(rows)}
     if _of(rows, "fitted"):
-        groups |= {"with rates fitted without their source": _of(rows, "fitted")}
+        groups |= {f"of {_FITTED}, with their source in no fit": _of(rows, "fitted")}
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
-    for model in dict.fromkeys(row.row.model for row in rows):
-        groups[model] = [row for row in rows if row.row.model == model]
-    body = [(name, *spread(row.judged for row in of), error_range(of)) for name, of in groups.items()]
-    title = "Absolute errors of throughputs"
-    return Table(title, ("rows", "number", "mean", "worst", "range"), tuple(body))
+    body = [(name, *_errors(of), "", "") for name, of in groups.items()]
+    ranges, stretch = intervals(rows), stretched(rows)
+    for name, of in of_kinds(rows).items():
+        inside = [apart <= stretch for apart in widths_apart(of)]
+        told = f"{sum(inside)} of {len(inside)}" if inside else ""
+        body.append((name, *_errors(of), str(ranges[name] or "not known"), told))
+    title = "Errors of throughputs, mean and worst whatever their sign"
+    header = ("rows", "number", "mean", "worst", "range", f"{SHARE:.0%} of such lie in", "without their source inside")
+    return Table(title, header, tuple(body))
 
 
-def error_range(rows: Sequence[SimulatedRow]) -> str:
-    """Return the least and the largest error of ``rows`` as text, in whole per cent."""
+def _errors(rows: Sequence[SimulatedRow]) -> tuple[str, str, str, str]:
+    """Return number, mean, worst and range of the errors of ``rows`` as texts."""
     errors = [row.judged for row in rows]
-    return f"{min(errors):+.0%} to {max(errors):+.0%}"
+    return (*spread(errors), f"{min(errors):+.0%} to {max(errors):+.0%}")
 
 
 def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Table:
-    """Return each fitted rate with its value, its plausible range, and how many measurements determine it."""
+    """Return the fitted rates with value, plausible range, and number of determining measurements."""
     fitted, said = fitted_rates(prepared, rows), speaking(prepared, rows)
     products = len(read_rows(MEASURED))
     body = []
@@ -138,12 +147,12 @@ def dial_table(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> Ta
 
 
 def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
-    """Return the change of a throughput for one per cent more of each rate, with the rate's value and range.
+    """Return the change of a throughput for a one per cent increase per rate, with the rate's value and range.
 
-    The throughput is the first row's; for rates that only other hosts have, that of the first row of these.
+    The throughput is the first row's; rates of other hosts use the first row with such a host.
     """
     others = [training for training in prepared if training.row.framework == "pytorch"][:1]
-    others += [training for training in prepared if training.jobs[0].system.updates_optimizer][:1]
+    others += [training for training in prepared if training.jobs[0].system.optimizer_interval][:1]
     firsts = [prepared[0], *others]
     effects: dict[str, tuple[Prepared, float]] = {}
     for training in firsts:
@@ -162,13 +171,14 @@ def sensitivity_table(prepared: Sequence[Prepared]) -> Table:
 
 
 def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
-    """Yield what to know of the tables."""
+    """Yield the notes on the tables."""
     if _of(rows, "fitted"):
         yield (
-            "Rates fitted to the rows marked so: the host's time for optimizer values that are sent again, the time "
-            "of optimizer state off chip, and the time of variables at an update. An error with its source left out "
-            "is by rates fitted without any row of the same publisher: a rate without rows then takes the middle of "
-            "its range."
+            "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
+            "its state off chip takes, and what variables take at an update. An error with its source left out is by "
+            "rates fitted without any row that the same publisher has: what a rate loses then is the middle of its "
+            "range. An interval is of a further training's error and wants three rows: Student's of their "
+            f"logarithms, {stretched(rows):.2f} times as wide, so that four of five rows lie in that of other sources."
         )
     else:
         yield "Nothing was fitted to these rows."
@@ -186,7 +196,7 @@ def row_name(row: ThroughputRow) -> str:
 
 
 def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
-    """Return the rows as CSV, with what is simulated, and the error."""
+    """Return the rows as CSV, with simulated figures and errors."""
     lines: list[tuple[object, ...]] = [(*COLUMNS, "simulated_items_per_s", "error", "micro_batch_s", "fixed_s")]
     for result in rows:
         row, time = result.row, result.time
@@ -198,7 +208,7 @@ def throughputs_csv(rows: Sequence[SimulatedRow]) -> bytes:
 
 
 def _family(row: ThroughputRow) -> str:
-    """Return a row's family in a picture: the first part of its model's name, or one name for all small networks."""
+    """Return a row's family in a picture: the first part of the model's name, or a common name for small networks."""
     if row.use in {"small", "pods"}:
         return _KINDS[row.use]
     return row.model.partition("_")[0]
@@ -209,6 +219,6 @@ def throughputs_chart(rows: Sequence[SimulatedRow]) -> Chart:
     points = []
     for row in rows:
         family = _family(row.row) + (", lacks a part" if row.row.use == "incomplete" else "")
-        published = row.items_per_s / (1 + row.error)  # of a range, the figure that the table's error is against
+        published = row.items_per_s / (1 + row.error)  # with a range, the end that the table's error refers to
         points.append(ThroughputPoint(family, published, row.items_per_s, row.row.use == "fitted"))
     return throughput_chart(points, "Throughput of training, simulated against published")

@@ -1,4 +1,4 @@
-"""Published throughputs from CSV: those of the package, and a person's own in the same columns."""
+"""Published throughputs from CSV: the package's rows, and user rows with the same columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipusim.base.errors import FileError
 from ipusim.base.near_names import did_you_mean
 
 _FOLDER: Final = Path(__file__).parent / "measured"
-#: The package's own rows, and the models that they name.
+#: CSV file of the package's rows, and folder of their models.
 PUBLISHED: Final = _FOLDER / "throughputs.csv"
 MODELS: Final = _FOLDER / "models"
 _WHOLE: Final = ("ipus", "micro_batch", "count")
@@ -23,10 +23,11 @@ _NEEDED: Final = ("model", "machine", *_WHOLE, "items_per_s")
 COLUMNS: Final = (*_NEEDED, "framework", "items", "use", "settings", "source")
 #: Values of the column ``use``.
 _USES: Final = ("held", "fitted", "incomplete", "small", "input", "pods")
-#: Keys that a row's settings cannot change, and what determines their values instead.
+#: Keys that a row's settings cannot change, with the origin of their values.
 _FIXED: Final = {
     "system.name": "column machine",
     "system.auto_select_ipus": "column ipus",
+    "system.host.framework": "column framework",
     "pipeline.micro_batch_size": "column micro_batch",
     "pipeline.gradient_accumulation_count": "column count",
     "steps": "the throughput of only a weight update",
@@ -39,26 +40,27 @@ _MOST_COUNT: Final = 10**7
 
 @dataclass(frozen=True)
 class ThroughputRow:
-    """One published throughput of a training.
+    """Published throughput of a training.
 
     Attributes:
         model: a name of the package's models, or the path of a scenario.
         scenario: the model's scenario file.
-        framework: the framework whose host time between session runs counts; empty for none.
-        machine: the system, as ``system.name`` has it.
-        ipus: size of the device; more IPUs than the model's stages take are replicas.
-        micro_batch: samples of a micro-batch.
-        count: micro-batches of a replica before a weight update (gradient accumulation); any number.
-        items: published items in a sample, such as sequences in a pack.
-        items_per_s: the published throughput; of a range the geometric mean of its ends.
-        band: both ends of a published range, where editions of the same program differ; None for a single figure.
+        framework: framework with host time between session runs; empty for none.
+        machine: system, a value of ``system.name``.
+        ipus: size of the device; IPUs beyond the model's stages form replicas.
+        micro_batch: samples per micro-batch.
+        count: micro-batches per replica and weight update (gradient accumulation); any number.
+        items: published items per sample, such as sequences in a pack.
+        items_per_s: published throughput; for a range the geometric mean of the ends.
+        band: both ends of a published range, from differing editions of a program; None for a single figure.
         use: ``fitted`` where rates come from it, with its source left out to judge it; ``incomplete`` where the
             scenario lacks a part of the published program, as its own text says; ``small`` for a network so small
-            that the time between its layers counts as much as the layers; ``input`` where the input may be the
-            bottleneck; ``pods`` for trainings on several pods that lack an exchange; else ``held``.
+            that the time between its layers counts as much as the layers; ``input`` where what the host does besides,
+            such as input or checkpoints, may be the bottleneck; ``pods`` for trainings on several pods that lack an
+            exchange; else ``held``.
         settings: further values of keys of the scenario, as ``--set`` takes them.
-        source: who published it.
-        position: its line, as ``file:line``; empty for a row that was not read from a file.
+        source: publisher of the throughput.
+        position: line of the row, as ``file:line``; empty for a row from elsewhere.
     """
 
     model: str
@@ -77,7 +79,7 @@ class ThroughputRow:
     position: str = field(default="", compare=False)
 
     def over(self, items_per_s: float) -> float:
-        """Return a simulated throughput over the published one; 1 within a published range."""
+        """Return a simulated throughput over the published throughput; 1 within a published range."""
         low, high = self.band or (self.items_per_s, self.items_per_s)
         return items_per_s / min(max(items_per_s, low), high)
 
@@ -87,16 +89,17 @@ class ThroughputRow:
 
     @property
     def runs(self) -> tuple[Path, tuple[str, ...]]:
-        """The key of rows that simulate alike: scenario and overrides."""
+        """Key shared by rows with equal simulation: scenario and overrides."""
         return self.scenario, self.overrides
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The overrides of the scenario's options for this row; the count is set elsewhere."""
+        """Overrides of the scenario's options for this row, without the count."""
         return (
             f"system.name={self.machine}",
             f"system.host.framework={self.framework or 'null'}",
             f"system.auto_select_ipus={self.ipus}",
+            f"system.host.framework={self.framework or 'null'}",
             f"pipeline.micro_batch_size={self.micro_batch}",
             *self.settings,
         )
@@ -105,12 +108,12 @@ class ThroughputRow:
 def read_throughputs(path: Path) -> tuple[ThroughputRow, ...]:
     """Return the rows of a CSV file with the columns of :data:`COLUMNS` in any order; other columns are ignored.
 
-    ``model`` is a name of the package's models (a file of :data:`MODELS`) or the path of a scenario from the file's
-    folder, ``settings`` values such as ``pipeline.schedule=gpipe``, separated by semicolons. Without ``framework`` no
-    host time counts, without ``items`` a sample is one item. Raises FileError that names every line and column that
-    is wrong, and for a file without rows; OSError for a file that cannot be read.
+    ``model`` is a name of the package's models (a file of :data:`MODELS`), or a scenario path relative to the file's
+    folder. ``settings`` are values such as ``pipeline.schedule=gpipe``, separated by semicolons. Without ``framework``
+    no host time counts; without ``items`` a sample is a single item. Raises FileError with every wrong line and column,
+    and for a file without rows; OSError for an unreadable file.
     """
-    table = read_table(path, Columns(COLUMNS, _NEEDED, others=True), _MOST_BYTES)
+    table = read_table(path, Columns(COLUMNS, _NEEDED, allows_others=True), _MOST_BYTES)
     rows, problems = [], []
     for row in table.rows:
         wrong = row.problems or _problems(row, path.parent)
@@ -168,13 +171,13 @@ def _wrong_band(text: str) -> Iterator[str]:
 
 
 def _band(text: str) -> tuple[float, float]:
-    """Return both ends of a range; those of a single number are equal."""
+    """Return both ends of a range, equal for a single number."""
     ends = [float(end) for end in _ends(text)]
     return ends[0], ends[-1]
 
 
 def _ends(text: str) -> list[str]:
-    """Return the parts of a range, which may have exponents below 0; a single number is one."""
+    """Return the parts of a range, possibly with negative exponents; a single number is a single part."""
     return [end.strip() for end in re.split("(?<![eE])-", text)]
 
 

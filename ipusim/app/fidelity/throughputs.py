@@ -1,8 +1,7 @@
-"""Simulation of published throughputs: the time of a weight update, and the host's part of it.
+"""Simulation of published throughputs: the time of a weight update, and the host's share.
 
-A row is simulated at three small counts at which the pipeline is full, and its time is extrapolated to the published
-count. That holds for counts that a schedule of Graphcore's TensorFlow would refuse as well: PopART and PyTorch take
-any.
+A row is simulated at three small counts with a full pipeline, and the time is extrapolated to the published count. The
+extrapolation includes counts refused by schedules of Graphcore's TensorFlow, since PopART and PyTorch accept any count.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from ipusim.api import Job, Rates, analysis, hardware, pricing
+from ipusim.api import Costs, Job, Rates, System, analysis, hardware, pricing, runs
 from ipusim.app.fidelity.throughput_rows import ThroughputRow
 from ipusim.app.scenario.load import job_of
 from ipusim.app.scenario.overrides import apply_overrides
@@ -31,16 +30,18 @@ _NANOSECONDS: Final = 10**9
 
 @dataclass(frozen=True)
 class UpdateTime:
-    """The parts of a weight update's time.
+    """Parts of a weight update's time.
 
     Attributes:
-        fixed: seconds that do not depend on the count: ramp-up, ramp-down, weight update, all-reduce.
-        micro_batch: seconds of each micro-batch.
-        updates: weight updates of a session run.
-        learners: replicas of the model, of all hosts.
+        fixed: seconds independent of the count: ramp-up, ramp-down, weight update, all-reduce.
+        micro_batch: seconds per micro-batch.
+        updates: weight updates per session run.
+        learners: total replicas of the model over the hosts.
         offchip_bytes: bytes of the weights whose optimizer state lies off chip.
-        streamed_bytes: bytes of that state, in and out of one replica.
-        values: values of the optimizer that the program sends anew after each session run.
+        streamed_bytes: bytes of that state, in and out of the machine that streams most.
+        variables: variables for which the optimizer has values.
+        interval: session runs from one time that the program sends these anew to the next; 0: never.
+        framework: the framework whose host code runs between session runs; empty for none.
         rates: the rates that priced all of it.
     """
 
@@ -50,31 +51,35 @@ class UpdateTime:
     learners: int
     offchip_bytes: int
     streamed_bytes: int
-    values: int
+    variables: int
+    interval: int
+    framework: str
     rates: Rates
 
-    def host(self, framework: str) -> float:
-        """Return the seconds of a framework's host per weight update, session run included; 0 without a framework."""
-        if not framework:
+    @property
+    def host(self) -> float:
+        """The seconds of the framework's host per weight update, session run included; 0 without a framework."""
+        if not self.framework:
             return 0.0
-        state = self.rates.offchip_state_time_ns(framework, self.offchip_bytes, self.streamed_bytes)
-        return float((self.rates.session_ns(self.values) / self.updates + state) / _NANOSECONDS)
+        state = self.rates.offchip_state_time_ns(self.framework, self.offchip_bytes, self.streamed_bytes)
+        between = self.rates.session_ns(self.variables, self.interval)
+        return float((between / self.updates + state) / _NANOSECONDS)
 
-    def seconds(self, count: int, host: float) -> float:
-        """Return the seconds of a weight update after ``count`` micro-batches, plus ``host`` seconds of the host."""
-        return self.fixed + count * self.micro_batch + host
+    def seconds(self, count: int) -> float:
+        """Return the seconds of a weight update after ``count`` micro-batches, the host's part included."""
+        return self.fixed + count * self.micro_batch + self.host
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A row laid out at three counts, ready to be priced by any rates.
+    """A row prepared at three counts for pricing with any rates.
 
     Attributes:
         row: the published row.
-        jobs: a Job for each count, ``multiple`` micro-batches apart.
-        cycles: of a weight update of each job by the rates of the row's scenario, the mean over a session run.
+        jobs: Jobs by count, ``multiple`` micro-batches apart.
+        cycles: cycles of a weight update per job with the rates of the row's scenario, averaged over a session run.
         count: micro-batches of the first job.
-        fits: the answer to whether the last job fits the memory of its IPUs.
+        fits: whether the last job fits into the memory of its IPUs.
     """
 
     row: ThroughputRow
@@ -86,12 +91,17 @@ class Prepared:
 
     @property
     def rates(self) -> Rates:
-        """The rates of the row's scenario."""
+        """Rates of the row's scenario."""
         return self.jobs[0].system.rates
 
     @property
+    def kind(self) -> str:
+        """The kind of its model and run; empty for one like no published one."""
+        return runs.kind_of(self.jobs[0])
+
+    @property
     def variables(self) -> int:
-        """The variables that the IPU with most of them updates."""
+        """Largest number of variables updated by an IPU."""
         program, variables = self.jobs[0].program, Counter[int]()
         for ipu, profile in zip(program.shape.mapping, program.stages, strict=True):
             variables[ipu] += 0 if isinstance(profile.update, int) else len(profile.update)
@@ -99,29 +109,31 @@ class Prepared:
 
     @sharing
     def time(self, rates: Rates | None = None) -> UpdateTime:
-        """Return the time of a weight update at any count, by ``rates`` or the scenario's."""
+        """Return the time of a weight update at any count, with ``rates`` or the scenario's rates."""
         job, _, last = self.jobs
         if rates in (None, self.rates):
             least, _, most = self.cycles
         else:
-            least, most = _cycles(job, rates), _cycles(last, rates)
+            least, most = cycles_without_host(job, rates), cycles_without_host(last, rates)
         slope = (most - least) / (2 * self.multiple)
-        program = job.program
+        program, system = job.program, job.system
         return UpdateTime(
-            fixed=float((least - self.count * slope) / job.system.clock_hz),
-            micro_batch=float(slope / job.system.clock_hz),
+            fixed=float((least - self.count * slope) / system.clock_hz),
+            micro_batch=float(slope / system.clock_hz),
             updates=job.request.options.pipeline.repeat_count,
-            learners=job.system.learners,
+            learners=system.learners,
             offchip_bytes=program.offload.offchip_weight_bytes(program.stages),
-            streamed_bytes=program.offload.streamed_state_bytes(program.stages),
-            values=program.updated_variables if job.system.updates_optimizer else 0,
+            streamed_bytes=pricing.streamed_state_bytes(program, system),
+            variables=program.updated_variables,
+            interval=system.optimizer_interval,
+            framework=system.framework or "",
             rates=rates or self.rates,
         )
 
 
 @sharing
 def prepare(row: ThroughputRow) -> Prepared:
-    """Lay out a row at counts at which its pipeline is full.
+    """Prepare a row at counts with a full pipeline.
 
     Raises FileError, with the row's position, for errors of the scenario and for a pipeline that is never full.
     """
@@ -143,43 +155,53 @@ def _prepared(row: ThroughputRow) -> Prepared:
     @cache
     def at(count: int) -> tuple[Job, Fraction]:
         job = job_of(apply_overrides(source, [f"pipeline.gradient_accumulation_count={count}"]))
-        return job, _cycles(job, job.system.rates)
+        return job, cycles_without_host(job)
 
     full = once_full(lambda count: at(count)[1], multiple)
-    jobs, cycles = zip(*(at(full.count + turn * full.apart) for turn in range(3)), strict=True)
-    return Prepared(row, jobs, cycles, full.count, full.apart, fits=jobs[-1].memory.fits)
+    jobs, cycles = zip(*(at(full.count + turn * full.spacing) for turn in range(3)), strict=True)
+    return Prepared(row, jobs, cycles, full.count, full.spacing, fits=jobs[-1].memory.fits)
 
 
-def _cycles(job: Job, rates: Rates) -> Fraction:
-    """Return the cycles of a weight update, by these rates and without the host's time, which is added later."""
-    system = shared().first(replace(job.system, rates=rates, framework=None))
-    return update_cycles(job, lambda of: (pricing.price_plan(of.plan, of.program, system), system))
+def cycles_without_host(job: Job, rates: Rates | None = None) -> Fraction:
+    """Return the cycles of a weight update, by ``rates`` or the Job's, without what a framework's host adds to it.
+
+    The host's part stands beside them in an UpdateTime, which other rates of the host change without a simulation.
+    """
+    system = job.system if rates is None else shared().first(replace(job.system, rates=rates))
+
+    def priced(of: Job) -> tuple[Costs, System]:
+        costs = of.costs if rates is None else pricing.price_plan(of.plan, of.program, system)
+        return replace(costs, host=replace(costs.host, call=0, state=0)), system
+
+    return update_cycles(job, priced)
 
 
 @dataclass(frozen=True)
 class SimulatedRow:
-    """A published throughput and its simulation.
+    """A published throughput and the simulation.
 
     Attributes:
         row: the published row.
         time: the simulated time of a weight update by the rates in use.
-        unseen: simulated items a second with the row's source left out of the fit; None for rows not fitted to.
+        kind: the kind of model and run (:func:`ipusim.runs.error_ranges.kind_of`).
+        unseen: simulated items a second with the row's source left out of the fit; None for a source in no fit.
         fits: the answer to whether the program fits the memory of its IPUs.
     """
 
     row: ThroughputRow
     time: UpdateTime
+    kind: str = ""
     unseen: float | None = None
     fits: analysis.Fits = analysis.Fits.YES
 
     @property
     def seconds(self) -> float:
         """The simulated time of a weight update."""
-        return self.time.seconds(self.row.count, self.time.host(self.row.framework))
+        return self.time.seconds(self.row.count)
 
     @property
     def items_per_s(self) -> float:
-        """The simulated throughput, in items a second."""
+        """Simulated throughput, in items a second."""
         return self._items / self.seconds
 
     @property
@@ -189,21 +211,21 @@ class SimulatedRow:
 
     @property
     def unseen_error(self) -> float | None:
-        """The error with the row's source left out of the fit; None for rows that are not fitted to."""
+        """The error with the row's source left out of the fit; None for a source in no fit."""
         return None if self.unseen is None else self.row.off(self.unseen)
 
     @property
     def judged(self) -> float:
-        """The error that counts: ``unseen_error`` where there is one, else ``error``."""
+        """Error to report: ``unseen_error`` if present, else ``error``."""
         return self.error if self.unseen_error is None else self.unseen_error
 
     @property
     def seconds_published(self) -> float:
-        """The published time of a weight update; in the middle of a range."""
+        """Published time of a weight update, for a range at the middle."""
         return self._items / self.row.items_per_s
 
     def with_rates(self, rates: Rates) -> SimulatedRow:
-        """Return the row simulated with other rates of the host."""
+        """Return the row simulated with other host rates."""
         return replace(self, time=replace(self.time, rates=rates))
 
     @property
@@ -213,7 +235,7 @@ class SimulatedRow:
 
 @sharing
 def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
-    """Lay out all rows, those that simulate alike once; raises what :func:`prepare` does."""
+    """Prepare the rows, sharing equal simulations; raises the errors of :func:`prepare`."""
     known: dict[tuple[Path, tuple[str, ...]], Prepared] = {}
     for row in rows:
         if row.runs not in known:
@@ -222,7 +244,7 @@ def prepare_rows(rows: Sequence[ThroughputRow]) -> list[Prepared]:
 
 
 def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[UpdateTime]:
-    """Return the time of each row's weight update by ``rates`` or the scenarios'; rows that simulate alike share it."""
+    """Return the rows' times of a weight update with ``rates`` or the scenarios'."""
     times: dict[tuple[Path, tuple[str, ...]], UpdateTime] = {}
     for row in rows:
         if row.row.runs not in times:
@@ -231,21 +253,20 @@ def update_times(rows: Sequence[Prepared], rates: Rates | None = None) -> list[U
 
 
 def simulate_rows(rows: Sequence[Prepared], rates: Rates | None = None) -> list[SimulatedRow]:
-    """Return each row with its simulated throughput, by ``rates`` or the scenarios'."""
+    """Return the rows with simulated throughputs, by ``rates`` or the scenarios'."""
     times = update_times(rows, rates)
-    return [SimulatedRow(row.row, time, fits=row.fits) for row, time in zip(rows, times, strict=True)]
+    return [SimulatedRow(row.row, time, row.kind, fits=row.fits) for row, time in zip(rows, times, strict=True)]
 
 
 def sensitivities(prepared: Prepared, known: Collection[str] = ()) -> dict[str, float]:
-    """Return the relative change of a row's throughput when a rate grows by 1 %, for each rate that changes it.
+    """Return the relative change of a row's throughput for a 1 % increase of a rate, without ineffective rates.
 
     Keys are attributes of Rates. Rates in ``known``, and rates at their upper bound, are left out.
     """
     row = prepared.row
 
     def seconds(rates: Rates) -> float:
-        time = prepared.time(rates)
-        return time.seconds(row.count, time.host(row.framework))
+        return prepared.time(rates).seconds(row.count)
 
     before, changes = seconds(prepared.rates), {}
     for rate in hardware.RATES:

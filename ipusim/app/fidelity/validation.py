@@ -1,4 +1,4 @@
-"""Validation against all measurements: dense products, whole trainings, links, collectives and the host."""
+"""Validation against measurements: dense products, whole trainings, links, collectives and the host."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ipusim.api import hardware, runs
+from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
+from ipusim.app.fidelity.error_intervals import ranges_csv
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
@@ -23,18 +24,18 @@ _COLUMNS: Final = ("kind", "name", "unit", "measured", "simulated", "error")
 
 @dataclass(frozen=True)
 class Validation(Result):
-    """Measured and simulated figures by kind of measurement; kinds that were not requested are empty.
+    """Measured and simulated figures by kind of measurement; unrequested kinds are empty.
 
     Attributes:
         products: dense products.
-        chip: the IPU that the products were measured on.
-        fitted: whether the rates were fitted to these products.
+        chip: chip of the measured products.
+        fitted: whether the products were used to fit the rates.
         throughputs: throughputs of whole trainings.
         benchmarks: micro-benchmarks of links, collectives and the host.
-        felt: sensitivity of a training to each rate; None where it was not requested.
-        dials: the fitted rates, and the measurements that determine each; None where they were not requested.
+        felt: sensitivity of a training to the rates; None if unrequested.
+        dials: the fitted rates with their determining measurements; None if unrequested.
         prepared: the trainings laid out, to be priced by other rates.
-        ranges: the CSV file of errors by kind of model, from which runs state their own error.
+        ranges: the CSV file of ranges of errors by kind of training, from which runs state their own.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -50,7 +51,7 @@ class Validation(Result):
     names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
 
     def verdicts(self) -> Iterator[str]:
-        """Yield a sentence with the simulation's errors for each kind of measurement."""
+        """Yield a sentence with the simulation's errors per kind of measurement."""
         if self.throughputs:
             yield throughput_report.verdict(self.throughputs)
         if self.products:
@@ -58,8 +59,8 @@ class Validation(Result):
         if self.benchmarks:
             yield micro.benchmark_verdict(self.benchmarks)
 
-    def shown(self) -> Iterator[str | Table]:
-        """Yield the verdicts, then the tables and notes of each kind of measurement."""
+    def printout(self) -> Iterator[str | Table]:
+        """Yield the verdicts, then tables and notes per kind of measurement."""
         yield from self.verdicts()
         yield ""
         if self.throughputs:
@@ -81,7 +82,7 @@ class Validation(Result):
             yield ""
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each measurement: kind, name, unit, measured, simulated and error."""
+        """Return a row per measurement: kind, name, unit, measured, simulated and error."""
         made: list[tuple[object, ...]] = []
         for each in self.throughputs:
             named = "throughput", throughput_report.row_name(each.row), "items/s"
@@ -101,7 +102,7 @@ class Validation(Result):
         return {"verdicts": [*self.verdicts()], "rows": self.rows()}
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return the chart of throughputs and that of products, where there are any."""
+        """Return the charts of throughputs and of products, if any."""
         charts: dict[str, Callable[[], Chart]] = {}
         if self.throughputs:
             charts["throughputs"] = lambda: throughput_report.throughputs_chart(self.throughputs)
@@ -110,7 +111,7 @@ class Validation(Result):
         return charts
 
     def folder_files(self) -> dict[str, bytes]:
-        """Return the content of every file, each kind of measurement in files of its own."""
+        """Return the contents of the files, separate per kind of measurement."""
         files = self.single_files([name for name in self.names if name.endswith(".png")])
         if self.products:
             files["products.csv"] = products.products_csv(self.products)
@@ -122,10 +123,10 @@ class Validation(Result):
 
 
 def validated(own_products: Path | None = None, own_rows: Path | None = None, ipu: str | None = None) -> Validation:
-    """Return the validation against a user's own rows, or against all of the package's without any.
+    """Return the validation against a user's rows, or else against the package's rows.
 
-    Raises FileError and OSError for files that cannot be read, QuantityError for an unknown chip, and what
-    :func:`ipusim.app.fidelity.throughputs.prepare` does.
+    Raises FileError and OSError for unreadable files, QuantityError for an unknown chip, and the errors of
+    :func:`ipusim.app.fidelity.throughputs.prepare`.
     """
     everything = own_products is None and own_rows is None
     chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
@@ -145,15 +146,5 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         throughput_report.sensitivity_table(prepared) if everything else None,
         throughput_report.dial_table(prepared, simulated) if everything else None,
         prepared,
-        _ranges_csv(prepared, simulated) if everything else b"",
+        ranges_csv(simulated) if everything else b"",
     )
-
-
-def _ranges_csv(prepared: Sequence[Prepared], rows: Sequence[SimulatedRow]) -> bytes:
-    """Return CSV with the least and the largest error of each kind of model; rows of ``use`` ``input`` are left out."""
-    errors: dict[str, list[float]] = {}
-    for training, row in zip(prepared, rows, strict=True):
-        if row.row.use != "input":
-            errors.setdefault(runs.kind_of(training.jobs[0]), []).append(row.judged)
-    lines = [f"{kind},{len(of)},{min(of):.3f},{max(of):.3f}" for kind, of in errors.items()]
-    return "\n".join([",".join(runs.COLUMNS), *lines, ""]).encode()

@@ -33,7 +33,7 @@ _WORDS: Final[dict[Any, str]] = {
 _PATH, _NAME = 4095, 255
 
 
-def checked(function: Callable[P, R]) -> Callable[P, R]:
+def check_types(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that refuses values of other types than annotated.
 
     Raises OptionError, which is a ValueError, naming the parameter.
@@ -42,27 +42,27 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
     @cache
     def hints() -> dict[str, Any]:
-        known = inspect.unwrap(function).__globals__
+        names = inspect.unwrap(function).__globals__
         return {
-            name: eval(item.annotation, known) if isinstance(item.annotation, str) else item.annotation
+            name: eval(item.annotation, names) if isinstance(item.annotation, str) else item.annotation
             for name, item in signature.parameters.items()
             if item.annotation is not item.empty
         }
 
     @wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             parameter, hint = signature.parameters[name], hints().get(name, Any)
-            # `placed` checks scenarios, with better messages.
+            # `open_request` checks scenarios, with better messages.
             if parameter.annotation == "RequestLike":
                 continue
             several = value.items() if parameter.kind is parameter.VAR_KEYWORD else [(name, value)]
-            for key, allowed in several:
-                if not _fits(allowed, hint):
-                    raise OptionError(key, f"expected {_words(hint)}, got {runs.show(allowed)}".replace("{", "{{"))
+            for key, item in several:
+                if not _fits(item, hint):
+                    raise OptionError(key, f"expected {_words(hint)}, got {runs.show(item)}".replace("{", "{{"))
         return function(*args, **kwargs)
 
-    return called
+    return wrapper
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -115,5 +115,5 @@ def _words(hint: Any) -> str:
         return runs.one_of(dict.fromkeys(_words(option) for option in inner))
     if origin is Sequence:
         return f"a list of {_words(inner[0])} each"
-    known = _WORDS.get(types.NoneType if hint is None else origin or hint)
-    return known or f"a {getattr(hint, '__name__', hint)}"
+    words = _WORDS.get(types.NoneType if hint is None else origin or hint)
+    return words or f"a {getattr(hint, '__name__', hint)}"

@@ -38,10 +38,12 @@ class CheckedRun(Run):
         __tracebackhide__ = True
         options = self.request.options
         if not options.expect:
-            raise AssertionError(f"{self.scenario}: expected a scenario with expectations, got none: add expect")
-        missed = [str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.met]
-        if missed:
-            raise AssertionError("\n".join([f"{self.scenario} is not as expected", *missed]))
+            raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
+        failures = [
+            str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.is_met
+        ]
+        if failures:
+            raise AssertionError("\n".join([f"{self.scenario} is not as expected", *failures]))
 
     def check_pin(self, path: Path | str | None = None) -> None:
         """Raise AssertionError with the run's first difference from a pin, and its causes.

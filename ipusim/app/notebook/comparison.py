@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Progress, Request, RequestError, assemble
 from ipusim.app.compare import compare as study
-from ipusim.app.compare.comparison import Comparison as Compared
+from ipusim.app.compare.comparison import Comparison as ComparisonOfRuns
 from ipusim.app.compare.comparison_files import ComparisonResult, comparison_chart
 from ipusim.app.compare.comparison_words import verdict
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.folder import RunFolder
-from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.request import Changes, RequestLike, open_request
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.notebook.run import Run
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Comparison(Found):
+class Comparison(ResultView):
     """Times of several runs, and the best of them; a notebook shows verdict, table and traces.
 
     Attributes:
@@ -47,10 +47,10 @@ class Comparison(Found):
     def __init__(self, rows: Sequence[study.Row]) -> None:
         """Show ``rows``; at least one ran."""
         self.rows = tuple(rows)
-        self._result = Compared(self.rows)
+        self._result = ComparisonOfRuns(self.rows)
         super().__init__(ComparisonResult(self._result))
-        named = zip(self._result.keys, self.rows, strict=True)
-        self.runs = {name: Run(row.result) for name, row in named if row.result is not None}
+        pairs = zip(self._result.keys, self.rows, strict=True)
+        self.runs = {name: Run(row.result) for name, row in pairs if row.result is not None}
 
     def verdict(self) -> str:
         """Return sentences on the best run, its lead, and faster runs out of memory."""
@@ -68,7 +68,7 @@ class Comparison(Found):
         """
         return super().frame()
 
-    @checked
+    @check_types
     def figure(self, title: str = "", traces: Sequence[str] = (), picture: Picture = DEFAULT) -> Chart:
         """Return a slide as matplotlib Figure: bars of time parts for every run, above traces.
 
@@ -87,7 +87,7 @@ class Comparison(Found):
         """
         return comparison_chart(self._result, title, traces, picture)
 
-    @checked
+    @check_types
     def save(self, folder: Path | str, title: str = "", traces: Sequence[str] = ()) -> Path:
         """Write the files of ``ipusim compare``, whole or not at all.
 
@@ -102,16 +102,16 @@ class Comparison(Found):
             ProgramError: as in :meth:`figure`.
             OutputError: as in :meth:`figure`, and for a folder that cannot be written or is in use by another run.
         """
-        return Found(ComparisonResult(self._result, title, traces)).save(folder)
+        return ResultView(ComparisonResult(self._result, title, traces)).save(folder)
 
     def __repr__(self) -> str:
         """Return the names of the runs, with refused runs marked."""
-        named = zip(self._result.titles, self.rows, strict=True)
-        words = [name if row.times else f"{name} (refused)" for name, row in named]
+        pairs = zip(self._result.titles, self.rows, strict=True)
+        words = [name if row.times else f"{name} (refused)" for name, row in pairs]
         return f"<{type(self).__name__} of {', '.join(words)}>"
 
 
-@checked
+@check_types
 def compare(
     sources: RequestLike | RunFolder | Sequence[RequestLike | RunFolder],
     schedules: str | Sequence[str] | None = None,
@@ -151,32 +151,36 @@ def compare(
         >>> ipusim.compare(options, ["grouped", "sequential"])
         <Comparison of grouped in lock-step, sequential in lock-step>
     """
-    every: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
-    if not every:
-        raise ProgramError("expected at least one run to compare, got an empty list")
-    chosen, modes, laid_out = ([choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders))
-    compared = [_compared(item, changes) for item in every]
+    items: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
+    if not items:
+        raise ProgramError("expected something to compare, got an empty list")
+    schedule_names, modes, laid_out = (
+        [choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders)
+    )
+    compared_items = [_item_of(item, changes) for item in items]
     try:
         return Comparison(
-            study.compare(compared, chosen, modes or (), laid_out or (), losses=losses, progress=progress)
+            study.compare(compared_items, schedule_names, modes or (), laid_out or (), losses=losses, progress=progress)
         )
     except RequestError as error:
-        requests = [item for item, entry in zip(every, compared, strict=True) if isinstance(entry.what, Request)]
+        requests = [
+            item for item, entry in zip(items, compared_items, strict=True) if isinstance(entry.source, Request)
+        ]
         for item in requests:  # reports a file's mistakes with their positions
-            with placed(item, changes) as request:
+            with open_request(item, changes) as request:
                 assemble(request)
-        with placed(requests[0], changes):
+        with open_request(requests[0], changes):
             raise error
 
 
-def _compared(source: RequestLike | RunFolder, changes: Changes) -> study.Compared:
+def _item_of(source: RequestLike | RunFolder, changes: Changes) -> study.ComparedItem:
     if isinstance(source, RunFolder):
-        stored, name = source.stored, str(source.folder)
+        stored_run, name = source.stored, str(source.folder)
     elif isinstance(source, str | Path) and Path(source).is_dir():
-        stored, name = read_run(Path(source)), str(source)
+        stored_run, name = read_run(Path(source)), str(source)
     else:
-        with placed(source, changes) as request:
-            return study.Compared(request, str(source) if isinstance(source, str | Path) else request.name)
+        with open_request(source, changes) as request:
+            return study.ComparedItem(request, str(source) if isinstance(source, str | Path) else request.name)
     if changes:
         raise OptionError("changes", f"expected scenarios to change, got the run folder {name}")
-    return study.Compared(stored, name)
+    return study.ComparedItem(stored_run, name)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from ipusim.api import analysis
 from ipusim.app.explain import explanation as study
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.frames import rows_frame
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.render.execution_trace import trace_with_path
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Explanation(Found):
+class Explanation(ResultView):
     """Explanation of a run's time; a notebook shows the verdict, bars of idle time, and tables.
 
     Attributes:
@@ -51,7 +51,7 @@ class Explanation(Found):
         """
         return super().frame()
 
-    @checked
+    @check_types
     def idle(self) -> pd.DataFrame:
         """Return a row for every idle interval: ipu, start_cycle, end_cycle, cause and stage; needs pandas.
 
@@ -75,7 +75,7 @@ class Explanation(Found):
             ]
         )
 
-    @checked
+    @check_types
     def figure(self, picture: Picture = DEFAULT) -> Chart:
         """Return bars of arithmetic and idle causes by IPU, as a matplotlib Figure.
 
@@ -90,7 +90,7 @@ class Explanation(Found):
         """
         return replace(self.result, picture=picture).charts()["idle_causes"]()
 
-    @checked
+    @check_types
     def path_figure(self, execution: int = 0, picture: Picture = DEFAULT) -> Chart:
         """Return the trace of an execution with the critical path on it.
 
@@ -105,8 +105,8 @@ class Explanation(Found):
             OptionError: for an unreadably small size.
             TimelineError: for an unknown execution.
         """
-        shown = execution_window(self.result.timeline, execution)
-        return trace_with_path(self.result.timeline, self.result.path.rows, shown, picture)
+        window = execution_window(self.result.timeline, execution)
+        return trace_with_path(self.result.timeline, self.result.path.rows, window, picture)
 
     def __repr__(self) -> str:
         """Return the verdict."""

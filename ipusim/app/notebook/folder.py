@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ipusim.api import analysis
 from ipusim.app.explain.explanation import explain
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.explanation import Explanation
-from ipusim.app.notebook.shown import Shown
+from ipusim.app.notebook.shown import RunView
 from ipusim.app.run_folder.opened import job_behind
 from ipusim.app.run_folder.stored import read_run
 from ipusim.base.errors import FileError
@@ -28,7 +28,7 @@ _LONGEST_LINE: Final = 1 << 8
 _MOST_ARRAY_BYTES: Final = 1 << 30
 
 
-class RunFolder(Shown):
+class RunFolder(RunView):
     """Files of a run.
 
     Attributes:
@@ -51,16 +51,16 @@ class RunFolder(Shown):
 
     def __init__(self, folder: Path) -> None:
         """Read ``folder``; raises as :func:`load` does."""
-        stored = read_run(folder)
+        stored_run = read_run(folder)
         losses = folder / "losses.csv"
         losses_text = read_run_file(losses, _MOST_LOSSES_BYTES) if has_run_file(losses) else None
-        self.stored = stored
-        self.folder = stored.folder
-        self.summary = stored.summary
-        super().__init__(stored.timeline, stored.times, stored.summary, losses_text)
+        self.stored = stored_run
+        self.folder = stored_run.folder
+        self.summary = stored_run.summary
+        super().__init__(stored_run.timeline, stored_run.times, stored_run.summary, losses_text)
         self.weights, self.outputs = (_arrays(folder / name) for name in ("weights.npz", "outputs.npz"))
 
-    @checked
+    @check_types
     def explain(self, execution: int | None = None, *, trust: bool = False) -> Explanation:
         """Explain the run's time like :meth:`ipusim.Run.explain`.
 
@@ -92,7 +92,7 @@ class RunFolder(Shown):
         return self.stored.curves
 
 
-@checked
+@check_types
 def load(folder: Path | str) -> RunFolder:
     """Return the run in ``folder``, written by ``ipusim run`` or :meth:`ipusim.Run.save`.
 

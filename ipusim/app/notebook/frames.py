@@ -64,4 +64,4 @@ def _pandas() -> Any:
 def _column(pandas: Any, column: Column) -> Any:
     if column.names is not None:
         return pandas.Categorical.from_codes(np.maximum(column.values, -1), column.names)
-    return pandas.arrays.IntegerArray(column.values.copy(), column.missing) if column.partial else column.values
+    return pandas.arrays.IntegerArray(column.values.copy(), column.is_missing) if column.partial else column.values

@@ -13,29 +13,29 @@ from ipusim.base.units import format_figure, format_seconds
 
 def verdict(times: analysis.RunTimes) -> str:
     """Return a run in a line: time per weight update (inference: per execution), throughput, bubble."""
-    rates, what = times.throughput, "weight update" if times.training else "execution"
+    rates, period = times.throughput, "weight update" if times.training else "execution"
     return (
-        f"{format_seconds(rates.weight_update_period_s)} per {what}, "
+        f"{format_seconds(rates.weight_update_period_s)} per {period}, "
         f"{format_figure(rates.samples_per_s)} samples/s, "
         f"bubble {times.bubble.idle_fraction:.1%} (idle / (IPUs x makespan))"
     )
 
 
-def table(shown: Table) -> str:
+def table(content: Table) -> str:
     """Return a table; number columns are flush right, empty headers are left out."""
-    sides = ["right" if shown.has_numbers(column) else "left" for column in range(len(shown.header))]
-    head = f"<thead>{_row('th', shown.header, sides)}</thead>" if any(shown.header) else ""
-    rows = "".join(_row("td", row, sides) for row in shown.rows)
-    caption = f'<caption style="text-align: left"><b>{escape(shown.title)}</b></caption>'
+    sides = ["right" if content.has_numbers(column) else "left" for column in range(len(content.header))]
+    head = f"<thead>{_row('th', content.header, sides)}</thead>" if any(content.header) else ""
+    rows = "".join(_row("td", row, sides) for row in content.rows)
+    caption = f'<caption style="text-align: left"><b>{escape(content.title)}</b></caption>'
     return f"<table>{caption}{head}<tbody>{rows}</tbody></table>"
 
 
 def _row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
-    drawn = (
+    cells_html = (
         f'<{tag} style="text-align: {side}; white-space: pre-wrap">{escape(cell)}</{tag}>'
         for cell, side in zip(cells, sides, strict=True)
     )
-    return f"<tr>{''.join(drawn)}</tr>"
+    return f"<tr>{''.join(cells_html)}</tr>"
 
 
 def paragraph(text: str) -> str:
@@ -48,7 +48,7 @@ def picture(png: bytes, text: str) -> str:
     return f'<img alt="{escape(text)}" style="max-width: 100%" src="data:image/png;base64,{b64encode(png).decode()}">'
 
 
-def shown(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
+def show_parts(parts: Iterable[str | Table], png: bytes | None, text: str) -> str:
     """Return sentences and tables above a picture with alternative text ``text``."""
-    drawn = [paragraph(part) if isinstance(part, str) else table(part) for part in parts]
-    return f"<div>{''.join(drawn)}{'' if png is None else picture(png, text)}</div>"
+    parts_html = [paragraph(part) if isinstance(part, str) else table(part) for part in parts]
+    return f"<div>{''.join(parts_html)}{'' if png is None else picture(png, text)}</div>"

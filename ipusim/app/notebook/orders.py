@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ipusim.api import Schedule, Sync, pipelines, runs, schedules
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.base.errors import OptionError
 
 
-@checked
+@check_types
 def show(order: pipelines.Order, sync: str = "lock_step") -> None:
     """Print an Order as a grid: time-steps down, IPUs across.
 
@@ -24,7 +24,7 @@ def show(order: pipelines.Order, sync: str = "lock_step") -> None:
     Example:
         >>> from ipusim import Order, Shape, show
         >>> passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
-        >>> show(Order.of("mine", Shape(mapping=(0, 1), micro_batches=2), passes))
+        >>> show(Order.from_passes("mine", Shape(mapping=(0, 1), micro_batches=2), passes))
         mine training, stages on IPUs 0, 1, count 2
         time-steps 5 emitted, copies merged, FIFO depths 1, 0
         offsets []
@@ -37,7 +37,7 @@ def show(order: pipelines.Order, sync: str = "lock_step") -> None:
     modes = {mode.value: mode for mode in Sync}
     if sync not in modes:
         raise OptionError("sync", f"expected {runs.one_of(modes)}, got {runs.show(sync)}")
-    written = Schedule(
+    schedule = Schedule(
         order.schedule,
         lambda _: order,
         lambda _: 1,
@@ -45,6 +45,6 @@ def show(order: pipelines.Order, sync: str = "lock_step") -> None:
         summary="",
         supports=frozenset(schedules.Feature),
     )
-    plan = runs.plan_of(written, order.shape, modes[sync])
+    plan = runs.plan_of(schedule, order.shape, modes[sync])
     pipelines.check_plan(plan)
     print(pipelines.format_grid(plan), end="")

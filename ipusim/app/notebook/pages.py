@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.page.page import write_page
 
 
-@checked
+@check_types
 def report(folders: Path | str | Sequence[Path | str], out: Path | str | None = None, *, play: bool = False) -> Path:
     """Write a page of runs, by default into their first folder.
 

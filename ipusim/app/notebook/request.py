@@ -9,7 +9,7 @@ from typing import Any
 
 from ipusim.api import Job, Problem, Request, RequestError, runs
 from ipusim.app.scenario.load import placed_request
-from ipusim.app.study.trial import changed
+from ipusim.app.study.trial import change_request
 from ipusim.base.errors import OptionError
 
 #: Sources of a Request: a Request, a Job, options, or the path of a scenario.
@@ -56,7 +56,7 @@ def request(
 
 
 @contextmanager
-def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
+def open_request(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
     """Yield the Request of a notebook function's argument, with file positions in errors.
 
     Raises ScenarioError and ScenarioMemoryError for a file, in place of the block's RequestError and
@@ -64,15 +64,15 @@ def placed(source: RequestLike, changes: Changes = None) -> Iterator[Request]:
     """
     values = _by_dotted_name(changes or {})
     if isinstance(source, str | Path):
-        with placed_request(source, changes=values) as loaded:
-            yield loaded
+        with placed_request(source, changes=values) as result:
+            yield result
     elif isinstance(source, Request | Job):
-        yield changed(source if isinstance(source, Request) else source.request, values)
+        yield change_request(source if isinstance(source, Request) else source.request, values)
     elif hasattr(source, "keys"):
-        yield changed(request(source), values)
+        yield change_request(request(source), values)
     else:
-        expected = "a scenario as a path, a mapping of options, a Request or a Job"
-        raise RequestError([Problem((), f"expected {expected}, got {runs.show(source)}")])
+        hint = "a scenario as a path, a mapping of options, a Request or a Job"
+        raise RequestError([Problem((), f"expected {hint}, got {runs.show(source)}")])
 
 
 def _by_dotted_name(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _by_dotted_name(changes: Mapping[str, Any]) -> dict[str, Any]:
     while left:
         name, value = left.pop()
         if isinstance(value, dict) and value:
-            left += [(f"{name}.{key}", nested) for key, nested in reversed(value.items())]
+            left += [(f"{name}.{key}", item) for key, item in reversed(value.items())]
         elif name in values:
             raise OptionError("changes", f"expected each option once, got {runs.show(name)} a second time")
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipusim.app.notebook import html
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.frames import rows_frame
 from ipusim.app.render.figures import to_png
 from ipusim.app.render.tables import Table
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Found:
+class ResultView:
     """Result with a display for notebooks."""
 
-    def __init__(self, found: Result) -> None:
-        """Show ``found``."""
-        self._found = found
+    def __init__(self, result: Result) -> None:
+        """Show ``result``."""
+        self._display = result
 
     def frame(self) -> pd.DataFrame:
         """Return the rows that the command of the same name prints with ``--csv``; needs pandas."""
-        return rows_frame(self._found.rows())
+        return rows_frame(self._display.rows())
 
-    @checked
+    @check_types
     def save(self, folder: Path | str) -> Path:
         """Write the files of the command of the same name.
 
@@ -45,20 +45,20 @@ class Found:
             OutputError: for a folder that cannot be written or is in use by another run.
             MissingPackageError: for Parquet without pyarrow.
         """
-        place, names = place_of(Path(folder), type(self._found))
+        place, names = place_of(Path(folder), type(self._display))
         with ResultsFolder(place, names) as results:
-            results.write(self._found.files(names))
+            results.write(self._display.files(names))
         return Path(folder)
 
     @cached_property
     def _png(self) -> bytes | None:
-        draw = next(iter(self._found.charts().values()), None)
+        draw = next(iter(self._display.charts().values()), None)
         return None if draw is None else to_png(draw())
 
     def _repr_png_(self) -> bytes | None:
         return self._png
 
     def _repr_html_(self) -> str:
-        parts = [*self._found.shown()]
+        parts = [*self._display.printout()]
         title = next((part.title for part in parts if isinstance(part, Table)), "")
-        return html.shown(parts, self._repr_png_(), title)
+        return html.show_parts(parts, self._repr_png_(), title)

@@ -8,10 +8,10 @@ from pathlib import Path
 from ipusim import api
 from ipusim.api import Progress, Request, Summary, analysis, assemble, execute, runs
 from ipusim.app.explain.explanation import explain
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.explanation import Explanation
-from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.shown import Shown
+from ipusim.app.notebook.request import Changes, RequestLike, open_request
+from ipusim.app.notebook.shown import RunView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.memory import memory_chart
 from ipusim.app.render.picture import DEFAULT, Picture
@@ -21,7 +21,7 @@ from ipusim.app.run_folder.report import losses_csv, names_of, run_curves, run_f
 from ipusim.base.errors import OutputError
 
 
-class Run(Shown):
+class Run(RunView):
     """Run that has just ended.
 
     Attributes:
@@ -57,7 +57,7 @@ class Run(Shown):
         """Figures of the run; ``summary.to_dict()`` is the content of ``summary.json``."""
         return self.result.summary
 
-    @checked
+    @check_types
     def memory_figure(
         self,
         phase: str | None = None,
@@ -80,11 +80,11 @@ class Run(Shown):
             TimelineError: as in :meth:`figure`.
         """
         if not self.result.describes_memory:
-            raise OutputError("expected stages with known memory, got stages with only cycles")
-        shown = part_window(self.timeline, start, end, phase, execution)
-        return memory_chart(self.timeline, self.result.memory, shown, picture)
+            raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
+        window = part_window(self.timeline, start, end, phase, execution)
+        return memory_chart(self.timeline, self.result.memory, window, picture)
 
-    @checked
+    @check_types
     def explain(self, execution: int | None = None) -> Explanation:
         """Explain the time of the run or an execution: idle causes, critical path, useful changes.
 
@@ -102,7 +102,7 @@ class Run(Shown):
     def _curves(self) -> Sequence[analysis.MemoryCurve]:
         return run_curves(self.result)
 
-    @checked
+    @check_types
     def save(self, folder: Path | str) -> Path:
         """Write every file of a run folder, whole or not at all.
 
@@ -121,7 +121,7 @@ class Run(Shown):
         return Path(folder)
 
 
-@checked
+@check_types
 def run(
     source: RequestLike,
     *,
@@ -157,5 +157,5 @@ def run(
         >>> ipusim.run(options)
         <Run of pipeline: 11.28 us per weight update, 354,667 samples/s, bubble 20.0% (idle / (IPUs x makespan))>
     """
-    with placed(source, changes) as request:
+    with open_request(source, changes) as request:
         return Run(execute(assemble(request), progress, hooks))

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.notebook import html
-from ipusim.app.notebook.checked import checked
+from ipusim.app.notebook.checked import check_types
 from ipusim.app.notebook.frames import frame, losses_frame, memory_frame
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.tables import Table, summary_table
@@ -30,45 +30,45 @@ _NO_LOSSES: Final = b"step,execution,micro_batch,loss\n"
 
 
 @dataclass(frozen=True, eq=False)
-class RunShown(Result):
+class RunOutput(Result):
     """Run for a notebook.
 
     Attributes:
         timeline: Timeline of the run.
         times: figures derived from the Timeline.
-        said: data of ``summary.json``.
+        summary_data: data of ``summary.json``.
     """
 
     timeline: Timeline
     times: analysis.RunTimes
-    said: dict[str, Any]
+    summary_data: dict[str, Any]
 
     names = ("summary.json", "trace.png")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield verdict, main figures, a missing or unknown fit, and notes."""
-        memory = self.said["memory"]
-        yield self.said["description"]
+        memory = self.summary_data["memory"]
+        yield self.summary_data["description"]
         yield f"{html.verdict(self.times)}."
-        yield f"Error of the throughput: {error}." if (error := self.said.get("throughput_error")) else ""
+        yield f"Error of the throughput: {error}." if (error := self.summary_data.get("throughput_error")) else ""
         yield summary_table(self.times)
         yield "" if memory["fits"] == analysis.Fits.YES else memory["verdict"]
-        yield from self.said["notes"]
+        yield from self.summary_data["notes"]
 
     def data(self) -> dict[str, Any]:
         """Return the data of ``summary.json``."""
-        return self.said
+        return self.summary_data
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for every figure."""
-        return figure_rows(self.said)
+        return figure_rows(self.summary_data)
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the trace of an execution."""
         return {"trace": lambda: trace_chart(self.timeline, part_window(self.timeline))}
 
 
-class Shown(Found):
+class RunView(ResultView):
     """Run with trace, tables and figures; a notebook shows a summary above the trace.
 
     Attributes:
@@ -79,18 +79,18 @@ class Shown(Found):
     """
 
     def __init__(
-        self, timeline: Timeline, times: analysis.RunTimes, said: dict[str, Any], losses: bytes | None
+        self, timeline: Timeline, times: analysis.RunTimes, summary: dict[str, Any], losses: bytes | None
     ) -> None:
         """Show a Timeline with its times, ``summary.json`` data, and losses as CSV, if any."""
         self.timeline = timeline
         self.times = times
         self.weights: dict[str, npt.NDArray[Any]] = {}
         self.outputs: dict[str, npt.NDArray[Any]] = {}
-        self._said = said
-        super().__init__(RunShown(timeline, times, said))
+        self._summary = summary
+        super().__init__(RunOutput(timeline, times, summary))
         self._losses = _NO_LOSSES if losses is None else losses
 
-    @checked
+    @check_types
     def figure(
         self,
         phase: str | None = None,
@@ -129,7 +129,7 @@ class Shown(Found):
         """
         return super().frame()
 
-    @checked
+    @check_types
     def spans(self, start: int | None = None, end: int | None = None) -> pd.DataFrame:
         """Return a row for every span, with names of kinds, tracks, stages and links; needs pandas.
 
@@ -187,7 +187,7 @@ class Shown(Found):
             - sram_bytes: memory of an IPU, missing on a machine without a limit;
             - HOLDER_bytes: bytes of each holder at the peak, such as parameters_bytes and live_tensors_bytes.
         """
-        return memory_frame(self._said["memory"])
+        return memory_frame(self._summary["memory"])
 
     def memory_over_time(self) -> pd.DataFrame:
         """Return the memory of IPUs over the run, a row for every change; needs pandas.

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Request, runs
-from ipusim.app.notebook.checked import checked
-from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.checked import check_types
+from ipusim.app.notebook.request import Changes, RequestLike, open_request
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.suggest import suggestion as study
 from ipusim.app.suggest import words
 from ipusim.app.suggest.budget import Budget
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Suggestion(Found):
+class Suggestion(ResultView):
     """Best plan of a search, or the reason for its absence.
 
     A notebook shows the plan above further plans.
@@ -94,7 +94,7 @@ class Suggestion(Found):
         return f"<{type(self).__name__}: {self.why_none or words.plan_words(self.result.job)}>"
 
 
-@checked
+@check_types
 def suggest(
     source: RequestLike,
     *,
@@ -129,15 +129,15 @@ def suggest(
         <Suggestion: grouped in lock-step, 2 stages on 2 IPUs, 4 micro-batches of 1>
     """
     names = [field.name for field in fields(Limits)]
-    taken: dict[str, Any] = {}
+    checked_limits: dict[str, Any] = {}
     for name, limit in limits.items():
         if name not in names:
             raise OptionError(name, f"expected one of {runs.one_of(names)}{did_you_mean(name, names)}")
-        kind, what = (int, "whole numbers") if "int" in Limits.__annotations__[name] else (str, "texts")
+        kind, noun = (int, "whole numbers") if "int" in Limits.__annotations__[name] else (str, "texts")
         values = limit if isinstance(limit, list | tuple) else [limit]
         if not all(isinstance(value, kind) and not isinstance(value, bool) for value in values):
-            raise OptionError(name, f"expected {what}, got {runs.show(limit)}")
-        taken[name] = limit if name == "global_batch" else tuple(values)
+            raise OptionError(name, f"expected {noun}, got {runs.show(limit)}")
+        checked_limits[name] = limit if name == "global_batch" else tuple(values)
     budget = Budget(seconds)
-    with placed(source, changes) as request:
-        return Suggestion(study.suggest(request, Limits(**taken), simulations=simulations, budget=budget))
+    with open_request(source, changes) as request:
+        return Suggestion(study.suggest(request, Limits(**checked_limits), simulations=simulations, budget=budget))

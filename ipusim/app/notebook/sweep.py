@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ipusim.api import Progress
-from ipusim.app.notebook.checked import checked
-from ipusim.app.notebook.request import Changes, RequestLike, placed
-from ipusim.app.notebook.result import Found
+from ipusim.app.notebook.checked import check_types
+from ipusim.app.notebook.request import Changes, RequestLike, open_request
+from ipusim.app.notebook.result import ResultView
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.sweep import report
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Sweep(Found):
+class Sweep(ResultView):
     """Results of a sweep.
 
     A notebook shows the best point, the rows and a chart of the measure.
@@ -52,22 +52,24 @@ class Sweep(Found):
         self._result = result
         self._measure = measure_of(measure, losses=True)
         self.measure = measure
-        self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished)
-        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished)
+        self.points: tuple[dict[str, Any], ...] = tuple(result.changes(point) for point, _ in result.finished_points)
+        self.outcomes: tuple[Outcome, ...] = tuple(outcome for _, outcome in result.finished_points)
         self.ceilings: tuple[Ceiling, ...] = ceilings(result)
         super().__init__(report.SweepResult(result, self.ceilings, self._measure))
 
     @property
     def best(self) -> dict[str, Any] | None:
         """Values of the best fitting point; None without a fitting point, and with two sync modes."""
-        found = [*self.bests.values()]
-        return found[0] if len(report.modes_of(self._result)) == len(found) == 1 else None
+        bests = [*self.bests.values()]
+        return bests[0] if len(report.modes_of(self._result)) == len(bests) == 1 else None
 
     @property
     def bests(self) -> dict[str, dict[str, Any]]:
         """Values of the best point by sync mode; points of different modes are not compared."""
-        ranked = {mode: report.best_of(self._result, self._measure, mode) for mode in report.modes_of(self._result)}
-        return {mode.value: self._result.changes(best[0][0]) for mode, best in ranked.items() if best}
+        rows_of_mode = {
+            mode: report.best_of(self._result, self._measure, mode) for mode in report.modes_of(self._result)
+        }
+        return {mode.value: self._result.changes(best[0][0]) for mode, best in rows_of_mode.items() if best}
 
     def frame(self) -> pd.DataFrame:
         """Return a row for every point, with the columns of ``sweep.csv``; needs pandas.
@@ -88,7 +90,7 @@ class Sweep(Found):
         """
         return super().frame()
 
-    @checked
+    @check_types
     def figure(self, measure: str | None = None, picture: Picture = DEFAULT) -> Chart:
         """Return the chart of a measure as a matplotlib Figure.
 
@@ -102,16 +104,16 @@ class Sweep(Found):
         Raises:
             OptionError: for an unknown measure, and for an unreadably small size.
         """
-        chosen = self._measure if measure is None else measure_of(measure, losses=True)
-        return report.chart_of(self._result, self.ceilings, chosen, picture)
+        figure = self._measure if measure is None else measure_of(measure, losses=True)
+        return report.chart_of(self._result, self.ceilings, figure, picture)
 
     def __repr__(self) -> str:
         """Return the number of points and the varied options."""
-        varied = ", ".join(axis.path for axis in self._result.axes)
-        return f"<{type(self).__name__} of {len(self.points)} points of {varied}>"
+        paths = ", ".join(axis.path for axis in self._result.axes)
+        return f"<{type(self).__name__} of {len(self.points)} points of {paths}>"
 
 
-@checked
+@check_types
 def sweep(
     source: RequestLike,
     vary: Mapping[str, str | Iterable[Any]],
@@ -157,11 +159,11 @@ def sweep(
         <Sweep of 2 points of pipeline.gradient_accumulation_count>
     """
     measure_of(measure, losses=losses)
-    with placed(source, changes) as request:
+    with open_request(source, changes) as request:
         result = study.sweep(
             request,
             axes_of(vary),
-            together=zip,
+            vary_together=zip,
             losses=losses,
             crew=Crew(workers, backend, address),
             progress=progress,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ipusim.api import Timeline, analysis, pipelines, timelines
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.page.page_tables import folder_tables
-from ipusim.app.page.playing import MOST_PLAYED, play_page, played
+from ipusim.app.page.playing import MOST_PLAYED, play_page, player_page
 from ipusim.app.render.page.page import html_page
 from ipusim.app.render.page.run import Bars, Figure, HeldMemory, PageRun, run_data, table_data, tables_of_looks
 from ipusim.app.render.shortened import in_periods, left_out
@@ -39,7 +39,7 @@ _NO_MEMORY: Final = (
 #: Most memory changes shown in full; beyond, only the first and last periods are shown.
 _MOST_ENTRIES: Final = 400_000
 #: Most runs named in a page's title.
-_NAMED: Final = 3
+_MOST_RUNS: Final = 3
 
 
 def report_page(folders: Sequence[Path]) -> bytes:
@@ -51,23 +51,25 @@ def report_page(folders: Sequence[Path]) -> bytes:
     return _page([read_run(folder) for folder in folders])
 
 
-def _page(stored: Sequence[StoredRun]) -> bytes:
-    runs = _with_distinct_titles([_page_run(run) for run in stored], stored)
+def _page(folders: Sequence[StoredRun]) -> bytes:
+    runs = _with_distinct_titles([_page_run(run) for run in folders], folders)
     data, contents = zip(*map(run_data, runs), strict=True)
-    title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(stored)}"
-    overview = table_data(_overview(runs, stored)) if len(runs) > 1 else None
-    made = " ".join(versions())
+    title = runs[0].title if len(runs) == 1 else f"{len(runs)} runs: {_names(folders)}"
+    overview = table_data(_overview(runs, folders)) if len(runs) > 1 else None
+    versions_text = " ".join(versions())
     return html_page(
-        title, {"title": title, "made": made, "overview": overview, **tables_of_looks(), "runs": data}, contents
+        title,
+        {"title": title, "made": versions_text, "overview": overview, **tables_of_looks(), "runs": data},
+        contents,
     )
 
 
-def _with_distinct_titles(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> list[PageRun]:
+def _with_distinct_titles(runs: Sequence[PageRun], folders: Sequence[StoredRun]) -> list[PageRun]:
     """Append the folder to titles shared by several runs."""
     counts = Counter(run.title for run in runs)
     return [
-        replace(run, title=f"{run.title}, {kept.folder}") if counts[run.title] > 1 else run
-        for run, kept in zip(runs, stored, strict=True)
+        replace(run, title=f"{run.title}, {folder.folder}") if counts[run.title] > 1 else run
+        for run, folder in zip(runs, folders, strict=True)
     ]
 
 
@@ -92,18 +94,18 @@ def write_page(folders: Sequence[Path], out: Path | None = None, *, play: bool =
         check_output(out, PAGE_FILE)
         write_file(out, play_page(folders) if play else report_page(folders))
         return out
-    stored, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
+    folder_runs, name = [read_run(folder) for folder in folders], PLAY if play else PAGE
     with ResultsFolder(folders[0], (name,)) as results:
-        results.write({name: played(stored) if play else _page(stored)})
+        results.write({name: player_page(folder_runs) if play else _page(folder_runs)})
     return folders[0] / name
 
 
 def _names(runs: Sequence[StoredRun]) -> str:
     names = [*dict.fromkeys(run.times.name for run in runs)]
-    return ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
+    return ", ".join(names[:_MOST_RUNS]) + (" and others" if len(names) > _MOST_RUNS else "")
 
 
-def _overview(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> Table:
+def _overview(runs: Sequence[PageRun], folders: Sequence[StoredRun]) -> Table:
     """Return the headline figures by run, with a note on different sync modes."""
     labels = [*dict.fromkeys(figure.label for run in runs for figure in run.figures)]
     rows = tuple(
@@ -116,16 +118,18 @@ def _overview(runs: Sequence[PageRun], stored: Sequence[StoredRun]) -> Table:
         )
         for run in runs
     )
-    note = pipelines.idealised(run.times.sync for run in stored)
+    note = pipelines.idealised(run.times.sync for run in folders)
     return Table(". ".join(filter(None, ["Runs", note.rstrip(".")])), ("run", *labels), rows)
 
 
 def _page_run(run: StoredRun) -> PageRun:
     timeline, times = in_periods(run.timeline), run.times
-    why = explain(run.timeline, "a page does not try changes", said=run.waterfall, shares=run.recomputed_shares)
+    explanation = explain(
+        run.timeline, "a page does not try changes", waterfall=run.waterfall, shares=run.recomputed_shares
+    )
     with run.as_written():
         memory = _memory(run)
-        tables = (summary_table(times), ipu_table(times), *why.tables(), *folder_tables(run))
+        tables = (summary_table(times), ipu_table(times), *explanation.tables(), *folder_tables(run))
         figures = tuple(_figures(run))
         notes = (*map(str, run.summary["notes"]), *filter(None, [run.older]), *_left_out(timeline))
     return PageRun(
@@ -135,14 +139,14 @@ def _page_run(run: StoredRun) -> PageRun:
         spans=run.timeline.spans_in_all,
         figures=figures,
         waterfall=_waterfall(run),
-        verdict=tuple(_verdict(run, why)),
+        verdict=tuple(_verdict(run, explanation)),
         notes=notes,
         gaps=tuple(left_out(timeline)),
         fits=run.fits,
         memory=memory,
         no_memory="" if memory else _no_memory(run),
-        path=(analysis.critical_path_of(timeline) if run.timeline.repeats else why.path).rows,
-        bars=_bars(why),
+        path=(analysis.critical_path_of(timeline) if run.timeline.repeats else explanation.path).rows,
+        bars=_bars(explanation),
         tables=tables,
         scenario=_scenario(run.folder),
     )
@@ -157,13 +161,13 @@ def _left_out(timeline: Timeline) -> Iterator[str]:
 def _figures(run: StoredRun) -> Iterator[Figure]:
     """Yield the headline figures; parts of the time only if the folder has them."""
     times, verdict = run.times, run.summary.get("verdict")
-    rates, what = times.throughput, "weight update" if times.training else "execution"
+    rates, period = times.throughput, "weight update" if times.training else "execution"
     synthetic = ", synthetic data" if key_of(analysis.SYNTHETIC_DATA) in run.summary["options"] else ""
-    yield Figure(f"time per {what}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
+    yield Figure(f"time per {period}", format_seconds(rates.weight_update_period_s), times.order_and_sync)
     yield Figure(
         "throughput",
         f"{format_figure(rates.samples_per_s)} samples/s",
-        f"{rates.effective_batch_size:,} per {what}{synthetic}",
+        f"{rates.effective_batch_size:,} per {period}{synthetic}",
     )
     if run.waterfall is not None:
         useful = timelines.TimePart.USEFUL
@@ -178,9 +182,13 @@ def _figures(run: StoredRun) -> Iterator[Figure]:
     if run.describes_memory:
         fullest = run.fullest
         limit = fullest.sram_bytes
-        of = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
+        share_of_limit = f"{fullest.peak_bytes / limit:.1%} of {format_bytes(limit)}" if limit else "not limited"
         fits = "" if run.fits is analysis.Fits.YES else f", {run.fits}"
-        yield Figure("fullest memory", format_bytes(fullest.peak_bytes), f"{numbered('IPU', run.as_full)}, {of}{fits}")
+        yield Figure(
+            "fullest memory",
+            format_bytes(fullest.peak_bytes),
+            f"{numbered('IPU', run.as_full)}, {share_of_limit}{fits}",
+        )
 
 
 def _against_one(times: analysis.RunTimes, verdict: Mapping[str, Any]) -> Figure:
@@ -200,22 +208,25 @@ def _waterfall(run: StoredRun) -> Bars | None:
     return Bars("Parts of the time", tuple(part.value for part in parts), (row,), run.waterfall.run_cycles)
 
 
-def _verdict(run: StoredRun, why: Explanation) -> Iterator[str]:
+def _verdict(run: StoredRun, explanation: Explanation) -> Iterator[str]:
     """Yield the throughput's error, remarks on time parts, and helpful changes."""
     if run.throughput_error:
         yield f"Error of the throughput: {run.throughput_error}."
     if run.waterfall is None:
-        yield from why.where()
+        yield from explanation.where_words()
     else:
         yield from run.waterfall.remarks()
     yield from _NOT_EXPLAINED if run.help is None else run.help
 
 
-def _bars(why: Explanation) -> Bars:
+def _bars(explanation: Explanation) -> Bars:
     """Return the time of every IPU over the whole run, arithmetic first."""
-    looks, cycles = zip(*why.ipu_time, strict=True)
-    rows = tuple((f"IPU {ipu}", of) for ipu, of in enumerate(zip(*(column.tolist() for column in cycles), strict=True)))
-    return Bars("Time of IPUs by use", looks, rows, why.idle.window_cycles)
+    looks, cycles = zip(*explanation.ipu_time, strict=True)
+    rows = tuple(
+        (f"IPU {ipu}", cycles_of_ipu)
+        for ipu, cycles_of_ipu in enumerate(zip(*(column.tolist() for column in cycles), strict=True))
+    )
+    return Bars("Time of IPUs by use", looks, rows, explanation.idle.window_cycles)
 
 
 def _memory(run: StoredRun) -> HeldMemory | None:

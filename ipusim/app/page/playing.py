@@ -23,30 +23,30 @@ def play_page(folders: Sequence[Path]) -> bytes:
     Equal runs give equal bytes. Raises FileError for a path without a run and for malformed files, TimelineError for a
     damaged Timeline, OutputError for an execution that cannot be played, and OSError for unreadable files.
     """
-    return played([read_run(folder) for folder in folders])
+    return player_page([read_run(folder) for folder in folders])
 
 
-def played(stored: Sequence[StoredRun]) -> bytes:
+def player_page(folders: Sequence[StoredRun]) -> bytes:
     """Return the page that plays first executions below each other on a common clock.
 
     Raises as :func:`play_page` does.
     """
-    runs = (played_data(title_of(run, stored), run.timeline, _stash_bytes(run)) for run in stored)
+    runs = (played_data(title_of(run, folders), run.timeline, _stash_bytes(run)) for run in folders)
     data, contents = zip(*runs, strict=True)
-    title = ", ".join(dict.fromkeys(f"{run.timeline.info.name} on {run.timeline.info.system}" for run in stored))
+    title = ", ".join(dict.fromkeys(f"{run.timeline.info.name} on {run.timeline.info.system}" for run in folders))
     page = {"title": title, "made": " ".join(versions()), **tables_of_looks(), "runs": data}
     return html_page(title, page, contents, PLAY)
 
 
 def title_of(run: StoredRun, runs: Sequence[StoredRun]) -> str:
     """Return a run's schedule and sync mode, with further differences between runs."""
-    info, infos = run.timeline.info, [other.timeline.info for other in runs]
+    info, infos = run.timeline.info, [item.timeline.info for item in runs]
     title = info.order_and_sync
-    if len({other.name for other in infos}) > 1:
+    if len({info.name for info in infos}) > 1:
         title = f"{info.name}: {title}"
-    if len({other.system for other in infos}) > 1:
+    if len({info.system for info in infos}) > 1:
         title = f"{title} on {info.system}"
-    if len({other.count for other in infos}) > 1:
+    if len({info.count for info in infos}) > 1:
         title = f"{title}, {info.count:,} micro-batches"
     return title
 

@@ -33,7 +33,7 @@ _LATEST_US: Final = float(1 << 62)
 #: Greatest depth of nested events on a thread.
 _DEEPEST: Final = 10_000
 #: Start, name and category of an open span.
-_Begun = tuple[Any, str, Any]
+_OpenEvent = tuple[Any, str, Any]
 
 
 def read(source: Source, options: Options) -> Recording:
@@ -43,14 +43,14 @@ def read(source: Source, options: Options) -> Recording:
     if stream.peek() == "[":
         reader.note_all(stream.items(may_be_open=True))
     while stream.peek() == "{":
-        alone: dict[str, Any] = {}
+        facts: dict[str, Any] = {}
         for key in stream.members():
             if key == "traceEvents" and stream.peek() == "[":
                 reader.note_all(stream.items())
             else:
-                alone[key] = stream.value()
-        reader.note_run(alone.get("distributedInfo"))
-        reader.note_all([alone])
+                facts[key] = stream.value()
+        reader.note_run(facts.get("distributedInfo"))
+        reader.note_all([facts])
     if left := stream.peek():
         raise FileError(f"{source.path}: expected a trace, got {left!r} after its end")
     return reader.recording()
@@ -61,9 +61,9 @@ class _Reader:
 
     def __init__(self, source: Source, names: Names) -> None:
         self._source, self._names = source, names
-        self.found = Recording(source.path, "torch.profiler")
-        self._lanes = Lanes(self.found, names)
-        self._begun: dict[tuple[Any, ...], list[_Begun]] = defaultdict(list)
+        self.recording_so_far = Recording(source.path, "torch.profiler")
+        self._lanes = Lanes(self.recording_so_far, names)
+        self._open_events: dict[tuple[Any, ...], list[_OpenEvent]] = defaultdict(list)
         self._kernels = self._device = False
 
     def note_all(self, events: Iterable[Any]) -> None:
@@ -75,12 +75,12 @@ class _Reader:
             if kind == "X":
                 self._span(event, event.get("name"), event.get("ts", 0), event.get("dur"), event.get("cat"))
             elif kind in ("B", "b"):
-                begun = self._begun[self._key(event, kind)]
-                if len(begun) == _DEEPEST:
+                stack = self._open_events[self._key(event, kind)]
+                if len(stack) == _DEEPEST:
                     raise FileError(f"{self._source.path}: expected events of ordinary depth, got {_DEEPEST:,} begun")
-                begun.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
+                stack.append((event.get("ts"), str(event.get("name", "")), event.get("cat")))
             elif kind in ("E", "e"):
-                self._end(event, self._begun[self._key(event, "b" if kind == "e" else "B")])
+                self._end(event, self._open_events[self._key(event, "b" if kind == "e" else "B")])
             elif kind == "M":
                 self._metadata(event)
 
@@ -91,16 +91,16 @@ class _Reader:
             return str(event.get("pid")), str(event.get("tid"))
         return tuple(str(event.get(key)) for key in ("pid", "cat", "id", "id2", "name"))
 
-    def _end(self, event: dict[str, Any], begun: list[_Begun]) -> None:
-        if not begun:
+    def _end(self, event: dict[str, Any], stack: list[_OpenEvent]) -> None:
+        if not stack:
             self._lanes.leave_out("that end without a beginning")
             return
-        start, name, category = begun.pop()
-        said = event.get("name", name)
-        if said != name:
+        start, name, category = stack.pop()
+        end_name = event.get("name", name)
+        if end_name != name:
             raise FileError(
-                f"{self._source.path}: expected the end of {runs.show(name)}, the latest begun event of its thread, "
-                f"got the end of {runs.show(said)}"
+                f"{self._source.path}: expected the end of {runs.show(name)}, which began last on its thread, got the "
+                f"end of {runs.show(end_name)}"
             )
         end = event.get("ts")
         length = exact(end) - exact(start) if _is_time(start) and _is_time(end) else None
@@ -112,10 +112,15 @@ class _Reader:
             return
         self._kernels |= category == _KERNEL
         if not (_is_time(start) and (_is_time(length) or isinstance(length, Fraction)) and length >= 0):
-            called = self._names[name]
-            if called is not None and called.what in PASSES and isinstance(length, int | float) and length > LONGEST_US:
-                self.found.refuse_length(length, name)
-            self._lanes.leave_out("without a time or length", called is not None)
+            meaning = self._names[name]
+            if (
+                meaning is not None
+                and meaning.activity in PASSES
+                and isinstance(length, int | float)
+                and length > LONGEST_US
+            ):
+                self.recording_so_far.refuse_length(length, name)
+            self._lanes.leave_out("without a time or length", meaning is not None)
             return
         self._device |= category == _DEVICE
         self._lanes.add(name, (str(event.get("pid")), str(event.get("tid")), category == _DEVICE), start, length)
@@ -124,7 +129,7 @@ class _Reader:
         """Collect the facts of ``distributedInfo``."""
         if not isinstance(info, dict):
             return
-        place, facts = f"{self._source.path}: distributedInfo", self.found.facts
+        place, facts = f"{self._source.path}: distributedInfo", self.recording_so_far.facts
         for key in ("rank", "world_size"):
             if _is_whole(info.get(key)):
                 facts.state(key, info[key], place)
@@ -135,31 +140,37 @@ class _Reader:
                 continue
             words = re.split(r"[^a-z]+", str(group.get("pg_desc", "")).lower())
             if {"pp", "pipeline"} & {*words}:
-                said = f"{place}, {runs.show(group['pg_desc'])}"
-                facts.state("pipeline_model_parallel_size", len(ranks), said)
-                facts.state("stage", ranks.index(info["rank"]), said)
+                source = f"{place}, {runs.show(group['pg_desc'])}"
+                facts.state("pipeline_model_parallel_size", len(ranks), source)
+                facts.state("stage", ranks.index(info["rank"]), source)
 
     def _metadata(self, event: dict[str, Any]) -> None:
-        process, name, said = str(event.get("pid")), event.get("name"), event.get("args")
-        if not isinstance(said, dict):
+        process, name, arguments = str(event.get("pid")), event.get("name"), event.get("args")
+        if not isinstance(arguments, dict):
             return
         # Kineto sorts processes by its own numbers, unrelated to ranks.
-        if name == "process_sort_index" and _is_whole(said.get("sort_index")) and str(said["sort_index"]) != process:
-            self.found.order[process] = said["sort_index"]
-        text = said.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
+        if (
+            name == "process_sort_index"
+            and _is_whole(arguments.get("sort_index"))
+            and str(arguments["sort_index"]) != process
+        ):
+            self.recording_so_far.order[process] = arguments["sort_index"]
+        text = arguments.get({"process_name": "name", "process_labels": "labels"}.get(str(name), ""))
         if isinstance(text, str) and (match := _RANK.search(text)):
             rank, place = int(match[1]), f"{self._source.path}: {name} of process {process}"
-            before = self.found.ranks.setdefault(process, Fact(rank, place))
-            if before.value != rank:
-                raise FileError(f"{place}: expected rank {before.value}, as in {before.place}, got rank {rank}")
+            earlier = self.recording_so_far.ranks.setdefault(process, Fact(rank, place))
+            if earlier.value != rank:
+                raise FileError(f"{place}: expected rank {earlier.value}, as {earlier.place} says, got rank {rank}")
 
     def recording(self) -> Recording:
         """Return the collected recording."""
-        self._lanes.leave_out("that begin without an end", sum(map(len, self._begun.values())))
-        found = self._lanes.finish()
-        if self._kernels and found.spans and not self._device:
-            found.notes.append(f"{found.path}: passes have no spans on the device; the times are of the host.")
-        return found
+        self._lanes.leave_out("that begin without an end", sum(map(len, self._open_events.values())))
+        recording = self._lanes.finish()
+        if self._kernels and recording.spans and not self._device:
+            recording.notes.append(
+                f"{recording.path}: its passes have no spans on the device, so that these are the times of the host."
+            )
+        return recording
 
 
 def _is_whole(value: Any) -> bool:

@@ -28,7 +28,7 @@ def read(source: Source, options: Options) -> Recording:
     Raises FileError for a log without these timers, and without a count of micro-batches from the user.
     """
     names = Names(options.names, DEEPSPEED)
-    found = Recording(
+    recording = Recording(
         source.path, "DeepSpeed's timers", stages_from="the times of all ranks, or a statement of DeepSpeed's stages"
     )
     steps: dict[int, int] = {}
@@ -38,22 +38,22 @@ def read(source: Source, options: Options) -> Recording:
         source.event()
         rank = int(of_rank[1])
         for name, ms in _TIMER.findall(line, of_rank.end() - 1):
-            called = names[name]
-            if called is None:
-                found.pass_by(name, float(ms) * 1000)
+            meaning = names[name]
+            if meaning is None:
+                recording.pass_by(name, float(ms) * 1000)
                 continue
             if not options.count:
                 raise FileError(
                     f"{source.path}:{number}: expected the number of micro-batches of a line of DeepSpeed's timers, "
                     "which the line does not contain: set the option count"
                 )
-            steps[rank] = steps.get(rank, -1) + (called.what == FORWARD)
-            span = Span(called.what, called.stage, None, str(rank), "", None, Fraction(ms) * 1000)
+            steps[rank] = steps.get(rank, -1) + (meaning.activity == FORWARD)
+            span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, Fraction(ms) * 1000)
             span.rank, span.step = rank, max(steps[rank], 0)
-            span.micro_batches = 1 if called.what == UPDATE else options.count
-            found.add(span, name)
-    names.refuse_unused(source.path, found.names)
-    if not found.spans:
-        listed = ", ".join([*found.names][:8]) or "none"
-        raise FileError(f"{source.path}: expected DeepSpeed's timers {names}, got {listed}: set wall_clock_breakdown")
-    return found
+            span.micro_batches = 1 if meaning.activity == UPDATE else options.count
+            recording.add(span, name)
+    names.refuse_unused(source.path, recording.names)
+    if not recording.spans:
+        timers = ", ".join([*recording.names][:8]) or "none"
+        raise FileError(f"{source.path}: expected DeepSpeed's timers {names}, got {timers}: set wall_clock_breakdown")
+    return recording

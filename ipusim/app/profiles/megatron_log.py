@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Final
 
-from ipusim.app.profiles.names import MEGATRON, UPDATE, Called, Names
+from ipusim.app.profiles.names import MEGATRON, UPDATE, NameMeaning, Names
 from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Fact, Facts, Options, Recording, Span
 from ipusim.base.errors import FileError
@@ -58,7 +58,7 @@ _RUN: Final = (
     "use_tp_pp_dp_mapping",
 )
 _STAGES_FROM: Final = "a line with pipeline_model_parallel_size"
-_LISTED: Final = 8
+_MOST_NAMES: Final = 8
 
 
 def read(sources: Iterable[Source], options: Options) -> list[Recording]:
@@ -79,9 +79,9 @@ class _Log:
 
     def __init__(self, names: Names, count: int | None) -> None:
         self._names, self._chosen_count = names, count
-        self._found = list[Recording]()
+        self._recordings = list[Recording]()
         self._facts = Facts()
-        self._times: list[tuple[Recording, Called, int, Fraction, int, int | None]] = []
+        self._times: list[tuple[Recording, NameMeaning, int, Fraction, int, int | None]] = []
         self._timers: dict[str, None] = {}
         self._count: Fact | None = None
         self._batch: Fact | None = None
@@ -93,12 +93,12 @@ class _Log:
     def _leave(self) -> None:
         """End a block of times."""
         self._in_block, self._timer, self._next, self._last = False, "", "", -1
-        self._seen: dict[tuple[str, int], str] = {}
+        self._places: dict[tuple[str, int], str] = {}
 
     def read(self, source: Source) -> None:
         """Read one log."""
         self._leave()
-        self._found.append(Recording(source.path, "Megatron-LM's timers", stages_from=_STAGES_FROM))
+        self._recordings.append(Recording(source.path, "Megatron-LM's timers", stages_from=_STAGES_FROM))
         for number, line in source.lines():
             place = f"{source.path}:{number}"
             if _BLOCK in line:
@@ -127,12 +127,12 @@ class _Log:
         facts = self._facts
         if match := _COUNT.search(line):
             self._count = Fact(int(match[1]), place)
-        said = {key: match[1] for expression, key in _LINES.items() if (match := expression.search(line))}
-        if not said:
-            said = {match["name"].replace("-", "_"): match["value"] for match in _ARGUMENT.finditer(line)}
+        values = {key: match[1] for expression, key in _LINES.items() if (match := expression.search(line))}
+        if not values:
+            values = {match["name"].replace("-", "_"): match["value"] for match in _ARGUMENT.finditer(line)}
         if _SWITCH.search(line):
-            said["use_tp_pp_dp_mapping"] = "True"
-        for key, text in said.items():
+            values["use_tp_pp_dp_mapping"] = "True"
+        for key, text in values.items():
             value = _WORDS[text] if text in _WORDS else int(text)
             if (value is True or value is False) == (key == "use_tp_pp_dp_mapping") and (value or value is False):
                 facts.state(key, value, place)
@@ -148,19 +148,19 @@ class _Log:
                 self._timers[self._timer] = None
         if not self._timer:
             return
-        before = self._seen.setdefault((self._timer, rank), place)
-        if before != place:
+        earlier = self._places.setdefault((self._timer, rank), place)
+        if earlier != place:
             raise FileError(
                 f"{place}: expected one time of rank {rank} for {self._timer} in an iteration, got another one than at "
-                f"{before}"
+                f"{earlier}"
             )
         self._last = rank
-        called = self._names[self._timer]
-        if called is not None and ms:
+        meaning = self._names[self._timer]
+        if meaning is not None and ms:
             count = self._chosen_count or (self._count.value if self._count else None)
-            self._times.append((self._found[-1], called, rank, ms, self._step, count))
-        elif called is None:
-            self._found[-1].pass_by(self._timer, float(ms) * 1000)
+            self._times.append((self._recordings[-1], meaning, rank, ms, self._step, count))
+        elif meaning is None:
+            self._recordings[-1].pass_by(self._timer, float(ms) * 1000)
 
     def _note_batch(self) -> None:
         """Derive the count of a ramping batch from its size; refuse a batch of unknown count."""
@@ -176,38 +176,40 @@ class _Log:
     def recordings(self) -> list[Recording]:
         """Return the collected recordings; raises FileError without passes or counts of micro-batches."""
         self._refuse()
-        for found, called, rank, ms, step, count in self._times:
-            if not count and called.what != UPDATE:
+        for recording, meaning, rank, ms, step, count in self._times:
+            if not count and meaning.activity != UPDATE:
                 raise FileError(
-                    f"{found.path}: expected a line 'setting number of microbatches to constant N' before the times, "
-                    "got none: set the option count to the micro-batches of an iteration"
+                    f"{recording.path}: expected a line 'setting number of microbatches to constant N' before the "
+                    "times, got none: say by the option count how many micro-batches an iteration has"
                 )
-            span = Span(called.what, called.stage, None, str(rank), "", None, ms * 1000)
-            span.rank, span.step, span.micro_batches = rank, step, 1 if called.what == UPDATE else count or 1
-            found.add(span, called.kind)
+            span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, ms * 1000)
+            span.rank, span.step, span.micro_batches = rank, step, 1 if meaning.activity == UPDATE else count or 1
+            recording.add(span, meaning.kind)
             if self._elapsed:
-                found.extents[str(rank)] = self._elapsed
+                recording.extents[str(rank)] = self._elapsed
         chunks = self._facts.get("virtual_pipeline_model_parallel_size")
         if chunks and chunks.value > 1:
-            self._found[0].notes.append(
-                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum the chunks."
+            self._recordings[0].notes.append(
+                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum them."
             )
-        self._found[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN})
-        return self._found
+        self._recordings[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN})
+        return self._recordings
 
     def _refuse(self) -> None:
         """Refuse a log without any timer of a pass."""
-        path = self._found[0].path
+        path = self._recordings[0].path
         self._names.refuse_unused(path, self._timers)
         if self._times:
             return
         if self._timers:
-            listed = ", ".join([*self._timers][:_LISTED])
+            timers = ", ".join([*self._timers][:_MOST_NAMES])
             raise FileError(
-                f"{path}: expected timers named {self._names}, got {listed}: log with --timing-log-level 2, or name "
-                "the timers with --name PASS=NAME"
+                f"{path}: expected timers named {self._names}, got {timers}: log with --timing-log-level 2, or say "
+                "with --name PASS=NAME what is what"
             )
         if self._without_ranks:
-            got = "times without ranks and without stages"
-            raise FileError(f"{self._without_ranks}: expected {_BLOCK!r}, got {got}: log with --timing-log-option all")
+            reason = "times without ranks, which say no stage"
+            raise FileError(
+                f"{self._without_ranks}: expected {_BLOCK!r}, got {reason}: log with --timing-log-option all"
+            )
         raise FileError(f"{path}: expected a trace, JSON, or a log of Megatron-LM with {_BLOCK!r}, got neither")

@@ -38,37 +38,37 @@ _Raw = tuple[str, Fraction, Fraction, dict[str, Any], dict[str, Any]]
 
 def read(source: Source, options: Options) -> Recording:
     """Return the passes in spans of Megatron-LM; raises FileError for damaged spans and missing ranks."""
-    found = Recording(
+    recording = Recording(
         source.path, "Megatron-LM's spans", stages_from="the resource attribute dl.pipeline_parallel.size"
     )
-    lanes = Lanes(found, Names(options.names, MEGATRON_SPANS))
+    lanes = Lanes(recording, Names(options.names, MEGATRON_SPANS))
     for name, start, us, attributes, resource in _spans(source):
         source.event()
         process = str(resource.get("service.instance.id", ""))
-        if process not in found.ranks:
-            _note_resource(found, process, resource)
+        if process not in recording.ranks:
+            _note_resource(recording, process, resource)
         number = attributes.get("megatron.microbatch_id")
         lanes.add(name, (process, "", False), start, us, number if isinstance(number, int) else None)
     return lanes.finish()
 
 
-def _note_resource(found: Recording, process: str, resource: dict[str, Any]) -> None:
+def _note_resource(recording: Recording, process: str, resource: dict[str, Any]) -> None:
     """Store the rank of a process and the facts of its resource."""
     match = _RANK.search(process)
     if match is None:
         raise FileError(
-            f"{found.path}: expected service.instance.id of each resource to end with -rank and a number, got "
+            f"{recording.path}: expected service.instance.id of each resource to end with -rank and a number, got "
             f"{runs.show(process)}"
         )
-    place = f"{found.path}: resource {process}"
-    found.ranks[process] = Fact(int(match[1]), place)
+    place = f"{recording.path}: resource {process}"
+    recording.ranks[process] = Fact(int(match[1]), place)
     for name, key in _FACTS.items():
         if isinstance(resource.get(name), int) and resource[name] > 0:
-            found.facts.state(key, resource[name], place)
-    said = [resource.get(f"dl.{kind}_parallel.size") for kind in ("tensor", "pipeline", "data")]
-    sizes = [size for size in said if isinstance(size, int) and 0 < size < 1 << 20]
-    if len(sizes) == len(said):
-        found.facts.state("world_size", math.prod(sizes), place)
+            recording.facts.state(key, resource[name], place)
+    stated_sizes = [resource.get(f"dl.{kind}_parallel.size") for kind in ("tensor", "pipeline", "data")]
+    sizes = [size for size in stated_sizes if isinstance(size, int) and 0 < size < 1 << 20]
+    if len(sizes) == len(stated_sizes):
+        recording.facts.state("world_size", math.prod(sizes), place)
 
 
 def _spans(source: Source) -> Iterator[_Raw]:
@@ -87,8 +87,8 @@ def _spans(source: Source) -> Iterator[_Raw]:
                         yield str(span.get("name")), start / 1000, (end - start) / 1000, _attributes(span), resource
         elif "start_time" in value:
             start, end = (_iso(source, value.get(f"{edge}_time")) for edge in ("start", "end"))
-            said = value.get("resource")
-            resource = said.get("attributes", {}) if isinstance(said, dict) else {}
+            resource_value = value.get("resource")
+            resource = resource_value.get("attributes", {}) if isinstance(resource_value, dict) else {}
             attributes = value.get("attributes")
             yield (
                 str(value.get("name")),
@@ -105,13 +105,13 @@ def _dicts(values: Any) -> Iterator[dict[str, Any]]:
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
     """Return OTLP attributes, a list of keys with typed values, as a mapping."""
-    said = {}
+    attributes = {}
     for entry in _dicts(holder.get("attributes") if isinstance(holder, dict) else None):
         value = entry.get("value")
         for kind, content in value.items() if isinstance(value, dict) else ():
             whole = kind == "intValue" and re.fullmatch(r"-?\d{1,18}", str(content))
-            said[str(entry.get("key"))] = int(content) if whole else content
-    return said
+            attributes[str(entry.get("key"))] = int(content) if whole else content
+    return attributes
 
 
 def _time(source: Source, value: Any) -> Fraction:
@@ -122,9 +122,9 @@ def _time(source: Source, value: Any) -> Fraction:
 
 def _iso(source: Source, value: Any) -> Fraction:
     try:
-        apart = datetime.fromisoformat(value) - _EPOCH
+        duration = datetime.fromisoformat(value) - _EPOCH
     except (TypeError, ValueError):
         raise FileError(
             f"{source.path}: expected a time as 2026-01-31T12:00:00.000000Z, got {runs.show(value)}"
         ) from None
-    return Fraction((apart.days * 86_400 + apart.seconds) * 1_000_000 + apart.microseconds)
+    return Fraction((duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds)

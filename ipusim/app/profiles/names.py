@@ -56,22 +56,22 @@ _EXPRESSIONS: Final = {"*": ".*", "{stage}": "(?P<stage>[0-9]{1,4})", "{micro_ba
 _NUMBER: Final = re.compile(r"[0-9]+")
 #: Most compared characters of a name, and most cached names.
 _LONGEST: Final = 1000
-_REMEMBERED: Final = 1 << 16
+_CACHE_SIZE: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Called:
+class NameMeaning:
     """Meaning of a name.
 
     Attributes:
-        what: pass, update, overlapped pair, wait or step.
+        activity: pass, update, overlapped pair, wait or step.
         stage: name of the stage, or its number as text; empty if unknown.
         micro_batch: number of the micro-batch, or of a step; None if unknown.
         kind: name with ``#`` for each number, to tell unlike names of a pass apart.
         is_part: whether the name is one of several parts of a pass.
     """
 
-    what: str
+    activity: str
     stage: str = ""
     micro_batch: int | None = None
     kind: str = ""
@@ -83,14 +83,14 @@ class Rule:
     """Rule from names of a pattern to passes or the update.
 
     Attributes:
-        what: pass or update.
+        activity: pass or update.
         stage: name of the stage; empty if given by ``{stage}`` in the pattern, or by the rank.
         patterns: names, with ``*`` for any text and ``{stage}`` and ``{micro_batch}`` for numbers; several patterns are
             the parts of a pass.
         is_chosen: whether the user gave the rule.
     """
 
-    what: str
+    activity: str
     stage: str
     patterns: tuple[str, ...]
     is_chosen: bool = False
@@ -102,69 +102,69 @@ class Rule:
             for pattern in self.patterns
         )
 
-    def called(self, name: str) -> Called | None:
+    def meaning_of(self, name: str) -> NameMeaning | None:
         """Return the meaning of ``name``; None if the rule does not match."""
         for expression in self._expressions:
             if fits := expression.fullmatch(name):
-                said = fits.groupdict()
-                stage = self.stage or (str(int(said["stage"])) if said.get("stage") else "")
-                micro_batch = int(said["micro_batch"]) if said.get("micro_batch") else None
-                return Called(self.what, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
+                groups = fits.groupdict()
+                stage = self.stage or (str(int(groups["stage"])) if groups.get("stage") else "")
+                micro_batch = int(groups["micro_batch"]) if groups.get("micro_batch") else None
+                return NameMeaning(self.activity, stage, micro_batch, _NUMBER.sub("#", name), len(self.patterns) > 1)
         return None
 
 
 class Names:
     """Rules of a file; the first matching rule decides."""
 
-    def __init__(self, chosen: Sequence[str], usual: Sequence[str]) -> None:
-        """Combine ``chosen`` rules, ``PASS=NAME`` or ``STAGE.PASS=NAME``, with usual rules of other passes.
+    def __init__(self, texts: Sequence[str], usual: Sequence[str]) -> None:
+        """Combine rules of ``texts``, ``PASS=NAME`` or ``STAGE.PASS=NAME``, with usual rules of other passes.
 
         Raises OptionError for a malformed rule.
         """
-        rules = [_rule(text, is_chosen=True) for text in chosen]
-        replaced = {rule.what for rule in rules}
-        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.what not in replaced))
-        self._used: set[Rule] = set()
-        self._known: dict[str, Called | None] = {}
+        rules = [_rule(text, is_chosen=True) for text in texts]
+        passes = {rule.activity for rule in rules}
+        self.rules = (*rules, *(rule for rule in map(_rule, usual) if rule.activity not in passes))
+        self._used_rules: set[Rule] = set()
+        self._meanings: dict[str, NameMeaning | None] = {}
 
-    def __getitem__(self, name: str) -> Called | None:
+    def __getitem__(self, name: str) -> NameMeaning | None:
         """Return the meaning of ``name``; None without a matching rule."""
-        if name not in self._known:
-            if len(self._known) > _REMEMBERED:
-                self._known.clear()
+        if name not in self._meanings:
+            if len(self._meanings) > _CACHE_SIZE:
+                self._meanings.clear()
             short = name if len(name) <= _LONGEST else ""
             for rule in self.rules:
-                if called := rule.called(short):
-                    self._used.add(rule)
+                if meaning := rule.meaning_of(short):
+                    self._used_rules.add(rule)
                     break
             else:
-                called = None
-            self._known[name] = called
-        return self._known[name]
+                meaning = None
+            self._meanings[name] = meaning
+        return self._meanings[name]
 
     def __str__(self) -> str:
         """Return the patterns of passes, for messages."""
-        return ", ".join(pattern for rule in self.rules if rule.what in PASSES for pattern in rule.patterns)
+        return ", ".join(pattern for rule in self.rules if rule.activity in PASSES for pattern in rule.patterns)
 
-    def refuse_unused(self, path: Path, others: Iterable[str]) -> None:
-        """Raise FileError for a chosen rule without a match, naming the nearest of ``others``."""
-        names = [*others]
+    def refuse_unused(self, path: Path, span_names: Iterable[str]) -> None:
+        """Raise FileError for a chosen rule without a match, naming the nearest of ``span_names``."""
+        names = [*span_names]
         for rule in self.rules:
-            if rule.is_chosen and rule not in self._used:
+            if rule.is_chosen and rule not in self._used_rules:
                 pattern = rule.patterns[0]
                 near = did_you_mean(_PARTS.sub("", pattern), names) or f"; names are {', '.join(names[:6]) or 'none'}"
-                raise FileError(f"{path}: expected spans named {pattern} for {rule.what}, got none{near}")
+                raise FileError(f"{path}: expected spans named {pattern} for {rule.activity}, got none{near}")
 
 
 def _rule(text: str, is_chosen: bool = False) -> Rule:
-    written = _RULE.fullmatch(text)
-    if written is None:
-        expected = "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*"
-        raise OptionError("name", f"{expected}, got {runs.show(text)}")
-    stage, what, pattern = written[1] or "", re.sub(r"[\s-]+", "_", written[2].strip().lower()), written[3]
-    if what not in (*PASSES, OVERLAP, WAIT, STEP):
-        near = did_you_mean(what, PASSES)
-        raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(what)}{near}")
+    parts = _RULE.fullmatch(text)
+    if parts is None:
+        hint = "expected PASS=NAME or STAGE.PASS=NAME, such as forward=fwd_{stage} or encoder.forward=fwd_enc*"
+        raise OptionError("name", f"{hint}, got {runs.show(text)}")
+    stage, kind, pattern = parts[1] or "", re.sub(r"[\s-]+", "_", parts[2].strip().lower()), parts[3]
+    if kind not in (*PASSES, OVERLAP, WAIT, STEP):
+        near = did_you_mean(kind, PASSES)
+        raise OptionError("name", f"expected a pass out of {', '.join(PASSES)}, got {runs.show(kind)}{near}")
     patterns = tuple(pattern.split("+"))
     for part in patterns:
         if part.count("{stage}") > (0 if stage else 1):
@@ -173,4 +173,4 @@ def _rule(text: str, is_chosen: bool = False) -> Rule:
             raise OptionError("name", f"expected the micro-batch once, got it twice in {runs.show(text)}")
         if not part:
             raise OptionError("name", f"expected a name between plus signs, got none in {runs.show(text)}")
-    return Rule(what, stage, patterns, is_chosen)
+    return Rule(kind, stage, patterns, is_chosen)

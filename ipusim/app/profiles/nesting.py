@@ -13,35 +13,35 @@ from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError
 
 #: Greatest rounding of a span's end by profilers, in microseconds.
-_ROUNDED: Final = Fraction(2)
+_TOLERANCE_US: Final = Fraction(2)
 
 
-def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Span]:
+def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[Span]:
     """Return a thread's passes and updates, with the times of nested spans.
 
     Nested spans are receives, updates and recomputations.
 
     A span is nested if its middle is inside the outer span, since profilers round ends. A receive posted before a pass
-    that ends inside it is a wait of this pass. ``told`` counts dropped spans, by a noun and words on their time.
+    that ends inside it is a wait of this pass. ``remarks`` counts dropped spans, by a noun and words on their time.
 
     Raises FileError with the reason for nested passes of different kinds, except recomputation.
     """
     open_spans: list[tuple[Span, Fraction]] = []
-    kept: list[Span] = []
+    result: list[Span] = []
     in_order = sorted(spans, key=lambda span: (span.start_us or 0, -span.us))
     for span in in_order:
         start = span.start_us or Fraction(0)
         while open_spans and start + span.us / 2 >= open_spans[-1][1]:
             open_spans.pop()
         outer = open_spans[-1][0] if open_spans else None
-        if span.what == WAIT:
+        if span.activity == WAIT:
             continue
-        if outer is None or outer.what == OVERLAP or (outer.is_part and span.is_part):
+        if outer is None or outer.activity == OVERLAP or (outer.is_part and span.is_part):
             open_spans.append((span, start + span.us))
-            kept.append(span)
+            result.append(span)
         elif (
-            span.what == outer.what
-            and span.what != UPDATE
+            span.activity == outer.activity
+            and span.activity != UPDATE
             and (span.stage, span.micro_batch)
             != (
                 outer.stage,
@@ -49,43 +49,43 @@ def outermost(spans: Sequence[Span], told: Counter[tuple[str, str]]) -> list[Spa
             )
         ):
             raise FileError(_within(span, outer))
-        elif span.what == outer.what:
-            told[f"{span.what} span", "inside others of the same kind: part of their time"] += 1
-        elif span.what == FORWARD and outer.what in BACKWARD:
+        elif span.activity == outer.activity:
+            remarks[f"{span.activity} span", "inside others of the same kind: in their time"] += 1
+        elif span.activity == FORWARD and outer.activity in BACKWARD:
             outer.recomputed_us += span.us
-            told["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
-        elif span.what == UPDATE:
+            remarks["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
+        elif span.activity == UPDATE:
             outer.waited_us += span.us
-            told["update", "inside passes: subtracted from their time"] += 1
-            kept.append(span)
+            remarks["update", "inside passes: time that is taken off"] += 1
+            result.append(span)
         else:
             raise FileError(_within(span, outer))
-    _take_off([span for span in in_order if span.what == WAIT], kept, told)
-    return kept
+    _take_off([span for span in in_order if span.activity == WAIT], result, remarks)
+    return result
 
 
-def _take_off(waits: Sequence[Span], passes: Sequence[Span], told: Counter[tuple[str, str]]) -> None:
+def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tuple[str, str]]) -> None:
     """Subtract receives from the innermost passes in which they end; simultaneous receives count once."""
     starts = [span.start_us or Fraction(0) for span in passes]
-    until: dict[int, Fraction] = {}
+    ends_of_waits: dict[int, Fraction] = {}
     for wait in waits:
         start = wait.start_us or Fraction(0)
-        last = start + wait.us - min(wait.us / 2, _ROUNDED)
+        last = start + wait.us - min(wait.us / 2, _TOLERANCE_US)
         number = bisect_right(starts, last) - 1
-        if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].what == OVERLAP:
+        if number > 0 and last >= starts[number] + passes[number].us and passes[number - 1].activity == OVERLAP:
             number -= 1
         if number < 0 or last >= starts[number] + passes[number].us:
             continue
-        begun = max(start, starts[number], until.get(number, starts[number]))
+        begin = max(start, starts[number], ends_of_waits.get(number, starts[number]))
         end = min(start + wait.us, starts[number] + passes[number].us)
-        if begun < end:
-            passes[number].waited_us += end - begun
-            until[number] = end
-            told["receive", "inside passes: subtracted from their time"] += 1
+        if begin < end:
+            passes[number].waited_us += end - begin
+            ends_of_waits[number] = end
+            remarks["receive", "inside passes: time that is taken off"] += 1
 
 
 def _within(span: Span, outer: Span) -> str:
     return (
-        f"expected passes side by side, got one of {span.what} within one of {outer.what}, at "
-        f"{float(span.start_us or 0):.16g} us: name the pass of the two with --name PASS=NAME"
+        f"expected passes side by side, got one of {span.activity} within one of {outer.activity}, at "
+        f"{float(span.start_us or 0):.16g} us: say with --name PASS=NAME which of the two is a pass"
     )

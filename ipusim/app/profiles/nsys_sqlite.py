@@ -30,15 +30,15 @@ _RANGES: Final = (
 def read(source: Source, options: Options) -> Recording:
     """Return the passes in the NVTX ranges of a report; raises FileError for other and damaged databases."""
     path = source.path
-    found = Recording(path, "Nsight Systems")
-    lanes = Lanes(found, Names(options.names, (*TORCH, *MEGATRON)))
+    recording = Recording(path, "Nsight Systems")
+    lanes = Lanes(recording, Names(options.names, (*TORCH, *MEGATRON)))
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if missing := {"NVTX_EVENTS", "StringIds"} - tables:
+            if missing_tables := {"NVTX_EVENTS", "StringIds"} - tables:
                 raise FileError(
                     f"{path}: expected a report of nsys with tables NVTX_EVENTS and StringIds, got no "
-                    f"{sorted(missing)[0]}"
+                    f"{sorted(missing_tables)[0]}"
                 )
             for start, end, name, thread in database.execute(_RANGES):
                 source.event()
@@ -50,6 +50,6 @@ def read(source: Source, options: Options) -> Recording:
                 else:
                     lanes.leave_out("without an end")
     except sqlite3.Error as error:
-        raise FileError(f"{path}: expected a report exported by nsys as SQLite: {error}") from None
-    found.notes.append(f"{path}: ranges of NVTX are times of the host.")
+        raise FileError(f"{path}: expected a report that nsys has exported as SQLite: {error}") from None
+    recording.notes.append(f"{path}: ranges of NVTX are times of the host.")
     return lanes.finish()

@@ -14,7 +14,7 @@ from ipusim.base.errors import FileError
 
 #: Beginning of the header line.
 STARTS: Final = re.compile(rb'"?Time \(%\)"?,')
-_NEEDED: Final = ("Instances", "Med (ns)", "Range")
+_COLUMNS: Final = ("Instances", "Med (ns)", "Range")
 _NUMBER: Final = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 
 
@@ -24,19 +24,19 @@ def read(source: Source, options: Options) -> Recording:
     Raises FileError for another table.
     """
     names, path = Names(options.names, (*TORCH, *MEGATRON)), source.path
-    found = Recording(path, "Nsight Systems")
+    recording = Recording(path, "Nsight Systems")
     rows = csv.DictReader(line for _, line in source.lines())
-    if absent := [name for name in _NEEDED if name not in (rows.fieldnames or ())]:
+    if absent := [name for name in _COLUMNS if name not in (rows.fieldnames or ())]:
         raise FileError(
-            f"{path}:1: expected columns {', '.join(_NEEDED)} of nsys's nvtx_sum, got none named {absent[0]}"
+            f"{path}:1: expected columns {', '.join(_COLUMNS)} of nsys's nvtx_sum, got none named {absent[0]}"
         )
     for row in rows:
         name, place = (row["Range"] or "").removeprefix(":"), f"{path}:{rows.line_num}"
-        called = names[name]
-        if called is None:
-            found.pass_by(name)
+        meaning = names[name]
+        if meaning is None:
+            recording.pass_by(name)
             continue
-        if called.is_part:
+        if meaning.is_part:
             raise FileError(
                 f"{place}: expected passes in one range each, as a summary has no order, got a part: {name}"
             )
@@ -46,7 +46,7 @@ def read(source: Source, options: Options) -> Recording:
                 f"{place}: expected a median in nanoseconds and a number of instances, got {median!r}, {number!r}"
             )
         for _ in range(int(number)):
-            found.add(Span.of(called, called.micro_batch, "", "", None, Fraction(median) / 1000), name)
-    names.refuse_unused(path, found.names)
-    found.notes.append(f"{path}: a summary has only medians; minimum and maximum are not known.")
-    return found
+            recording.add(Span.from_meaning(meaning, meaning.micro_batch, "", "", None, Fraction(median) / 1000), name)
+    names.refuse_unused(path, recording.names)
+    recording.notes.append(f"{path}: a summary has medians alone, so that least and most are not known.")
+    return recording

@@ -12,7 +12,7 @@ from ipusim.base.errors import FileError
 from ipusim.base.units import enumerated
 
 
-def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterator[Span]:
+def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterator[Span]:
     """Yield the spans of a rank, joining the parts of every pass.
 
     A pass begins at its first part. With ``parts``, it ends after this number of spans, otherwise at the next span of
@@ -23,24 +23,24 @@ def joined(spans: Sequence[Span], parts: int | None, notes: list[str]) -> Iterat
     groups: dict[tuple[str, str], list[list[Span]]] = defaultdict(list)
     last: tuple[str, str, int | None] | None = None
     for span in sorted(spans, key=lambda span: span.start_us or 0):
-        here = (span.what, span.stage, span.micro_batch)
+        key = (span.activity, span.stage, span.micro_batch)
         if not span.is_part:
             yield span
         else:
-            of_pass = groups[here[:2]]
-            if not of_pass or (len(of_pass[-1]) == parts if parts else here != last):
+            of_pass = groups[key[:2]]
+            if not of_pass or (len(of_pass[-1]) == parts if parts else key != last):
                 of_pass.append([])
             of_pass[-1].append(span)
-        last = here
-    for (what, stage), passes in groups.items():
+        last = key
+    for (kind, stage), passes in groups.items():
         of_stage = f" of stage {stage}" if stage else ""
         counts = [Counter(span.kind for span in parts_of_pass) for parts_of_pass in passes]
         if odd := next((count for count in counts if count != counts[0]), None):
             raise FileError(
-                f"expected the same parts in every {what} pass{of_stage}, got {_listed(counts[0])} in the first and "
-                f"{_listed(odd)} in another: set the number of spans of a pass with --parts-per-pass N"
+                f"expected the same parts in every {kind} pass{of_stage}, got {_list_parts(counts[0])} in the first "
+                f"and {_list_parts(odd)} in another: say with --parts-per-pass N how many spans are a pass"
             )
-        notes.append(f"A {what} pass{of_stage} is the sum of {_listed(counts[0])}.")
+        notes.append(f"A {kind} pass{of_stage} is the sum of {_list_parts(counts[0])}.")
         for spans_of_pass in passes:
             yield replace(
                 spans_of_pass[0],
@@ -58,16 +58,17 @@ def refuse_unlike(spans: Sequence[Span]) -> None:
     kinds: dict[tuple[str, str, int], dict[str, None]] = defaultdict(dict)
     for span in spans:
         if not span.is_part and span.kind:
-            kinds[span.what, span.stage, span.rank][span.kind] = None
-    for (what, stage, rank), names in kinds.items():
-        if what != "update" and len(names) > 1:
-            listed = enumerated(names, 6)
+            kinds[span.activity, span.stage, span.rank][span.kind] = None
+    for (kind, stage, rank), names in kinds.items():
+        if kind != "update" and len(names) > 1:
+            texts = enumerated(names, 6)
             parts = "+".join(names)
             raise FileError(
-                f"expected spans of one name for {what} passes{f' of stage {stage}' if stage else ''}, got {listed} "
-                f"on rank {rank}: name the pass with --name {what}=NAME, or its parts with --name '{what}={parts}'"
+                f"expected spans of one name for {kind} passes{f' of stage {stage}' if stage else ''}, got {texts} on "
+                f"rank {rank}: say with --name {kind}=NAME which of them is the pass, or --name '{kind}={parts}' if "
+                "they are its parts"
             )
 
 
-def _listed(count: Counter[str]) -> str:
+def _list_parts(count: Counter[str]) -> str:
     return enumerated((f"{number} {kind}" for kind, number in sorted(count.items())), 6)

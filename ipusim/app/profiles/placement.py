@@ -10,14 +10,14 @@ from itertools import pairwise
 from typing import Final
 
 from ipusim.app.profiles.names import FORWARD
-from ipusim.app.profiles.ranks import ASSUMED, STATED, Measured
+from ipusim.app.profiles.ranks import ASSUMED, STATED, Measurement
 from ipusim.app.profiles.spans import Span
 from ipusim.base.errors import FileError, OptionError
 from ipusim.base.units import enumerated
 
 _PIPELINE: Final = "pipeline_model_parallel_size"
 #: Most missing stages or ranks listed in a message.
-_LISTED: Final = 8
+_MOST_NAMES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -27,51 +27,56 @@ class Placement:
     Attributes:
         names: names of the stages, or their numbers as text, in order.
         stage: function from a pass to its stage's name.
-        how: source of the stages, in words.
+        source: source of the stages, in words.
     """
 
     names: Sequence[str]
     stage: Callable[[Span], str]
-    how: str
+    source: str
 
 
-def placement_of(measured: Measured, passes: Sequence[Span], stages: int | None) -> Placement:
+def placement_of(measurement: Measurement, passes: Sequence[Span], stages: int | None) -> Placement:
     """Return the stages of ``passes``; ``stages`` is the user's number of stages.
 
     Raises OptionError for a number that contradicts names or ranks, and FileError for missing ranks and stages, and for
     a mixture of passes with and without stages.
     """
-    ranks = sorted({span.rank for span in measured.spans})
-    replica = "" if stages else _refuse_missing_ranks(measured, ranks)
+    ranks = sorted({span.rank for span in measurement.spans})
+    replica = "" if stages else _refuse_missing_ranks(measurement, ranks)
     if any(span.stage for span in passes):
         _refuse_partly_named(passes)
         names = _in_order([span.stage for span in passes])
         if stages is not None and stages != len(names):
             raise OptionError("stages", f"expected {len(names)}, as in the names, got {stages}")
         return Placement(names, lambda span: span.stage, f"{STATED} by names{replica}")
-    owner, how = _by_rank(measured, ranks, stages)
-    if measured.order == ASSUMED:
+    owner, source = _by_rank(measurement, ranks, stages)
+    if measurement.order == ASSUMED:
         _refuse_other_order(passes, owner)
-    return Placement(_in_order([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{how}{replica}")
+    return Placement(_in_order([*map(str, owner.values())]), lambda span: str(owner[span.rank]), f"{source}{replica}")
 
 
-def _refuse_missing_ranks(measured: Measured, ranks: Sequence[int]) -> str:
+def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str:
     """Refuse missing ranks; return words on ranks taken for a replica of several."""
-    stated = measured.facts.get("world_size")
-    world = stated.value if stated else ranks[-1] + 1
-    missing = sorted({*range(world)} - {*ranks})
-    if stated and (ranks[-1] >= world):
-        raise FileError(f"{stated.place}: expected {world} ranks, got rank {ranks[-1]}")
-    if not missing:
+    world_size = measurement.facts.get("world_size")
+    world = world_size.value if world_size else ranks[-1] + 1
+    missing_ranks = sorted({*range(world)} - {*ranks})
+    if world_size and (ranks[-1] >= world):
+        raise FileError(f"{world_size.place}: expected {world} ranks, got rank {ranks[-1]}")
+    if not missing_ranks:
         return ""
-    if len(ranks) > 1 and missing[0] == len(ranks) and not world % len(ranks) and _PIPELINE not in measured.facts:
+    if (
+        len(ranks) > 1
+        and missing_ranks[0] == len(ranks)
+        and not world % len(ranks)
+        and _PIPELINE not in measurement.facts
+    ):
         return f", {ASSUMED} to be one replica of {world // len(ranks)}"
-    if measured.stages and {*measured.stages.values()} == {*range(measured.facts[_PIPELINE].value)}:
+    if measurement.stages and {*measurement.stages.values()} == {*range(measurement.facts[_PIPELINE].value)}:
         return ""
-    said = f" of world_size {world}, which {stated.place} says" if stated else ""
+    statement = f" of world_size {world}, which {world_size.place} says" if world_size else ""
     raise FileError(
-        f"expected the passes of all ranks, got none of rank {enumerated(missing, _LISTED)}{said}: import these too, "
-        "or set the option stages to the number of stages of these ranks"
+        f"expected the passes of all ranks, got none of rank {enumerated(missing_ranks, _MOST_NAMES)}{statement}: "
+        "import these too, or say by the option stages how many stages the ranks here are"
     )
 
 
@@ -80,8 +85,8 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
     silent = next((span for span in passes if not span.stage), None)
     if silent is not None:
         raise FileError(
-            f"expected names with a stage for all passes, or for none, got {silent.what} passes on rank {silent.rank} "
-            f"without a stage: name these with --name STAGE.{silent.what}=NAME"
+            f"expected names that say the stage of every pass, or of none, got {silent.activity} passes on rank "
+            f"{silent.rank} without one: name these with --name STAGE.{silent.activity}=NAME"
         )
 
 
@@ -91,32 +96,32 @@ def _in_order(stages: Sequence[str]) -> list[str]:
     if not all(name.isdecimal() for name in names):
         return names
     names.sort(key=int)
-    missing = [str(number) for number in range(int(names[-1]) + 1) if str(number) not in names]
-    if missing:
+    missing_stages = [str(number) for number in range(int(names[-1]) + 1) if str(number) not in names]
+    if missing_stages:
         raise FileError(
-            f"expected passes of every stage, got none of {', '.join(missing[:_LISTED])}: import the traces of all "
-            "ranks"
+            f"expected passes of every stage, got none of {', '.join(missing_stages[:_MOST_NAMES])}: import the traces "
+            "of all ranks"
         )
     return names
 
 
-def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
+def _by_rank(measurement: Measurement, ranks: Sequence[int], stages: int | None) -> tuple[dict[int, int], str]:
     """Return the stage of each rank, and the source of this placement.
 
     By default consecutive ranks share a stage, as in Megatron's usual order of groups with the pipeline outermost. With
     ``use_tp_pp_dp_mapping`` data parallelism is outermost, and the pipeline repeats.
     """
-    facts = measured.facts
-    if stages is None and measured.stages:
-        return {rank: measured.stages[rank] for rank in ranks}, f"{STATED} by {facts[_PIPELINE].short_place}"
-    stated = facts.get(_PIPELINE)
-    number = stages or (stated.value if stated else len(ranks))
-    how = f"{STATED} by {stated.short_place}" if stated else f"{ASSUMED}, one a rank"
-    how = f"{STATED} by the option stages" if stages else how
-    if stated is None and stages is None and measured.stages_from:
+    facts = measurement.facts
+    if stages is None and measurement.stages:
+        return {rank: measurement.stages[rank] for rank in ranks}, f"{STATED} by {facts[_PIPELINE].short_place}"
+    pipeline_size = facts.get(_PIPELINE)
+    number = stages or (pipeline_size.value if pipeline_size else len(ranks))
+    source = f"{STATED} by {pipeline_size.short_place}" if pipeline_size else f"{ASSUMED}, one a rank"
+    source = f"{STATED} by the option stages" if stages else source
+    if pipeline_size is None and stages is None and measurement.stages_from:
         raise FileError(
-            f"expected {measured.stages_from}, got none: set the option stages to the number of stages of the "
-            f"{len(ranks)} ranks"
+            f"expected {measurement.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "
+            "ranks are"
         )
     if len(ranks) % number:
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {number}"
@@ -125,7 +130,7 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
         raise FileError(f"{text}: set the option stages to their number")
     mapping = facts.get("use_tp_pp_dp_mapping")
     if mapping is None or not mapping.value:
-        return {rank: place * number // len(ranks) for place, rank in enumerate(ranks)}, how
+        return {rank: place * number // len(ranks) for place, rank in enumerate(ranks)}, source
     inner = math.prod(
         facts[key].value for key in ("tensor_model_parallel_size", "context_parallel_size") if key in facts
     )
@@ -137,20 +142,20 @@ def _by_rank(measured: Measured, ranks: Sequence[int], stages: int | None) -> tu
     unsaid = "" if "tensor_model_parallel_size" in facts else f", tensor parallelism {ASSUMED} to be 1"
     return {
         rank: place // inner % number for place, rank in enumerate(ranks)
-    }, f"{how}, order by {mapping.short_place}{unsaid}"
+    }, f"{source}, order by {mapping.short_place}{unsaid}"
 
 
 def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> None:
     """Refuse an assumed order of ranks if a stage begins before its predecessor."""
     first: dict[int, Fraction] = {}
     for span in passes:
-        if span.what == FORWARD and span.start_us is not None:
+        if span.activity == FORWARD and span.start_us is not None:
             stage = owner[span.rank]
             first[stage] = min(first.get(stage, span.start_us), span.start_us)
-    for (stage, start), (after, later) in pairwise(sorted(first.items())):
+    for (stage, start), (next_stage, later) in pairwise(sorted(first.items())):
         if later < start:
             raise FileError(
-                f"expected the first forward pass of stage {after} after the first of stage {stage}, at "
-                f"{float(start):.16g} us, got {float(later):.16g} us: the order of ranks was assumed; name processes "
-                "'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
+                f"expected the first forward pass of stage {next_stage} behind that of stage {stage}, at "
+                f"{float(start):.16g} us, got it at {float(later):.16g} us: the order of ranks was assumed; name "
+                "processes 'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
             )

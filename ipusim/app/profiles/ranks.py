@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
-from ipusim.app.profiles.parts import joined, refuse_unlike
+from ipusim.app.profiles.parts import join_parts, refuse_unlike
 from ipusim.app.profiles.spans import Fact, Facts, Recording, Span
 from ipusim.app.profiles.steps import number_steps, without_warm_up
 from ipusim.base.errors import FileError
@@ -24,7 +24,7 @@ _DIGITS: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """Measurements in files of the same kind.
 
     Attributes:
@@ -33,7 +33,7 @@ class Measured:
         spans: passes and updates, with ranks.
         facts: facts that files state about the whole run.
         stages: stage of a rank in its pipeline, if stated by files.
-        known: file name, ranks, and source of the ranks, by file.
+        sources: file name, ranks, and source of the ranks, by file.
         order: source of the ranks: stated, inferred or assumed.
         names: microseconds of spans outside passes, by name.
         notes: sentences for the user.
@@ -46,7 +46,7 @@ class Measured:
     spans: tuple[Span, ...]
     facts: Facts
     stages: Mapping[int, int] = field(default_factory=dict)
-    known: tuple[tuple[str, tuple[int, ...], str], ...] = ()
+    sources: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     order: str = STATED
     names: Counter[str] = field(default_factory=Counter)
     notes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Measured:
     coverage: tuple[Fraction, Fraction] | None = None
 
 
-def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measured:
+def rank_spans(recordings: Sequence[Recording], parts: int | None = None) -> Measurement:
     """Return the measurements of files, with ranks of processes.
 
     ``parts`` is the option of :class:`.spans.Options`. Raises FileError for files of different runs, contradicting or
@@ -63,11 +63,11 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
     files = enumerated((recording.path for recording in recordings), 1)
     facts, notes, names = Facts(), list[str](), Counter[str]()
     extents: dict[int, Fraction] = defaultdict(Fraction)
-    covered: dict[int, Fraction] = defaultdict(Fraction)
+    covered_us: dict[int, Fraction] = defaultdict(Fraction)
     stages: dict[int, int] = {}
-    spans, known, next_step = list[Span](), list[tuple[str, tuple[int, ...], str]](), Counter[int]()
+    spans, sources, next_step = list[Span](), list[tuple[str, tuple[int, ...], str]](), Counter[int]()
     places, order = _places(recordings)
-    for recording, (ranks, how) in zip(recordings, places, strict=True):
+    for recording, (ranks, source) in zip(recordings, places, strict=True):
         facts.add({key: fact for key, fact in recording.facts.items() if key not in ("rank", "stage")})
         notes += recording.notes
         names += recording.names
@@ -76,33 +76,33 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
             if span.rank < 0:
                 span.rank = ranks[span.process]
             of_rank[span.rank].append(span)
-            covered[span.rank] += span.us
+            covered_us[span.rank] += span.us
         for process, rank in {span.process: span.rank for span in recording.spans}.items():
             extents[rank] += recording.extents.get(process.partition(" thread ")[0], 0)
         if "stage" in recording.facts:
             stages.update(dict.fromkeys(of_rank, recording.facts["stage"].value))
-        kept, told = list[Span](), list[str]()
+        own_spans, remarks = list[Span](), list[str]()
         for rank, of_one in of_rank.items():
             try:
                 refuse_unlike(of_one)
-                whole = [*joined(of_one, parts, told)]
+                whole = [*join_parts(of_one, parts, remarks)]
             except FileError as error:
                 raise FileError(f"{recording.path}: {error}") from None
             next_step[rank] = number_steps(whole, next_step[rank])
-            kept += whole
-        notes += [note for note in dict.fromkeys(told) if note not in notes]
-        spans += without_warm_up(kept, notes, str(recording.path))
-        known.append((recording.path.name, tuple(sorted(of_rank)), how))
+            own_spans += whole
+        notes += [note for note in dict.fromkeys(remarks) if note not in notes]
+        spans += without_warm_up(own_spans, notes, str(recording.path))
+        sources.append((recording.path.name, tuple(sorted(of_rank)), source))
     shares = [
-        min(covered[rank] / extent, Fraction(1)) for rank, extent in extents.items() if extent and rank in covered
+        min(covered_us[rank] / extent, Fraction(1)) for rank, extent in extents.items() if extent and rank in covered_us
     ]
-    return Measured(
+    return Measurement(
         files,
         recordings[0].tool,
         tuple(spans),
         facts,
         stages,
-        tuple(sorted(known, key=lambda row: row[1])),
+        tuple(sorted(sources, key=lambda row: row[1])),
         order,
         names,
         tuple(notes),
@@ -113,11 +113,15 @@ def ranked(recordings: Sequence[Recording], parts: int | None = None) -> Measure
 
 def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int], str]], str]:
     """Return ranks by process for every file, with the sources of ranks and order."""
-    workers = [[*dict.fromkeys(span.process for span in found.spans if span.rank < 0)] for found in recordings]
-    stated = [_stated(found, processes) for found, processes in zip(recordings, workers, strict=True)]
-    facts = [fact for ranks in stated for fact in ranks.values()]
+    workers = [[*dict.fromkeys(span.process for span in recording.spans if span.rank < 0)] for recording in recordings]
+    stated_ranks = [
+        _stated_ranks(recording, processes) for recording, processes in zip(recordings, workers, strict=True)
+    ]
+    facts = [fact for ranks in stated_ranks for fact in ranks.values()]
     silent = [
-        found for found, processes, ranks in zip(recordings, workers, stated, strict=True) if {*processes} - {*ranks}
+        recording
+        for recording, processes, ranks in zip(recordings, workers, stated_ranks, strict=True)
+        if {*processes} - {*ranks}
     ]
     if facts and silent:
         raise FileError(
@@ -130,7 +134,7 @@ def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int],
                 {process: fact.value for process, fact in ranks.items()},
                 enumerated(sorted({f"{STATED} by {_kind(fact)}" for fact in ranks.values()})) if ranks else STATED,
             )
-            for ranks in stated
+            for ranks in stated_ranks
         ], STATED
     if len(silent) > 1:
         if (most := max(map(len, workers))) > 1:
@@ -138,26 +142,28 @@ def _places(recordings: Sequence[Recording]) -> tuple[list[tuple[dict[str, int],
                 f"{silent[0].path}: expected one process in each of several files without ranks, got {most}: import a "
                 "file of each rank"
             )
-        numbers, how = _numbers(silent)
-        by_path = {found.path: number for found, number in zip(silent, numbers, strict=True)}
+        numbers, source = _numbers(silent)
+        by_path = {recording.path: number for recording, number in zip(silent, numbers, strict=True)}
         return [
-            (dict.fromkeys(processes, by_path.get(found.path, 0)), how)
-            for found, processes in zip(recordings, workers, strict=True)
-        ], how.partition(" ")[0].rstrip(":")
+            (dict.fromkeys(processes, by_path.get(recording.path, 0)), source)
+            for recording, processes in zip(recordings, workers, strict=True)
+        ], source.partition(" ")[0].rstrip(":")
     (processes,) = filter(None, workers)
     order = silent[0].order
     indices = {process: order.get(process.partition(" thread ")[0], -1) for process in processes}
-    inferred = -1 not in indices.values() and len({*indices.values()}) > 1
-    processes.sort(key=lambda process: (inferred and indices[process], _natural(process)))
+    is_inferred = -1 not in indices.values() and len({*indices.values()}) > 1
+    processes.sort(key=lambda process: (is_inferred and indices[process], _natural(process)))
     many = len(processes) > 1
-    how = (
-        f"{INFERRED} from process_sort_index" if inferred else f"{ASSUMED}: {'in order of numbers' if many else 'one'}"
+    source = (
+        f"{INFERRED} from process_sort_index"
+        if is_inferred
+        else f"{ASSUMED}: {'in order of numbers' if many else 'one'}"
     )
     ranks = {process: number for number, process in enumerate(processes)}
-    return [(ranks, how)] * len(recordings), INFERRED if inferred else ASSUMED if many else STATED
+    return [(ranks, source)] * len(recordings), INFERRED if is_inferred else ASSUMED if many else STATED
 
 
-def _stated(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
+def _stated_ranks(recording: Recording, processes: Sequence[str]) -> dict[str, Fact]:
     """Return the ranks stated by the file or its name."""
     ranks = {process: recording.ranks[process] for process in processes if process in recording.ranks}
     if len(processes) != 1:
@@ -181,12 +187,12 @@ def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
     """Return ranks from the numbers in file names, and their source."""
     names = [recording.path.name for recording in recordings]
     fields = [tuple(map(int, (digits[:18] for digits in _DIGITS.findall(name)))) for name in names]
-    given = [*range(len(names))], f"{ASSUMED}: files in their order"
+    numbers = [*range(len(names))], f"{ASSUMED}: files in their order"
     if len({_DIGITS.sub("#", name) for name in names}) > 1:
-        return given
+        return numbers
     varying = [column for column in range(len(fields[0])) if len({row[column] for row in fields}) > 1]
     if not varying:
-        return given
+        return numbers
     first = [row[varying[0]] for row in fields]
     if len({*first}) < len(first):
         raise FileError(
@@ -194,11 +200,11 @@ def _numbers(recordings: Sequence[Recording]) -> tuple[list[int], str]:
             f"differ in {len(varying)} numbers: name files rank0, rank1 and so on"
         )
     if len(varying) > 1:
-        return given
+        return numbers
     in_order = sorted(first)
-    how = f"{INFERRED} from the number in the name of each file"
+    source = f"{INFERRED} from the number in the name of each file"
     # Larger numbers are times or process numbers: only their order is meaningful.
-    return (first if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in first]), how
+    return (first if in_order[-1] < _MOST_RANKS else [in_order.index(number) for number in first]), source
 
 
 def _natural(text: str) -> list[tuple[int, str]]:

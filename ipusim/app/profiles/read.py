@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ipusim.app.profiles import chrome, deepspeed_log, megatron_log, megatron_spans, nsys_sqlite, nvtx_csv
-from ipusim.app.profiles.ranks import Measured, ranked
+from ipusim.app.profiles.ranks import Measurement, rank_spans
 from ipusim.app.profiles.source import Source
 from ipusim.app.profiles.spans import Options, Recording
 from ipusim.base.errors import FileError
@@ -36,7 +36,7 @@ class Reader:
     read: Callable[[Iterable[Source], Options], Sequence[Recording]]
 
 
-def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[Source], Options], list[Recording]]:
+def _read_each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[Source], Options], list[Recording]]:
     """Return a reader of several files from a reader of a single file."""
 
     def recording(source: Source, options: Options) -> Recording:
@@ -48,11 +48,13 @@ def _each(read: Callable[[Source, Options], Recording]) -> Callable[[Iterable[So
 
 #: Readers in order of trial; logs of Megatron have no mark at the beginning and come last.
 READERS: Final = (
-    Reader("a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _each(nsys_sqlite.read)),
-    Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _each(nvtx_csv.read)),
-    Reader("spans of OpenTelemetry", megatron_spans.STARTS.match, _each(megatron_spans.read)),
-    Reader("a trace, JSON", chrome.STARTS.match, _each(chrome.read)),
-    Reader("a log of DeepSpeed", deepspeed_log.LINE.search, _each(deepspeed_log.read)),
+    Reader(
+        "a report of nsys, SQLite", lambda start: start.startswith(nsys_sqlite.STARTS), _read_each(nsys_sqlite.read)
+    ),
+    Reader("a summary of NVTX ranges, CSV", nvtx_csv.STARTS.match, _read_each(nvtx_csv.read)),
+    Reader("spans of OpenTelemetry", megatron_spans.STARTS.match, _read_each(megatron_spans.read)),
+    Reader("a trace, JSON", chrome.STARTS.match, _read_each(chrome.read)),
+    Reader("a log of DeepSpeed", deepspeed_log.LINE.search, _read_each(deepspeed_log.read)),
     Reader(
         "a log of Megatron-LM",
         lambda _: True,
@@ -60,7 +62,7 @@ READERS: Final = (
     ),
 )
 #: Files of profilers without a reader, by first bytes, with the form to export instead.
-_OTHERS: Final = {
+_MORE_KINDS: Final = {
     re.compile(rb"QDSTRM|\x00?nsys|NVDA"): "a report of nsys: export it with nsys export --type sqlite",
     re.compile(rb"PK\x03\x04"): "a zip archive: unpack it",
     re.compile(rb"\xfd7zXZ|\x28\xb5\x2f\xfd|BZh"): "an archive of xz, zstd or bzip2: unpack it, or pack it with gzip",
@@ -80,7 +82,7 @@ def read_measured(
     count: int | None = None,
     parts: int | None = None,
     progress: _Progress = lambda _: None,
-) -> Measured:
+) -> Measurement:
     """Return the measurements in files of the same kind.
 
     Args:
@@ -96,21 +98,21 @@ def read_measured(
         raise FileError(f"{files[0]}: expected each file once, got one twice")
     kinds = {path: _kind(path) for path in files}
     reader = kinds[files[0]]
-    for path, other in kinds.items():
-        if other is not reader:
+    for path, file_reader in kinds.items():
+        if file_reader is not reader:
             raise FileError(
-                f"{path}: expected {reader.kind}, as in {files[0]}, got {other.kind}: import one kind at a time"
+                f"{path}: expected {reader.kind}, as {files[0]} is, got {file_reader.kind}: import one kind at a time"
             )
     recordings = reader.read((Source(path, progress) for path in files), Options(names, count, parts))
-    return ranked(recordings, parts)
+    return rank_spans(recordings, parts)
 
 
 def _kind(path: Path) -> Reader:
     """Return the reader of a file; raises FileError for a known kind without a reader."""
     source = Source(path)
-    with source.reading() as opened:
-        start = opened.start()
-    for begins, words in _OTHERS.items():
+    with source.reading() as stream:
+        start = stream.start()
+    for begins, words in _MORE_KINDS.items():
         if begins.match(start):
             raise FileError(f"{path}: expected a trace, report or log in a known format, got {words}")
     return next(reader for reader in READERS if reader.has(start))

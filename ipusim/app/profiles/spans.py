@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.api import hardware, runs
-from ipusim.app.profiles.names import Called
+from ipusim.app.profiles.names import NameMeaning
 from ipusim.base.errors import FileError
 
 #: Most spans of passes in a file.
@@ -18,7 +18,7 @@ MOST: Final = 1 << 20
 #: Longest pass in microseconds: a scenario's limit of cycles on an import's default machine.
 LONGEST_US: Final = runs.MOST_CYCLES * 1_000_000 // int(hardware.GC200.clock_hz)
 #: Most names outside passes kept by a recording.
-_REMEMBERED: Final = 4096
+_CACHE_SIZE: Final = 4096
 #: Facts in words, by key.
 _FACTS: Final = {
     "world_size": "ranks",
@@ -34,7 +34,7 @@ class Span:
     """Measured pass or update, from start to end.
 
     Attributes:
-        what: pass, update or overlapped pair, as in ``names.py``.
+        activity: pass, update or overlapped pair, as in ``names.py``.
         stage: name of the stage, or its number as text; empty if given by the rank.
         micro_batch: number of the micro-batch; None if unknown.
         process: process in its file, with the thread if threads are ranks.
@@ -50,7 +50,7 @@ class Span:
         is_part: whether the span is one of several parts of a pass.
     """
 
-    what: str
+    activity: str
     stage: str
     micro_batch: int | None
     process: str
@@ -66,12 +66,18 @@ class Span:
     is_part: bool = False
 
     @classmethod
-    def of(
-        cls, called: Called, micro_batch: int | None, process: str, thread: str, start_us: Fraction | None, us: Fraction
+    def from_meaning(
+        cls,
+        meaning: NameMeaning,
+        micro_batch: int | None,
+        process: str,
+        thread: str,
+        start_us: Fraction | None,
+        us: Fraction,
     ) -> Span:
         """Return the span of a name's meaning."""
-        span = cls(called.what, called.stage, micro_batch, process, thread, start_us, us)
-        span.kind, span.is_part = called.kind, called.is_part
+        span = cls(meaning.activity, meaning.stage, micro_batch, process, thread, start_us, us)
+        span.kind, span.is_part = meaning.kind, meaning.is_part
         return span
 
     @property
@@ -103,16 +109,16 @@ class Facts(dict[str, Fact]):
 
     def state(self, key: str, value: Any, place: str) -> None:
         """Add a fact; raises FileError with two places for contradicting values."""
-        stated = self.setdefault(key, Fact(value, place))
-        if stated.value != value:
+        fact = self.setdefault(key, Fact(value, place))
+        if fact.value != value:
             raise FileError(
-                f"{place}: expected {runs.show(stated.value)} {_FACTS.get(key, key)}, as in {stated.place}, got "
+                f"{place}: expected {runs.show(fact.value)} {_FACTS.get(key, key)}, as {fact.place} says, got "
                 f"{runs.show(value)}"
             )
 
-    def add(self, others: Mapping[str, Fact]) -> None:
+    def add(self, facts: Mapping[str, Fact]) -> None:
         """Add facts of another file; raises as :meth:`state` does."""
-        for key, fact in others.items():
+        for key, fact in facts.items():
             self.state(key, fact.value, fact.place)
 
 
@@ -179,5 +185,5 @@ class Recording:
 
     def pass_by(self, name: str, us: float = 0) -> None:
         """Add the length of a span outside passes."""
-        if name in self.names or len(self.names) < _REMEMBERED:
+        if name in self.names or len(self.names) < _CACHE_SIZE:
             self.names[name] += int(us) + 1

@@ -12,14 +12,14 @@ from typing import Final
 from ipusim.api import runs
 from ipusim.app.profiles.names import BACKWARD, FORWARD, OVERLAP, PASSES, UPDATE
 from ipusim.app.profiles.placement import Placement, placement_of
-from ipusim.app.profiles.ranks import INFERRED, STATED, Measured
+from ipusim.app.profiles.ranks import INFERRED, STATED, Measurement
 from ipusim.app.profiles.spans import Span
 from ipusim.app.profiles.steps import of_usual_count
 from ipusim.base.errors import FileError
 from ipusim.base.units import counted, enumerated_rows
 
 #: Most span names in a message, and most files in a table.
-_LISTED: Final = 6
+_MOST_NAMES: Final = 6
 _MOST_FILES: Final = 16
 
 
@@ -43,7 +43,7 @@ class Stages:
         mapping: IPU of each stage; stages that share ranks share an IPU.
         count: micro-batches per weight update; None if unknown.
         notes: sentences for the user.
-        known: name of each file, its ranks, stages and micro-batches, and their sources.
+        sources: name of each file, its ranks, stages and micro-batches, and their sources.
         spans: passes with stage names, and updates.
     """
 
@@ -52,18 +52,18 @@ class Stages:
     mapping: tuple[int, ...]
     count: int | None
     notes: tuple[str, ...] = ()
-    known: tuple[tuple[str, str, str, str, str], ...] = ()
+    sources: tuple[tuple[str, str, str, str, str], ...] = ()
     spans: tuple[Span, ...] = ()
 
 
-def stages_of(measured: Measured, stages: int | None = None, count: int | None = None) -> Stages:
+def stages_of(measurement: Measurement, stages: int | None = None, count: int | None = None) -> Stages:
     """Return the measured stages, from names or else from equal groups of ranks.
 
     A weight update is divided equally among the stages of its rank; several updates after the same passes count as one.
     Replicas of a stage are further measurements.
 
     Args:
-        measured: spans of files.
+        measurement: spans of files.
         stages: number of stages; by default stated by files, otherwise the number of ranks.
         count: micro-batches per weight update; by default stated by files, or derived from names and updates.
 
@@ -71,113 +71,115 @@ def stages_of(measured: Measured, stages: int | None = None, count: int | None =
     stages, for passes of unknown stage, and for stages without passes that other stages have.
     """
     try:
-        return _stages_of(measured, stages, count)
+        return _stages_of(measurement, stages, count)
     except FileError as error:
-        raise FileError(f"{measured.files}: {error}") from None
+        raise FileError(f"{measurement.files}: {error}") from None
 
 
-def _stages_of(measured: Measured, stages: int | None, count: int | None) -> Stages:
-    notes = [*measured.notes]
-    spans, usual = of_usual_count(measured.spans, notes)
-    passes = [span for span in spans if span.what not in (UPDATE, OVERLAP)]
+def _stages_of(measurement: Measurement, stages: int | None, count: int | None) -> Stages:
+    notes = [*measurement.notes]
+    spans, usual = of_usual_count(measurement.spans, notes)
+    passes = [span for span in spans if span.activity not in (UPDATE, OVERLAP)]
     if not passes:
-        others = ", ".join(map(runs.show, (name for name, _ in measured.names.most_common(_LISTED)))) or "none"
-        pairs = "overlapped pairs" if any(span.what == OVERLAP for span in spans) else "weight updates"
-        got = f"{pairs} alone" if spans else "none"
-        raise FileError(
-            f"expected passes, got {got}; the longest spans of other names are {others}: name the passes with --name "
-            "PASS=NAME, as some tools name none (torch's Schedule1F1B)"
+        names_text = (
+            ", ".join(map(runs.show, (name for name, _ in measurement.names.most_common(_MOST_NAMES)))) or "none"
         )
-    placement = placement_of(measured, passes, stages)
-    names, of = placement.names, placement.stage
+        pairs = "overlapped pairs" if any(span.activity == OVERLAP for span in spans) else "weight updates"
+        reason = f"{pairs} alone" if spans else "none"
+        raise FileError(
+            f"expected passes, got {reason}; the longest spans of other names are {names_text}: "
+            "say with --name PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)"
+        )
+    placement = placement_of(measurement, passes, stages)
+    names, stage_of = placement.names, placement.stage
     if len(names) > runs.MAX_STAGES:
         raise FileError(f"expected at most {runs.MAX_STAGES} stages, got {len(names)}")
     ranks: dict[str, set[int]] = {name: set() for name in names}
     times: dict[tuple[str, str], list[Fraction]] = defaultdict(list)
     for span in passes:
-        span.stage = of(span)
+        span.stage = stage_of(span)
         ranks[span.stage].add(span.rank)
-        times[span.stage, span.what].append(span.pass_us)
+        times[span.stage, span.activity].append(span.pass_us)
     for (rank, stage), us in _updates(spans):
-        own = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
-        for name in own:
-            times[name, UPDATE].append(us / len(own))
+        own_stages = [stage] if stage in ranks else [name for name in names if rank in ranks[name]]
+        for name in own_stages:
+            times[name, UPDATE].append(us / len(own_stages))
     _refuse_missing(names, set(times))
     _note_unlike(spans, notes)
     groups = list(dict.fromkeys(frozenset(ranks[name]) for name in names))
     mapping = tuple(groups.index(frozenset(ranks[name])) for name in names)
     figures = {name: _figures(name, times) for name in names}
-    stated = any(span.micro_batches > 1 for span in passes)
-    how = "stated by the option count" if count else f"{STATED if stated else INFERRED}" if usual else "not known"
-    if measured.coverage:
-        least, most = (f"{float(share):.0%}" for share in measured.coverage)
+    is_stated = any(span.micro_batches > 1 for span in passes)
+    source = "stated by the option count" if count else f"{STATED if is_stated else INFERRED}" if usual else "not known"
+    if measurement.coverage:
+        least, most = (f"{float(share):.0%}" for share in measurement.coverage)
         share = least if least == most else f"{least} to {most}"
         notes.append(f"Passes and updates with names take {share} of the time of a rank.")
-    if measured.names:
-        others = ", ".join(runs.show(name) for name, _ in measured.names.most_common(3))
+    if measurement.names:
+        names_text = ", ".join(runs.show(name) for name, _ in measurement.names.most_common(3))
         notes.append(
-            f"Spans of other names are in no pass: {others}{' and others' if len(measured.names) > 3 else ''}."
+            f"Spans of other names are in no pass: {names_text}{' and others' if len(measurement.names) > 3 else ''}."
         )
-    known = _known(measured, placement, ranks, str(count or usual or "not known"), how)
-    return Stages(measured.tool, figures, mapping, count or usual, tuple(notes), known, tuple(spans))
+    sources = _sources(measurement, placement, ranks, str(count or usual or "not known"), source)
+    return Stages(measurement.tool, figures, mapping, count or usual, tuple(notes), sources, tuple(spans))
 
 
 def _updates(spans: Sequence[Span]) -> list[tuple[tuple[int, str], Fraction]]:
     """Return updates by step, rank and stage, summed over optimizers of chunks."""
     sums: dict[tuple[int, str, int], Fraction] = defaultdict(Fraction)
     for span in spans:
-        if span.what == UPDATE:
+        if span.activity == UPDATE:
             sums[span.rank, span.stage, span.step] += span.us - span.waited_us
     return [((rank, stage), us) for (rank, stage, _), us in sums.items()]
 
 
 def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
     """Add notes on spans outside medians, and on recomputation."""
-    pairs = sum(span.what == OVERLAP for span in spans)
+    pairs = sum(span.activity == OVERLAP for span in spans)
     if pairs:
         notes.append(
             f"{counted(pairs, 'overlapped pair')} of a forward and a backward pass are in no median, as their times "
             "cannot be separated."
         )
-    again = [span.recomputed_us / span.us for span in spans if span.recomputed_us]
-    if again:
-        notes.append(f"Recomputation takes {float(statistics.median(again)):.0%} of the time of backward passes.")
+    shares = [span.recomputed_us / span.us for span in spans if span.recomputed_us]
+    if shares:
+        notes.append(f"Backward passes are recomputation for {float(statistics.median(shares)):.0%} of their time.")
 
 
-def _known(
-    measured: Measured, placement: Placement, ranks: Mapping[str, set[int]], count: str, how: str
+def _sources(
+    measurement: Measurement, placement: Placement, ranks: Mapping[str, set[int]], count: str, source: str
 ) -> tuple[tuple[str, str, str, str, str], ...]:
     """Return a row for every file: ranks, stages, micro-batches, and their sources."""
     rows = []
-    for file, of_file, ranked in measured.known[:_MOST_FILES]:
+    for file, of_file, ranks_text in measurement.sources[:_MOST_FILES]:
         stages = [number for number, name in enumerate(placement.names) if ranks[name] & {*of_file}]
-        told = f"ranks {ranked}; stages {placement.how}; micro-batches {how}" if of_file else "facts alone"
-        listed = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
-        rows.append((file, enumerated_rows(of_file) if of_file else "-", listed, count, told))
-    if (left := len(measured.known) - _MOST_FILES) > 0:
+        words = f"ranks {ranks_text}; stages {placement.source}; micro-batches {source}" if of_file else "facts alone"
+        stages_text = enumerated_rows(stages, lambda number: placement.names[number]) if stages else "-"
+        rows.append((file, enumerated_rows(of_file) if of_file else "-", stages_text, count, words))
+    if (left := len(measurement.sources) - _MOST_FILES) > 0:
         rows.append((f"and {left} more", "", "", "", ""))
     return tuple(rows)
 
 
-def _refuse_missing(names: Sequence[str], there: set[tuple[str, str]]) -> None:
+def _refuse_missing(names: Sequence[str], times: set[tuple[str, str]]) -> None:
     """Refuse stages without forward passes, or without a backward pass that other stages have."""
     for name in names:
-        if (name, FORWARD) not in there:
+        if (name, FORWARD) not in times:
             raise FileError(f"expected forward passes of every stage, got none of stage {name}")
     for kind in BACKWARD:
-        having = [name for name in names if (name, kind) in there]
-        without = [name for name in names if name not in having]
-        whole = [name for name in without if not {(name, other) for other in BACKWARD} & there]
-        if having and whole:
+        present = [name for name in names if (name, kind) in times]
+        absent = [name for name in names if name not in present]
+        whole = [name for name in absent if not {(name, backward) for backward in BACKWARD} & times]
+        if present and whole:
             raise FileError(
-                f"expected backward passes of every stage, as stage {having[0]} has, got none of stage {whole[0]}"
+                f"expected backward passes of every stage, as stage {present[0]} has, got none of stage {whole[0]}"
             )
 
 
 def _figures(name: str, times: Mapping[tuple[str, str], Sequence[Fraction]]) -> dict[str, Figure]:
     """Return the measured figures of a stage."""
     return {
-        what: Figure(statistics.median(values), min(values), max(values), len(values))
-        for what in PASSES
-        if (values := times.get((name, what)))
+        kind: Figure(statistics.median(values), min(values), max(values), len(values))
+        for kind in PASSES
+        if (values := times.get((name, kind)))
     }

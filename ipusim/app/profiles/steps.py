@@ -20,23 +20,23 @@ def number_steps(spans: Sequence[Span], first: int = 0) -> int:
 
     A step ends at the updates after its passes. Spans without a start keep the step of their file.
     """
-    step, updated = first, False
+    step, has_update = first, False
     for span in sorted(spans, key=lambda span: span.start_us or 0):
         if span.start_us is not None:
-            if updated and span.what != UPDATE:
-                step, updated = step + 1, False
-            updated |= span.what == UPDATE
+            if has_update and span.activity != UPDATE:
+                step, has_update = step + 1, False
+            has_update |= span.activity == UPDATE
             span.step = step
         else:
             span.step += first
     return max((span.step for span in spans), default=first - 1) + 1
 
 
-def without_warm_up(spans: Sequence[Span], notes: list[str], called: str) -> list[Span]:
+def without_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[Span]:
     """Drop a first step that took longer than the others, with a note."""
     means: dict[int, list[Fraction]] = defaultdict(list)
     for span in spans:
-        if span.what != UPDATE:
+        if span.activity != UPDATE:
             means[span.step].append(span.pass_us)
     if len(means) < 2:
         return [*spans]
@@ -47,8 +47,8 @@ def without_warm_up(spans: Sequence[Span], notes: list[str], called: str) -> lis
         return [*spans]
     times = float(mean[first] / usual) if usual else float("inf")
     notes.append(
-        f"{called}: passes of the first step took {times:.3g} times as long as passes of the other steps: the first "
-        "step is left out as warm-up."
+        f"{path}: passes of the first step took {times:.3g} times as long as those of the others: it warms up, and "
+        "is left out."
     )
     return [span for span in spans if span.step != first]
 
@@ -59,34 +59,34 @@ def of_usual_count(spans: Sequence[Span], notes: list[str]) -> tuple[list[Span],
     Other steps are left out with a note: a restarted job, a ramp-up of the batch, or a partly measured step. The number
     is None if unknown.
     """
-    updated = {(span.rank, span.step) for span in spans if span.what == UPDATE}
+    update_steps = {(span.rank, span.step) for span in spans if span.activity == UPDATE}
     sums: dict[tuple[int, str, int], int] = defaultdict(int)
-    named: dict[tuple[int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    numbers_of: dict[tuple[int, str], dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for span in spans:
-        if span.what in (FORWARD, OVERLAP):
+        if span.activity in (FORWARD, OVERLAP):
             sums[span.rank, span.stage, span.step] += span.micro_batches
             if span.micro_batch is not None:
-                named[span.rank, span.stage][span.step].add(span.micro_batch)
+                numbers_of[span.rank, span.stage][span.step].add(span.micro_batch)
     counts = {}
     for (rank, stage, step), number in sums.items():
-        if steps := named.get((rank, stage)):
+        if steps := numbers_of.get((rank, stage)):
             # If the first step does not hold micro-batches 0, 1, ... without a gap, the steps are parts of a single
             # step.
             whole = steps[min(steps)] == {*range(len(steps[min(steps)]))}
             counts[rank, stage, step] = len(steps[step] if whole else set().union(*steps.values()))
-        elif not updated or (rank, step) in updated:
+        elif not update_steps or (rank, step) in update_steps:
             counts[rank, stage, step] = number
-    if not counts or not (updated or named or any(span.micro_batches > 1 for span in spans)):
+    if not counts or not (update_steps or numbers_of or any(span.micro_batches > 1 for span in spans)):
         return [*spans], None
     frequent = Counter(counts.values())
     usual = max(
         frequent, key=lambda count: (frequent[count], max(key[2] for key, value in counts.items() if value == count))
     )
-    other = {(rank, step) for (rank, _, step), count in counts.items() if count != usual}
-    if not other:
+    unusual = {(rank, step) for (rank, _, step), count in counts.items() if count != usual}
+    if not unusual:
         return [*spans], usual
-    listed = ", ".join(
+    counts_text = ", ".join(
         f"{count} in {len({key[2] for key, value in counts.items() if value == count})}" for count in sorted(frequent)
     )
-    notes.append(f"Micro-batches of a step differ: {listed} steps. The medians are of steps with {usual}.")
-    return [span for span in spans if (span.rank, span.step) not in other], usual
+    notes.append(f"Micro-batches of a step differ: {counts_text} steps. The medians are of steps with {usual}.")
+    return [span for span in spans if (span.rank, span.step) not in unusual], usual

@@ -21,9 +21,9 @@ _Lane = tuple[str, str, bool]
 class Lanes:
     """Spans of a file by thread."""
 
-    def __init__(self, found: Recording, names: Names) -> None:
+    def __init__(self, recording: Recording, names: Names) -> None:
         """Start with an empty recording, and the names of passes."""
-        self._found, self._names = found, names
+        self._recording, self._names = recording, names
         self._lanes: dict[_Lane, list[Span]] = defaultdict(list)
         self._extents: dict[str, tuple[Any, Any]] = {}
         self._count = 0
@@ -35,19 +35,21 @@ class Lanes:
         if extent is None or start < extent[0] or end > extent[1]:
             first, last = extent or (start, end)
             self._extents[lane[0]] = (min(first, start), max(last, end))
-        called = self._names[name]
-        if called is None:
-            self._found.pass_by(name, float(us))
-        elif called.what == STEP:
+        meaning = self._names[name]
+        if meaning is None:
+            self._recording.pass_by(name, float(us))
+        elif meaning.activity == STEP:
             return
         else:
             self._count += 1
             if self._count > MOST:
-                raise FileError(f"{self._found.path}: expected at most {MOST:,} passes, got more: profile fewer steps")
-            if us > LONGEST_US and called.what in PASSES:
-                self._found.refuse_length(float(us), name)
-            number = called.micro_batch if micro_batch is None else micro_batch
-            self._lanes[lane].append(Span.of(called, number, lane[0], lane[1], exact(start), exact(us)))
+                raise FileError(
+                    f"{self._recording.path}: expected at most {MOST:,} passes, got more: profile fewer steps"
+                )
+            if us > LONGEST_US and meaning.activity in PASSES:
+                self._recording.refuse_length(float(us), name)
+            number = meaning.micro_batch if micro_batch is None else micro_batch
+            self._lanes[lane].append(Span.from_meaning(meaning, number, lane[0], lane[1], exact(start), exact(us)))
 
     def leave_out(self, text: str, number: int = 1) -> None:
         """Count spans left out, by reason."""
@@ -55,24 +57,26 @@ class Lanes:
 
     def finish(self) -> Recording:
         """Return the recording with the relevant spans; raises FileError for malformed nesting and ranks."""
-        found, told = self._found, Counter[tuple[str, str]]()
-        self._names.refuse_unused(found.path, (name for name, _ in found.names.most_common()))
+        recording, remarks = self._recording, Counter[tuple[str, str]]()
+        self._names.refuse_unused(recording.path, (name for name, _ in recording.names.most_common()))
         try:
-            lanes = {lane: outermost(spans, told) for lane, spans in self._lanes.items()}
+            lanes = {lane: outermost(spans, remarks) for lane, spans in self._lanes.items()}
         except FileError as error:
-            raise FileError(f"{found.path}: {error}") from None
-        spans, notes = _by_worker(lanes, found)
+            raise FileError(f"{recording.path}: {error}") from None
+        spans, notes = _by_worker(lanes, recording)
         for span in spans:
-            found.add(span, span.kind)
-        found.notes += notes
-        found.notes += [f"{found.path}: {counted(number, noun)} {text}." for (noun, text), number in told.items()]
-        found.notes += [
-            f"{found.path}: {counted(number, 'span')} {text}: left out."
+            recording.add(span, span.kind)
+        recording.notes += notes
+        recording.notes += [
+            f"{recording.path}: {counted(number, noun)} {text}." for (noun, text), number in remarks.items()
+        ]
+        recording.notes += [
+            f"{recording.path}: {counted(number, 'span')} {text}: left out."
             for text, number in self._left_out.items()
             if number
         ]
-        found.extents = {process: exact(end) - exact(start) for process, (start, end) in self._extents.items()}
-        return found
+        recording.extents = {process: exact(end) - exact(start) for process, (start, end) in self._extents.items()}
+        return recording
 
 
 def exact(value: Any) -> Fraction:
@@ -80,7 +84,7 @@ def exact(value: Any) -> Fraction:
     return Fraction(str(value) if isinstance(value, float) else value)
 
 
-def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple[list[Span], list[str]]:
+def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> tuple[list[Span], list[str]]:
     """Return the relevant spans, with ranks as ``process``, and notes on dropped spans.
 
     If a device has a pass of a stage, its host spans are dropped: they end at kernel launch. Of a device's streams, the
@@ -91,82 +95,85 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], found: Recording) -> tuple
     """
     devices = sorted({process for process, _, device in lanes if device}, key=_in_order)
     hosts = sorted({process for (process, _, device), spans in lanes.items() if not device and spans}, key=_in_order)
-    on_device = {(span.what, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
+    on_device = {(span.activity, span.stage) for lane, spans in lanes.items() if lane[2] for span in spans}
     if on_device and len(hosts) > 1 and len(devices) != len(hosts):
         raise FileError(
-            f"{found.path}: expected a device for each of {len(hosts)} processes, got {len(devices)}: import a file of "
-            "each rank"
+            f"{recording.path}: expected a device for each of {len(hosts)} processes, got {len(devices)}: import a "
+            "file of each rank"
         )
-    chosen, notes = list[Span](), list[str]()
+    result, notes = list[Span](), list[str]()
     by_host: dict[str, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for (process, thread, device), spans in lanes.items():
         if not device:
-            kept = [span for span in spans if (span.what, span.stage) not in on_device]
-            if kept:
-                by_host[process][thread] = kept
+            rest_of_host = [span for span in spans if (span.activity, span.stage) not in on_device]
+            if rest_of_host:
+                by_host[process][thread] = rest_of_host
     for process, threads in by_host.items():
-        chosen += _ranks_of_threads(process, threads, found, notes)
+        result += _ranks_of_threads(process, threads, recording, notes)
     for number, process in enumerate(devices):
         streams = {thread: spans for (owner, thread, device), spans in lanes.items() if device and owner == process}
         host = hosts[number] if number < len(hosts) else process
-        for key in dict.fromkeys((span.what, span.stage) for spans in streams.values() for span in spans):
-            of_key = [[span for span in spans if (span.what, span.stage) == key] for spans in streams.values()]
+        for key in dict.fromkeys((span.activity, span.stage) for spans in streams.values() for span in spans):
+            of_key = [[span for span in spans if (span.activity, span.stage) == key] for spans in streams.values()]
             best = max(of_key, key=lambda spans: (len(spans), sum(span.us for span in spans)))
             for span in best:
                 span.process = host
-            chosen += best
+            result += best
         if len(streams) > 1:
             notes.append(
-                f"{found.path}: each pass is measured on the stream with most of its spans, of {len(streams)} streams."
+                f"{recording.path}: of each pass the stream with most of its spans counts, of {len(streams)} streams."
             )
-        if process in found.ranks:
-            found.ranks.setdefault(host, found.ranks[process])
-    return chosen, notes
+        if process in recording.ranks:
+            recording.ranks.setdefault(host, recording.ranks[process])
+    return result, notes
 
 
 def _ranks_of_threads(
-    process: str, threads: Mapping[str, list[Span]], found: Recording, notes: list[str]
+    process: str, threads: Mapping[str, list[Span]], recording: Recording, notes: list[str]
 ) -> list[Span]:
     """Return the spans of a process's threads.
 
     Threads are ranks if several run the same forward passes.
     """
-    running = {
-        thread: spans for thread, spans in threads.items() if any(span.what in (FORWARD, OVERLAP) for span in spans)
+    workers = {
+        thread: spans for thread, spans in threads.items() if any(span.activity in (FORWARD, OVERLAP) for span in spans)
     }
-    if len(running) < 2 or _is_pool([*running.values()]):
+    if len(workers) < 2 or _is_pool([*workers.values()]):
         return [span for spans in threads.values() for span in spans]
-    owners = {span.stage: thread for thread, spans in running.items() for span in spans if span.stage}
-    notes.append(f"{found.path}: each of {len(running)} threads of process {process} with forward passes is a rank.")
-    kept = list[Span]()
+    owners = {span.stage: thread for thread, spans in workers.items() for span in spans if span.stage}
+    notes.append(
+        f"{recording.path}: each of {len(workers)} threads of process {process} with forward passes is a rank."
+    )
+    result = list[Span]()
     for thread, spans in threads.items():
         for span in spans:
-            owner = thread if thread in running else owners.get(span.stage)
-            if owner is None and span.what == UPDATE:
+            owner = thread if thread in workers else owners.get(span.stage)
+            if owner is None and span.activity == UPDATE:
                 # A single thread updates the stages of every worker thread: divide its time equally.
-                us = span.us / len(running)
-                kept += [replace(span, process=f"{process} thread {name}", us=us) for name in running]
+                us = span.us / len(workers)
+                result += [replace(span, process=f"{process} thread {name}", us=us) for name in workers]
                 continue
             if owner is None:
                 raise FileError(
-                    f"{found.path}: expected the stage in names of {span.what}, as {len(running)} threads of process "
-                    f"{process} have forward passes, got {span.what} passes on thread {thread} without one: name the "
-                    f"stage with --name {span.what}=NAME{{stage}}"
+                    f"{recording.path}: expected the stage in names of {span.activity}, as {len(workers)} threads of "
+                    f"process {process} have forward passes, "
+                    f"got {span.activity} passes on thread {thread} without one: say with "
+                    f"--name {span.activity}=NAME{{stage}} whose they are"
                 )
             span.process = f"{process} thread {owner}"
-            kept.append(span)
-    return kept
+            result.append(span)
+    return result
 
 
 def _is_pool(threads: Sequence[Sequence[Span]]) -> bool:
     """Return whether threads take turns at micro-batches, without sharing any of a stage."""
-    seen: dict[tuple[str, str, int], int] = {}
+    thread_of: dict[tuple[str, str, int], int] = {}
     for number, spans in enumerate(threads):
         for span in spans:
-            if span.what in PASSES and span.what != UPDATE:
+            if span.activity in PASSES and span.activity != UPDATE:
                 if span.micro_batch is None:
                     return False
-                if seen.setdefault((span.what, span.stage, span.micro_batch), number) != number:
+                if thread_of.setdefault((span.activity, span.stage, span.micro_batch), number) != number:
                     return False
     # Threads of different stages share no micro-batch of a stage either, but are ranks.
     stages = [{span.stage for span in spans} for spans in threads]

@@ -28,19 +28,19 @@ class StagesResult(Result):
 
     stages: Stages
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the measurements, and a note on a count changed for Grouped."""
         yield figures_table(self.stages)
         yield from filter(None, [legal_count(self.stages)[1]])
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for every stage: medians in microseconds, and least number of measurements."""
-        passes = [what for what in PASSES if any(what in figures for figures in self.stages.stages.values())]
+        passes = [kind for kind in PASSES if any(kind in figures for figures in self.stages.stages.values())]
         rows: list[dict[str, Any]] = []
         for name, figures in self.stages.stages.items():
             times = {
-                f"{what.replace('_', ' ')} [us]": _number(figures[what].median) if what in figures else None
-                for what in passes
+                f"{kind.replace('_', ' ')} [us]": _number(figures[kind].median) if kind in figures else None
+                for kind in passes
             }
             least = min(figure.count for figure in figures.values())
             source = f"{self.stages.tool}: medians of {least} or more {MARK}"
@@ -58,8 +58,8 @@ class StagesResult(Result):
             "mapping": list(self.stages.mapping),
             "stages": measured_data(self.stages),
             "known": [
-                {"file": file, "rank": rank, "stage": stage, "micro_batches": number, "how": how}
-                for file, rank, stage, number, how in self.stages.known
+                {"file": file, "rank": rank, "stage": stage, "micro_batches": number, "how": source}
+                for file, rank, stage, number, source in self.stages.sources
             ],
             "notes": list(self.stages.notes),
         }
@@ -69,8 +69,8 @@ def measured_data(stages: Stages) -> dict[str, Any]:
     """Return the statistics of stage times as plain data, in microseconds."""
     return {
         name: {
-            what: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
-            for what, figure in figures.items()
+            kind: {key: float(getattr(figure, key)) for key in ("median", "least", "most", "count")}
+            for kind, figure in figures.items()
         }
         for name, figures in stages.stages.items()
     }
@@ -85,15 +85,15 @@ def scenario_text(stages: Stages, table: str, files: Sequence[str]) -> str:
     number = len(stages.stages)
     title = "One stage" if number == 1 else f"{number} stages"
     count, comment = legal_count(stages)
-    believed = [
-        f"{file}: rank {rank}, stage {stage}, micro-batches {number}; {how}."
-        for file, rank, stage, number, how in stages.known
+    remarks = [
+        f"{file}: rank {rank}, stage {stage}, micro-batches {number}; {source}."
+        for file, rank, stage, number, source in stages.sources
     ]
     head = [
         f"{title} as {stages.tool} measured in {printable(files[0])}{several}.",
         "Machine, schedule and count are ipusim's defaults: change them here or with --set.",
         *([comment] if comment else []),
-        *map(printable, believed),
+        *map(printable, remarks),
     ]
     data = plan_of(number, table, count)
     if len(set(stages.mapping)) < number:
@@ -125,7 +125,7 @@ def legal_count(stages: Stages) -> tuple[int | None, str]:
 def known_table(stages: Stages) -> Table:
     """Return the table of ranks, stages and micro-batches by file, with their sources."""
     header = ("file", "rank", "stage", "micro-batches", "known")
-    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.known))
+    return Table("Believed", header, tuple(tuple(map(printable, row)) for row in stages.sources))
 
 
 def figures_table(stages: Stages) -> Table:
@@ -133,12 +133,12 @@ def figures_table(stages: Stages) -> Table:
     rows = [
         (
             name,
-            what.replace("_", " "),
+            kind.replace("_", " "),
             *(_decimals(value / 1000) for value in (figure.median, figure.least, figure.most)),
             str(figure.count),
         )
         for name, figures in stages.stages.items()
-        for what, figure in figures.items()
+        for kind, figure in figures.items()
     ]
     return Table("Measured, in ms", ("stage", "what", "median", "least", "most", "times"), tuple(rows))
 

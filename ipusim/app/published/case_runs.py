@@ -50,7 +50,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Ran:
+class CaseRun:
     """Result of a case's run.
 
     Attributes:
@@ -84,7 +84,7 @@ class Ran:
 
 
 @lru_cache(maxsize=1024)
-def ran(case: Case) -> Ran:
+def run_case(case: Case) -> CaseRun:
     """Run a case."""
     job = job_of(case)
 
@@ -95,7 +95,7 @@ def ran(case: Case) -> Ran:
     execution = analysis.find_execution(timeline, 0)
     bubble = analysis.bubble_of(timeline, execution)
     copies = {(source, target) for _, _, source, target in job.costs.sends}
-    return Ran(execution.makespan_cycles, bubble.rank_cost_cycles, bubble.ideal_cycles, _peak(job), len(copies))
+    return CaseRun(execution.makespan_cycles, bubble.rank_cost_cycles, bubble.ideal_cycles, _peak(job), len(copies))
 
 
 def job_of(case: Case, **holds: int) -> Job:
@@ -109,9 +109,9 @@ def job_of(case: Case, **holds: int) -> Job:
     words = in_turns(tasks, case.micro_batches, case.cap)
     assert words is not None, "of a stage a device, with backward passes in halves"
     letters = letters_of(without_periods(tasks, words, case.micro_batches))
-    found = assembled(request, schedules.in_words(SEARCHED, letters))
-    assert found is not None, "of words that run"
-    return found.whole
+    jobs = assembled(request, schedules.in_words(SEARCHED, letters))
+    assert jobs is not None, "of words that run"
+    return jobs.whole
 
 
 def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
@@ -120,8 +120,8 @@ def _request(case: Case, schedule: Schedule, holds: dict[str, int]) -> Request:
     if case.halves is not None:
         stage |= dict(zip(("backward_input", "backward_weights"), case.halves, strict=True))
     # Without bytes to send, a copy would take no time; with them, held bytes would be inexact.
-    sent = {} if holds else {"output_bytes": 1, "gradient_bytes": 1}
-    stages: list[dict[str, Any]] = [{"name": f"s{number}", **stage, **sent} for number in range(len(mapping))]
+    sizes = {} if holds else {"output_bytes": 1, "gradient_bytes": 1}
+    stages: list[dict[str, Any]] = [{"name": f"s{number}", **stage, **sizes} for number in range(len(mapping))]
     stages[0].pop("gradient_bytes", None)
     stages[-1].pop("output_bytes", None)
     plan = {"schedule": schedule.name, "sync": schedule.syncs[0].value, "device_mapping": list(mapping)}

@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from ipusim.api import pipelines, schedules
-from ipusim.app.published.case_runs import Case, Ran, job_of, ran
+from ipusim.app.published.case_runs import Case, CaseRun, job_of, run_case
 from ipusim.app.published.rows import DIGITS, FITTED, PublishedValue
 
 #: Cycles per published unit of time; keeps passes of up to four stages per device whole.
@@ -40,43 +40,43 @@ def case_of(row: PublishedValue) -> Case:
     )
 
 
-def _ran(row: PublishedValue) -> Ran:
-    return ran(case_of(row))
+def _run_of(row: PublishedValue) -> CaseRun:
+    return run_case(case_of(row))
 
 
-def _of_1f1b(row: PublishedValue) -> Ran:
+def _of_1f1b(row: PublishedValue) -> CaseRun:
     """Run 1F1B with equal inputs."""
-    return ran(replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b"))
+    return run_case(replace(case_of(replace(row, inputs={**row.inputs, "v": "1"})), schedule="1f1b"))
 
 
-def _over_1f1b(figure: Callable[[Ran, int], Fraction]) -> _Figure:
-    return lambda row, _: figure(_ran(row), row.count("v")) / figure(_of_1f1b(row), 1)
+def _over_1f1b(figure: Callable[[CaseRun, int], Fraction]) -> _Figure:
+    return lambda row, _: figure(_run_of(row), row.count("v")) / figure(_of_1f1b(row), 1)
 
 
-def _throughput(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
+def _throughput(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
     """Return samples per second and device, with a fitted constant time per iteration."""
 
-    def samples(of: PublishedValue) -> Fraction:
-        return of.number("b", 1) * of.count("m") / of.count("p")
+    def samples(point: PublishedValue) -> Fraction:
+        return point.number("b", 1) * point.count("m") / point.count("p")
 
-    def seconds(of: PublishedValue) -> Fraction:
-        return Fraction(_ran(of).cost, 1000 * SCALE)
+    def seconds(point: PublishedValue) -> Fraction:
+        return Fraction(_run_of(point).cost, 1000 * SCALE)
 
-    constants = [samples(of) / of.value - seconds(of) for of in fitted]
+    constants = [samples(point) / point.value - seconds(point) for point in fit_rows]
     constant = sum(constants, start=Fraction(0)) / max(1, len(constants))
     return samples(row) / (seconds(row) + constant)
 
 
-def _iteration(row: PublishedValue, fitted: Sequence[PublishedValue]) -> Fraction:
+def _iteration(row: PublishedValue, fit_rows: Sequence[PublishedValue]) -> Fraction:
     """Return the time of an iteration: proportional to one fitted value, or on the line through two."""
-    known = [(Fraction(_ran(of).makespan), of.value) for of in fitted]
-    (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *known][-2:]
-    return time + (longer - time) / (more - cycles) * (_ran(row).makespan - cycles)
+    points = [(Fraction(_run_of(point).makespan), point.value) for point in fit_rows]
+    (cycles, time), (more, longer) = [(Fraction(0), Fraction(0)), *points][-2:]
+    return time + (longer - time) / (more - cycles) * (_run_of(row).makespan - cycles)
 
 
-def _held(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
+def _stocks_held(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
     """Return the maximum number of micro-batches held by a device, in samples."""
-    return Fraction(_ran(row).peak, row.count("v")) * row.number("b", 1)
+    return Fraction(_run_of(row).peak, row.count("v")) * row.number("b", 1)
 
 
 def activation_bytes(row: PublishedValue, keeps: str) -> Fraction:
@@ -107,9 +107,11 @@ def _peaks(row: PublishedValue, **holds: Fraction) -> Sequence[pipelines.Peak]:
 
 
 def _activations(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
-    held = prod(map(row.number, "sbh"), start=_layers(row)) * activation_bytes(row, row.name)
+    byte_count = prod(map(row.number, "sbh"), start=_layers(row)) * activation_bytes(row, row.name)
     live = pipelines.Holder.LIVE
-    return max(Fraction(peak.fifo_bytes + dict(peak.holders)[live], _GIB) for peak in _peaks(row, stash_bytes=held))
+    return max(
+        Fraction(peak.fifo_bytes + dict(peak.holders)[live], _GIB) for peak in _peaks(row, stash_bytes=byte_count)
+    )
 
 
 def _weights(row: PublishedValue, _: Sequence[PublishedValue]) -> Fraction:
@@ -132,19 +134,19 @@ def _forwards(number: int) -> _Figure:
 
 #: Computation of every printed figure.
 FIGURES: Final[Mapping[str, _Figure]] = {
-    "bubble rate": lambda row, _: _ran(row).rate,
-    "makespan": lambda row, _: Fraction(_ran(row).makespan, SCALE),
-    "idle": lambda row, _: Fraction(_ran(row).idle, SCALE),
-    "peak": lambda row, _: Fraction(_ran(row).peak),
+    "bubble rate": lambda row, _: _run_of(row).rate,
+    "makespan": lambda row, _: Fraction(_run_of(row).makespan, SCALE),
+    "idle": lambda row, _: Fraction(_run_of(row).idle, SCALE),
+    "peak": lambda row, _: Fraction(_run_of(row).peak),
     "order": _order,
     "stages of forward passes": _forwards(0),
     "micro-batches of forward passes": _forwards(1),
     "samples/s of a GPU": _throughput,
-    "samples/s": lambda row, fitted: _throughput(row, fitted) * row.count("p"),
+    "samples/s": lambda row, fit_rows: _throughput(row, fit_rows) * row.count("p"),
     "tokens/s of a GPU": _throughput,
     "s of an iteration": _iteration,
     "ms of an iteration": _iteration,
-    "GB": _held,
+    "GB": _stocks_held,
     "GiB of activations": _activations,
     "GiB of weights and optimizer": _weights,
     "% of activations": _share_of_activations,
@@ -188,22 +190,22 @@ EXPLANATIONS: Final[Mapping[str, Explanation]] = {
 
 
 @dataclass(frozen=True)
-class Held:
+class ComparedValue:
     """A published value with its computed counterpart.
 
     Attributes:
         row: published value with inputs.
-        found: computed value.
+        value: computed value.
     """
 
     row: PublishedValue
-    found: Fraction | str
+    value: Fraction | str
 
     @property
     def number(self) -> Fraction:
         """Computed value of a numeric figure."""
-        assert not isinstance(self.found, str), f"of {self.row.figure}"
-        return self.found
+        assert not isinstance(self.value, str), f"of {self.row.figure}"
+        return self.value
 
     @property
     def explained(self) -> Fraction | None:
@@ -214,7 +216,7 @@ class Held:
     @property
     def is_exact(self) -> bool:
         """Whether printed and computed value agree in every digit."""
-        return self.row.printed == self.found if isinstance(self.found, str) else self.row.value == self.found
+        return self.row.printed == self.value if isinstance(self.value, str) else self.row.value == self.value
 
     @property
     def error(self) -> Fraction:
@@ -223,11 +225,11 @@ class Held:
         return off / self.row.value if self.row.check.endswith("%") else off
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """Computed value as text, with one digit more than printed if inexact."""
-        if isinstance(self.found, str):
-            return self.found
-        return self.row.printed if self.is_exact else f"{float(self.found):.{self.row.decimals + 1}f}"
+        if isinstance(self.value, str):
+            return self.value
+        return self.row.printed if self.is_exact else f"{float(self.value):.{self.row.decimals + 1}f}"
 
     @property
     def verdict(self) -> str:
@@ -246,21 +248,25 @@ class Held:
     def holds(self) -> bool:
         """Whether the value satisfies its check; single values of rankings and fitted values always do."""
         if self.row.check == DIGITS:
-            return self.is_exact or _is_rounded(self.row, self.found)
+            return self.is_exact or _is_rounded(self.row, self.value)
         if self.explained is not None:
             return _is_rounded(self.row, self.explained)
         return self.row.allowed is None or abs(self.error) <= self.row.allowed
 
 
-def _is_rounded(row: PublishedValue, found: Fraction | str) -> bool:
-    return not isinstance(found, str) and "/" not in row.printed and round(found, row.decimals) == row.value
+def _is_rounded(row: PublishedValue, value: Fraction | str) -> bool:
+    return not isinstance(value, str) and "/" not in row.printed and round(value, row.decimals) == row.value
 
 
-def held_values(rows: Sequence[PublishedValue]) -> tuple[Held, ...]:
+def held_values(rows: Sequence[PublishedValue]) -> tuple[ComparedValue, ...]:
     """Compute the counterpart of every value from its inputs."""
 
-    def fitted(row: PublishedValue) -> list[PublishedValue]:
+    def fit_rows_of(row: PublishedValue) -> list[PublishedValue]:
         model = row.table, row.inputs.get("model")
-        return [of for of in rows if of.check == FITTED and (of.table, of.inputs["model"]) == model]
+        return [
+            candidate
+            for candidate in rows
+            if candidate.check == FITTED and (candidate.table, candidate.inputs["model"]) == model
+        ]
 
-    return tuple(Held(row, FIGURES[row.figure](row, fitted(row))) for row in rows)
+    return tuple(ComparedValue(row, FIGURES[row.figure](row, fit_rows_of(row))) for row in rows)

@@ -10,12 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from ipusim.app.published.case_runs import Case, Ran, ran
+from ipusim.app.published.case_runs import Case, CaseRun, run_case
 
 #: The package's file.
 FORMS: Final = Path(__file__).parent / "forms.csv"
 #: Figures of forms, as functions of a run.
-_FIGURES: Final[Mapping[str, Callable[[Ran], int]]] = {
+_FIGURES: Final[Mapping[str, Callable[[CaseRun], int]]] = {
     "bubble": lambda run: run.idle,
     "bubble by cost": lambda run: run.bubble,
     "makespan": lambda run: run.makespan,
@@ -53,7 +53,7 @@ class Form:
         numbers = (
             [*size.split("x"), *times.split("-")] for size, times in product(self.sizes.split(), self.times.split())
         )
-        points = (dict(zip("pvmfiw", of, strict=True)) | more for of in numbers)
+        points = (dict(zip("pvmfiw", values, strict=True)) | more for values in numbers)
         return tuple({letter: int(number) for letter, number in point.items()} for point in points)
 
     @cached_property
@@ -62,14 +62,14 @@ class Form:
         return tuple(eval(self.form, {"__builtins__": {}}, point) for point in self.points)
 
     @cached_property
-    def found(self) -> tuple[int, ...]:
+    def values(self) -> tuple[int, ...]:
         """Values of runs, point by point."""
-        return tuple(_FIGURES[self.figure](ran(_case(self.schedule, **point))) for point in self.points)
+        return tuple(_FIGURES[self.figure](run_case(_case(self.schedule, **point))) for point in self.points)
 
     @property
-    def met(self) -> int:
+    def matches(self) -> int:
         """Number of points with equal values."""
-        return sum(right == found for right, found in zip(self.right, self.found, strict=True))
+        return sum(right == value for right, value in zip(self.right, self.values, strict=True))
 
 
 def _case(schedule: str, *, p: int, v: int, m: int, f: int, i: int, w: int, k: int = 1, c: int = 0) -> Case:

@@ -15,7 +15,7 @@ from textwrap import shorten
 from typing import Any, Final
 
 from ipusim.app.fidelity.spread import spread
-from ipusim.app.published.figures import EXPLANATIONS, Held, held_values
+from ipusim.app.published.figures import EXPLANATIONS, ComparedValue, held_values
 from ipusim.app.published.forms import Form, read_forms
 from ipusim.app.published.rows import DIGITS, FITTED, RANKING, PublishedValue, read_published
 from ipusim.app.render.tables import Table
@@ -25,7 +25,7 @@ from ipusim.base.csv_table import csv_bytes
 #: Outcome of comparing two values: the printed order, no strict order, or the opposite order.
 SAME, TIE, OTHERWISE = "as printed", "tied", "otherwise"
 #: Figure whose values are checked by error and by ranking.
-_RANKED: Final = "samples/s of a GPU"
+_RANKED_FIGURE: Final = "samples/s of a GPU"
 #: Columns for rows of all tallies.
 _COLUMNS: Final = ("kind", "published_in", "case", "figure", "printed", "found", "verdict")
 _VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found", "verdict", "assumed", "source")
@@ -35,7 +35,7 @@ _VALUES: Final = ("published in", "case", "inputs", "figure", "printed", "found"
 class Ranking:
     """Values of one case and figure in descending printed order, ranked in pairs."""
 
-    values: tuple[Held, ...]
+    values: tuple[ComparedValue, ...]
 
     @property
     def row(self) -> PublishedValue:
@@ -49,11 +49,11 @@ class Ranking:
         return tuple((first.row.name, second.row.name, _outcome(first, second)) for first, second in pairs)
 
 
-def _outcome(first: Held, second: Held) -> str:
-    printed, found = first.row.value - second.row.value, first.number - second.number
-    if not printed or not found:
+def _outcome(first: ComparedValue, second: ComparedValue) -> str:
+    printed_gap, computed_gap = first.row.value - second.row.value, first.number - second.number
+    if not printed_gap or not computed_gap:
         return TIE
-    return SAME if (printed > 0) == (found > 0) else OTHERWISE
+    return SAME if (printed_gap > 0) == (computed_gap > 0) else OTHERWISE
 
 
 @dataclass(frozen=True)
@@ -65,80 +65,84 @@ class ScheduleValidation(Result):
         forms: every closed form, with values of runs at its points.
     """
 
-    values: tuple[Held, ...]
+    values: tuple[ComparedValue, ...]
     forms: tuple[Form, ...]
 
     names = ("digits.csv", "errors.csv", "rankings.csv", "forms.csv")
 
     @property
-    def digits(self) -> list[Held]:
+    def digits(self) -> list[ComparedValue]:
         """Values checked for equality of every printed digit."""
-        return [held for held in self.values if held.row.check == DIGITS]
+        return [value for value in self.values if value.row.check == DIGITS]
 
     @property
-    def explained(self) -> list[Held]:
+    def explained(self) -> list[ComparedValue]:
         """Values explained by another rule than the schedule."""
-        return [held for held in self.values if held.explained is not None]
+        return [value for value in self.values if value.explained is not None]
 
     @property
-    def near(self) -> list[Held]:
+    def near(self) -> list[ComparedValue]:
         """Values checked against an allowed error."""
-        return [held for held in self.values if held.row.allowed is not None]
+        return [value for value in self.values if value.row.allowed is not None]
 
     @cached_property
     def rankings(self) -> tuple[Ranking, ...]:
         """Values checked by ranking, by table, case and figure."""
-        groups: dict[tuple[str, str, str], list[Held]] = {}
-        for held in self.values:
-            row = held.row
-            if row.check == RANKING or row.figure == _RANKED:
-                groups.setdefault((row.table, row.group, row.figure), []).append(held)
-        return tuple(Ranking(tuple(sorted(of, key=lambda held: -held.row.value))) for of in groups.values())
+        groups: dict[tuple[str, str, str], list[ComparedValue]] = {}
+        for value in self.values:
+            row = value.row
+            if row.check == RANKING or row.figure == _RANKED_FIGURE:
+                groups.setdefault((row.table, row.group, row.figure), []).append(value)
+        return tuple(Ranking(tuple(sorted(members, key=lambda value: -value.row.value))) for members in groups.values())
 
     def outcomes(self, table: str = "", figure: str = "") -> Counter[str]:
         """Count pairs by outcome, optionally of one table and figure only."""
         rows = [(ranking, ranking.row) for ranking in self.rankings]
-        chosen = (of for of, row in rows if table in ("", row.table) and figure in ("", row.figure))
-        return Counter(outcome for ranking in chosen for _, _, outcome in ranking.pairs)
+        selection = (
+            ranking_of_row for ranking_of_row, row in rows if table in ("", row.table) and figure in ("", row.figure)
+        )
+        return Counter(outcome for ranking in selection for _, _, outcome in ranking.pairs)
 
     def failures(self) -> list[str]:
         """Return a line per failing value or form."""
         values = [
-            f"{held.row.table}, {held.row.group}, {held.row.name}: expected {held.row.printed} ({held.row.check}), got "
-            f"{held.shown}"
-            for held in self.values
-            if not held.holds
+            f"{value.row.table}, {value.row.group}, {value.row.name}: expected {value.row.printed} "
+            f"({value.row.check}), got {value.text}"
+            for value in self.values
+            if not value.holds
         ]
         forms = [
-            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got this value at "
-            f"{form.met}"
+            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got it "
+            f"at {form.matches}"
             for form in self.forms
-            if form.right != form.found
+            if form.right != form.values
         ]
         return values + forms
 
     def verdicts(self) -> Iterator[str]:
         """Yield the four tallies, a sentence each."""
-        met = [held for held in self.digits if held.holds]
-        exact = sum(held.is_exact for held in met)
+        passes = [value for value in self.digits if value.holds]
+        exact = sum(value.is_exact for value in passes)
         yield (
-            f"Printed values exact or rounded: {len(met)} of {len(self.digits)} ({exact} exact); "
-            f"{len(self.explained)} more follow from another rule than their schedule, and are explained."
+            f"Printed values exact or rounded: {len(passes)} of {len(self.digits)} ({exact} exact); "
+            f"{len(self.explained)} more follow from something other than their schedule, and are explained."
         )
         tables: dict[str, list[float]] = {}
-        for held in self.near:
-            if held.row.check.endswith("%"):
-                tables.setdefault(held.row.table, []).append(float(held.error))
-        spreads = [(table, *spread(of)) for table, of in tables.items()]
-        errors = [f"{number} of {of} {mean} off on average, {worst} at worst" for of, number, mean, worst in spreads]
-        within = sum(held.holds for held in self.near)
+        for value in self.near:
+            if value.row.check.endswith("%"):
+                tables.setdefault(value.row.table, []).append(float(value.error))
+        spreads = [(table, *spread(errors_of_table)) for table, errors_of_table in tables.items()]
+        errors = [
+            f"{number} of {total} {mean} off on average, {worst} at worst" for total, number, mean, worst in spreads
+        ]
+        within = sum(value.holds for value in self.near)
         yield f"Printed values within a stated error: {within} of {len(self.near)}; {'; '.join(errors)}."
         outcomes = self.outcomes()
         yield (
             f"Rankings: {outcomes[SAME]} of {outcomes.total()} pairs as printed, {outcomes[TIE]} tied, "
             f"{outcomes[OTHERWISE]} reversed."
         )
-        whole = sum(form.met == len(form.points) for form in self.forms)
+        whole = sum(form.matches == len(form.points) for form in self.forms)
         points = sum(len(form.points) for form in self.forms)
         yield f"Forms: {whole} of {len(self.forms)} hold at all points, which are {points} in total."
         yield (
@@ -148,19 +152,19 @@ class ScheduleValidation(Result):
 
     def tables(self) -> tuple[Table, ...]:
         """Return the table of every tally."""
-        fitted = [held for held in self.values if held.row.check == FITTED]
-        values = {"Exact or rounded": self.digits + self.explained, "Within a stated error": self.near + fitted}
+        fit_values = [value for value in self.values if value.row.check == FITTED]
+        values = {"Exact or rounded": self.digits + self.explained, "Within a stated error": self.near + fit_values}
         rankings = ("published in", "case", "figure", "printed", "inputs", SAME, "not so", "assumed", "source")
         forms = ("schedule", "figure", "form", "points", "met", "p x v x m", "f-i-w", "more", "source")
         return (
-            *(Table(title, _VALUES, tuple(map(_value_row, of))) for title, of in values.items()),
+            *(Table(title, _VALUES, tuple(map(_value_row, rows))) for title, rows in values.items()),
             Table("Rankings, the largest printed value first", rankings, tuple(map(_ranking_row, self.rankings))),
             Table("Forms", forms, tuple(map(_form_row, self.forms))),
         )
 
     def parts(self) -> Iterator[tuple[Table, tuple[str, ...]]]:
         """Yield a table per tally with notes."""
-        explained = dict.fromkeys(held.row.check for held in self.explained)
+        explained = dict.fromkeys(value.row.check for value in self.explained)
         notes = (
             (
                 "Exact: the simulated value equals the printed one; rounded: within the last digit. Explained: the "
@@ -169,7 +173,7 @@ class ScheduleValidation(Result):
                 *(EXPLANATIONS[check].words for check in explained),
             ),
             ("Fitted values are not counted: they determine the constants of their model.",),
-            tuple(self._ranked()),
+            tuple(self._ranking_words()),
             (
                 "p devices, v stages on each, m micro-batches, k segments of each; f, i, w cycles of a stage's forward "
                 "pass and of both halves of its backward pass, c of a copy, which occupies no device. A bubble is idle "
@@ -178,10 +182,10 @@ class ScheduleValidation(Result):
             ),
         )
         for table, words in zip(self.tables(), notes, strict=True):
-            shown, numbered = _noted(table) if "assumed" in table.header else (table, [])
-            yield shown, (*words, *numbered)
+            part, remarks = _with_notes(table) if "assumed" in table.header else (table, [])
+            yield part, (*words, *remarks)
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the four tallies, then a table per tally with notes."""
         yield from self.verdicts()
         yield ""
@@ -195,34 +199,34 @@ class ScheduleValidation(Result):
 
         Rows of kind ``pair`` have no values; see rows of kind ``value``.
         """
-        made: list[tuple[object, ...]] = []
-        for held in self.values:
-            row = held.row
+        rows: list[tuple[object, ...]] = []
+        for value in self.values:
+            row = value.row
             case = row.table, f"{row.group}, {row.name}", row.figure
-            made.append(("value", *case, row.printed, held.shown, held.verdict))
+            rows.append(("value", *case, row.printed, value.text, value.verdict))
         for ranking in self.rankings:
             row = ranking.row
             for first, second, outcome in ranking.pairs:
                 case = row.table, f"{row.group}, {first} and {second}", row.figure
-                made.append(("pair", *case, None, None, outcome))
+                rows.append(("pair", *case, None, None, outcome))
         for form in self.forms:
-            verdict = f"{form.met} of {len(form.points)} points"
-            made.append(("form", form.source, form.schedule, form.figure, form.form, None, verdict))
-        return [dict(zip(_COLUMNS, row, strict=True)) for row in made]
+            verdict = f"{form.matches} of {len(form.points)} points"
+            rows.append(("form", form.source, form.schedule, form.figure, form.form, None, verdict))
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
 
     def data(self) -> dict[str, Any]:
         """Return the tallies, a line for every failure, and the rows."""
         return {"verdicts": [*self.verdicts()], "failures": self.failures(), "rows": self.rows()}
 
-    def _ranked(self) -> Iterator[str]:
+    def _ranking_words(self) -> Iterator[str]:
         """Yield the ranking results of every table and figure in words."""
         yield (
             "If inputs are missing, or a measurement has parts that no schedule has, only the ranking can be compared."
         )
         rows = (ranking.row for ranking in self.rankings)
         for table, figure in dict.fromkeys((row.table, row.figure) for row in rows):
-            of = self.outcomes(table, figure)
-            yield f"{table}, {figure}: {of[SAME]} of {of.total()} as printed, {of[TIE]} tied."
+            counts = self.outcomes(table, figure)
+            yield f"{table}, {figure}: {counts[SAME]} of {counts.total()} as printed, {counts[TIE]} tied."
 
     def folder_files(self) -> dict[str, bytes]:
         """Return the content of every file, one file per tally."""
@@ -239,7 +243,7 @@ def _numbers(numbers: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in numbers.items())
 
 
-def _noted(table: Table) -> tuple[Table, list[str]]:
+def _with_notes(table: Table) -> tuple[Table, list[str]]:
     """Move a table's last two columns to numbered notes."""
     notes = list(dict.fromkeys(row[-2:] for row in table.rows))
     rows = tuple((*row[:-2], str(1 + notes.index(row[-2:]))) for row in table.rows)
@@ -251,28 +255,32 @@ def _short(cells: str) -> str:
     return shorten(cells, 30, placeholder=" ...")
 
 
-def _once(texts: Iterable[str]) -> str:
+def _distinct(texts: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys("; ".join(texts).split("; ")))
 
 
-def _value_row(held: Held) -> tuple[str, ...]:
-    row = held.row
+def _value_row(value: ComparedValue) -> tuple[str, ...]:
+    row = value.row
     inputs = ": ".join(filter(None, (row.schedule, _numbers(row.inputs))))
     case = (row.table, f"{row.group}, {row.name}", inputs, row.figure)
-    return (*case, _short(row.printed), _short(held.shown), held.verdict, row.assumed, row.source)
+    return (*case, _short(row.printed), _short(value.text), value.verdict, row.assumed, row.source)
 
 
 def _ranking_row(ranking: Ranking) -> tuple[str, ...]:
-    rows = [held.row for held in ranking.values]
+    rows = [value.row for value in ranking.values]
     first = ranking.row
     inputs = {key: value for key, value in first.inputs.items() if all(row.inputs.get(key) == value for row in rows)}
-    printed = ", ".join(f"{row.name} {row.printed}" for row in rows)
-    others = [f"{one} and {other} {outcome}" for one, other, outcome in ranking.pairs if outcome != SAME]
-    same = f"{len(ranking.pairs) - len(others)} of {len(ranking.pairs)}"
-    words = "; ".join(others), _once(row.assumed for row in rows), _once(row.source for row in rows)
-    return (first.table, first.group, first.figure, printed, _numbers(inputs), same, *words)
+    printed_text = ", ".join(f"{row.name} {row.printed}" for row in rows)
+    exceptions = [
+        f"{first_name} and {second_name} {outcome}"
+        for first_name, second_name, outcome in ranking.pairs
+        if outcome != SAME
+    ]
+    agreement = f"{len(ranking.pairs) - len(exceptions)} of {len(ranking.pairs)}"
+    words = "; ".join(exceptions), _distinct(row.assumed for row in rows), _distinct(row.source for row in rows)
+    return (first.table, first.group, first.figure, printed_text, _numbers(inputs), agreement, *words)
 
 
 def _form_row(form: Form) -> tuple[str, ...]:
-    counts = str(len(form.points)), str(form.met)
+    counts = str(len(form.points)), str(form.matches)
     return (form.schedule, form.figure, form.form, *counts, form.sizes, form.times, form.more, form.source)

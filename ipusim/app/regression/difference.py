@@ -18,9 +18,9 @@ from ipusim.base.units import format_bytes
 #: Tolerances of losses and weights between machines with different rounding, by precision.
 _TOLERANCES: Final = {"float16": 2e-2, "float32": 1e-4, "float64": 1e-9}
 #: Most listed changes of the request.
-_LISTED: Final = 5
+_MOST_ITEMS: Final = 5
 #: Losses closer to zero differ by rounding alone.
-_NOTHING: Final = 1e-12
+_TOLERANCE: Final = 1e-12
 
 
 @dataclass(frozen=True)
@@ -28,56 +28,56 @@ class Difference:
     """First difference of a run from its pin.
 
     Attributes:
-        what: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
+        subject: ``device``, ``shape``, ``Plan``, ``price``, ``time``, ``memory``, ``losses``, ``weights`` or ``order``.
         text: old and new value.
         causes: causes of the difference: changed prices, rates and options.
     """
 
-    what: str
+    subject: str
     text: str
     causes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the difference in one line, and its causes in lines below."""
-        return "\n".join([f"{self.what}: {self.text}", *(f"  {cause}" for cause in self.causes)])
+        return "\n".join([f"{self.subject}: {self.text}", *(f"  {cause}" for cause in self.causes)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the difference as plain data."""
-        return {"what": self.what, "text": self.text, "causes": list(self.causes)}
+        return {"what": self.subject, "text": self.text, "causes": list(self.causes)}
 
 
 def difference(pin: Mapping[str, Any], run: Run) -> Difference | None:
     """Return the first difference of ``run`` from its pin; None if they agree."""
-    now = pin_of(run)
-    change = next(_differences(pin, now, run), None)
+    current = pin_of(run)
+    change = next(_differences(pin, current, run), None)
     if change is None:
         return None
-    causes = (*change.causes, *_changed_options(pin["asked"], now["asked"]), *_versions(pin, now))
-    return Difference(change.what, change.text, causes)
+    causes = (*change.causes, *_changed_options(pin["asked"], current["asked"]), *_versions(pin, current))
+    return Difference(change.subject, change.text, causes)
 
 
-def _differences(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run) -> Iterator[Difference]:
+def _differences(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run) -> Iterator[Difference]:
     """Yield the differences, causes before their effects."""
     for part in ("device", "shape"):
-        for name, was, value in _changes(pin[part], now[part]):
+        for name, was, value in _changes(pin[part], current[part]):
             yield Difference(part, f"{name} was {_text(was)}, is {_text(value)}")
-    if pin["plan"] != now["plan"]:
+    if pin["plan"] != current["plan"]:
         yield from _plan(pin, run)
-    yield from _prices(pin, now)
-    same_order = pin["format_version"] == now["format_version"]
-    yield from _time(pin, now, run, same_order=same_order)
-    yield from _memory(pin["memory"], now["memory"])
-    yield from _learning(pin["learning"], now["learning"])
-    if not same_order and pin["spans"] != now["spans"]:
-        same = "phases, lengths and the number of spans are the same; spans of one cycle have another order"
-        yield Difference("order", "the rule of causes changed, times are equal: --update", (same,))
+    yield from _prices(pin, current)
+    same_order = pin["format_version"] == current["format_version"]
+    yield from _time(pin, current, run, same_order=same_order)
+    yield from _memory(pin["memory"], current["memory"])
+    yield from _learning(pin["learning"], current["learning"])
+    if not same_order and pin["spans"] != current["spans"]:
+        cause = "phases, lengths and the number of spans are the same; spans of one cycle have another order"
+        yield Difference("order", "rule of causes changed, times equal: --update", (cause,))
 
 
-def _changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _changes(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, old and new value of every changed entry; None for a missing entry."""
-    for name in dict.fromkeys([*was, *now]):
-        if was.get(name) != now.get(name):
-            yield name, was.get(name), now.get(name)
+    for name in dict.fromkeys([*was, *current]):
+        if was.get(name) != current.get(name):
+            yield name, was.get(name), current.get(name)
 
 
 def _text(value: Any) -> str:
@@ -94,46 +94,46 @@ def _plan(pin: Mapping[str, Any], run: Run) -> Iterator[Difference]:
             yield Difference("Plan", text)
 
 
-def _of_list(what: str, pinned: Any, items: Items | None) -> str:
+def _of_list(noun: str, pinned: Any, items: Items | None) -> str:
     """Return the first difference of a list from the pinned list in words; empty if equal."""
     if pinned is None or items is None:
-        return f"{what}s were {'none' if pinned is None else 'some'}, are {'none' if items is None else 'some'}"
-    where = first_difference(pinned, items)
-    if where is None:
+        return f"{noun}s were {'none' if pinned is None else 'some'}, are {'none' if items is None else 'some'}"
+    change = first_difference(pinned, items)
+    if change is None:
         return ""
-    if where.first == where.last:
-        return f"{what} {where.first:,} was {where.was or 'none'}, is {where.now or 'none'}"
-    begins = f", now starting with {items.text(where.first)}" if where.first < items.count else ""
+    if change.first == change.last:
+        return f"{noun} {change.first:,} was {change.was or 'none'}, is {change.new_text or 'none'}"
+    begins = f", which now begin with {items.text(change.first)}" if change.first < items.count else ""
     counts = "" if pinned["count"] == items.count else f"; there were {pinned['count']:,}, there are {items.count:,}"
-    return f"the first {what} that differs is one of {where.first:,} to {where.last:,}{begins}{counts}"
+    return f"the first {noun} that differs is one of {change.first:,} to {change.last:,}{begins}{counts}"
 
 
-def _prices(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Difference]:
-    costs = list(_changes(pin["costs"], now["costs"]))
+def _prices(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
+    costs = list(_changes(pin["costs"], current["costs"]))
     prices = [
-        (of, law, was, value)
-        for of in dict.fromkeys([*pin["prices"], *now["prices"]])
-        for law, was, value in _changes(pin["prices"].get(of, {}), now["prices"].get(of, {}))
+        (term, law, was, value)
+        for term in dict.fromkeys([*pin["prices"], *current["prices"]])
+        for law, was, value in _changes(pin["prices"].get(term, {}), current["prices"].get(term, {}))
     ]
     cycles = [price for price in prices if _cycles(price[2]) != _cycles(price[3])]
     if not costs and not cycles:
         return
-    causes = [f"{of}: law {law!r} was {_text(was)}, is {_text(value)}" for of, law, was, value in cycles[:1]]
-    rates = [change for change in _changes(pin["rates"], now["rates"]) if None not in change]
+    causes = [f"{term}: law {law!r} was {_text(was)}, is {_text(value)}" for term, law, was, value in cycles[:1]]
+    rates = [change for change in _changes(pin["rates"], current["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
-        other = "the priced work differs, or the law reads different numbers of the work"
+        cause = "the priced work differs, or the law reads different numbers of it"
         if _formula(cycles[0][2]) == _formula(cycles[0][3]):
-            other = f"the law {cycles[0][1]!r} itself differs"
-        causes.append(f"all rates are the same: {other}")
+            cause = f"the law {cycles[0][1]!r} itself is another"
+        causes.append(f"all rates are the same: {cause}")
     elif not rates:
         causes.append("all rates and all terms of prices are equal: the sum of the terms differs")
     if costs:
         name, was, value = costs[0]
         text = f"{name} was {_text(was)} cycles, is {_text(value)}"
     else:
-        of, law, was, value = cycles[0]
-        text = f"{of}, {law}, was {_cycles(was)} cycles, is {_cycles(value)}"
+        term, law, was, value = cycles[0]
+        text = f"{term}, {law}, was {_cycles(was)} cycles, is {_cycles(value)}"
     more = len(costs) - 1
     yield Difference("price", text + (f" (and {more:,} more)" if more > 0 else ""), tuple(causes))
 
@@ -146,17 +146,19 @@ def _formula(price: str | None) -> str:
     return price.partition(" = ")[2] if price else ""
 
 
-def _time(pin: Mapping[str, Any], now: Mapping[str, Any], run: Run, *, same_order: bool) -> Iterator[Difference]:
-    same_spans = pin["spans"] == now["spans"] if same_order else pin["spans"]["count"] == now["spans"]["count"]
+def _time(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run, *, same_order: bool) -> Iterator[Difference]:
+    same_spans = pin["spans"] == current["spans"] if same_order else pin["spans"]["count"] == current["spans"]["count"]
     text = "" if same_spans else _of_list("span", pin["spans"], spans(run.timeline))
-    totals = [f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], now["time"])]
+    totals = [
+        f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], current["time"])
+    ]
     if text or totals:
-        same = "Plan and prices are equal: the machine runs the plan differently"
-        yield Difference("time", text or totals[0], (same, *totals[: 1 if text else 0]))
+        cause = "Plan and prices are equal: the machine runs them otherwise"
+        yield Difference("time", text or totals[0], (cause, *totals[: 1 if text else 0]))
 
 
-def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[Difference]:
-    for ipu, old, new in _changes(was or {}, now or {}):
+def _memory(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> Iterator[Difference]:
+    for ipu, old, new in _changes(was or {}, current or {}):
         if old is None or new is None:
             text = f"IPU {ipu} held {_text(old and old['peak'])}, holds {_text(new and new['peak'])}"
             yield Difference("memory", text)
@@ -164,37 +166,40 @@ def _memory(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Ite
         moment = "" if old["during"] == new["during"] else f" (in {new['during']}, was in {old['during']})"
         holders = [change for change in _changes(old, new) if change[0] not in ("peak", "during")]
         if holders:
-            holder, before, after = max(holders, key=lambda entry: abs((entry[2] or 0) - (entry[1] or 0)))
-            text = f"IPU {ipu}, {holder}, was {format_bytes(before or 0)}, is {format_bytes(after or 0)}{moment}"
+            holder, old_bytes, new_bytes = max(holders, key=lambda entry: abs((entry[2] or 0) - (entry[1] or 0)))
+            text = f"IPU {ipu}, {holder}, was {format_bytes(old_bytes or 0)}, is {format_bytes(new_bytes or 0)}{moment}"
             yield Difference("memory", text, (f"the peak was {old['peak']:,} B, is {new['peak']:,} B",))
         else:
             yield Difference("memory", f"IPU {ipu} has its peak in {new['during']}, had it in {old['during']}")
 
 
-def _learning(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[Difference]:
-    if was is None or now is None:
-        if was is not now:
-            words = [("nothing" if state is None else "losses and weights") for state in (was, now)]
+def _learning(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) -> Iterator[Difference]:
+    if was is None or current is None:
+        if was is not current:
+            words = [("nothing" if state is None else "losses and weights") for state in (was, current)]
             yield Difference("losses", f"the run computed {words[0]}, computes {words[1]}")
         return
-    if was["precision"] != now["precision"]:
-        yield Difference("losses", f"precision was {was['precision']}, is {now['precision']}")
-    tolerance = _TOLERANCES[now["precision"]]
-    yield from _losses(was["losses"], now["losses"], tolerance)
-    for one, other in zip(was["evaluations"], now["evaluations"], strict=False):
-        if not all(_near(a, b, tolerance) for a, b in zip(one, other, strict=True)):
-            yield Difference("losses", f"evaluation after step {one[0]}: was {one[1:]}, is {other[1:]}")
+    if was["precision"] != current["precision"]:
+        yield Difference("losses", f"precision was {was['precision']}, is {current['precision']}")
+    tolerance = _TOLERANCES[current["precision"]]
+    yield from _losses(was["losses"], current["losses"], tolerance)
+    for old_values, new_values in zip(was["evaluations"], current["evaluations"], strict=False):
+        if not all(_near(a, b, tolerance) for a, b in zip(old_values, new_values, strict=True)):
+            yield Difference(
+                "losses", f"evaluation behind step {old_values[0]}: was {old_values[1:]}, is {new_values[1:]}"
+            )
     # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by the gradient's
     # size make random steps. Hence tolerances are relative to the norm of the whole set of weights.
     scale = _size(was["weights"])
-    for name, one, other in _changes(was["weights"], now["weights"]):
-        if one is None or other is None or one["shape"] != other["shape"]:
-            shapes = [weight and weight["shape"] for weight in (one, other)]
+    for name, old_values, new_values in _changes(was["weights"], current["weights"]):
+        if old_values is None or new_values is None or old_values["shape"] != new_values["shape"]:
+            shapes = [weight and weight["shape"] for weight in (old_values, new_values)]
             yield Difference("weights", f"{name}: the shape was {_text(shapes[0])}, is {_text(shapes[1])}")
         elif not (
-            _near(one["norm"], other["norm"], tolerance, scale) and _near(one["mean"], other["mean"], tolerance, scale)
+            _near(old_values["norm"], new_values["norm"], tolerance, scale)
+            and _near(old_values["mean"], new_values["mean"], tolerance, scale)
         ):
-            yield Difference("weights", f"{name}: norm was {one['norm']}, is {other['norm']}")
+            yield Difference("weights", f"{name}: norm was {old_values['norm']}, is {new_values['norm']}")
 
 
 def _size(weights: Mapping[str, Any]) -> float:
@@ -203,46 +208,48 @@ def _size(weights: Mapping[str, Any]) -> float:
     return math.hypot(*(norm for norm in norms if isinstance(norm, int | float)))
 
 
-def _losses(was: Mapping[str, Any], now: Mapping[str, Any], tolerance: float) -> Iterator[Difference]:
-    if was["sha256"] == now["sha256"]:
+def _losses(was: Mapping[str, Any], current: Mapping[str, Any], tolerance: float) -> Iterator[Difference]:
+    if was["sha256"] == current["sha256"]:
         return
-    if was["count"] != now["count"]:
-        yield Difference("losses", f"there were {was['count']:,}, there are {now['count']:,}")
-    for step, (one, other) in enumerate(zip(was["mean_by_step"], now["mean_by_step"], strict=False)):
-        if not _near(one, other, tolerance):
-            yield Difference("losses", f"step {step}: the mean was {one}, is {other}{_by(one, other)}")
-    if not _near(was["last"], now["last"], tolerance):
-        yield Difference("losses", f"last step: the mean was {was['last']}, is {now['last']}")
+    if was["count"] != current["count"]:
+        yield Difference("losses", f"there were {was['count']:,}, there are {current['count']:,}")
+    for step, (old_mean, new_mean) in enumerate(zip(was["mean_by_step"], current["mean_by_step"], strict=False)):
+        if not _near(old_mean, new_mean, tolerance):
+            yield Difference(
+                "losses", f"step {step}: the mean was {old_mean}, is {new_mean}{_by_how_much(old_mean, new_mean)}"
+            )
+    if not _near(was["last"], current["last"], tolerance):
+        yield Difference("losses", f"last step: the mean was {was['last']}, is {current['last']}")
 
 
-def _near(one: Any, other: Any, tolerance: float, scale: Any = 0.0) -> bool:
+def _near(a: Any, b: Any, tolerance: float, scale: Any = 0.0) -> bool:
     """Return whether two numbers agree up to rounding; ``scale`` is the size of their sum's terms."""
-    if not isinstance(one, int | float) or not isinstance(other, int | float):
-        return bool(one == other)
-    size = max(abs(one), abs(other), scale if isinstance(scale, int | float) else 0.0)
-    return abs(one - other) <= tolerance * size + _NOTHING
+    if not isinstance(a, int | float) or not isinstance(b, int | float):
+        return bool(a == b)
+    size = max(abs(a), abs(b), scale if isinstance(scale, int | float) else 0.0)
+    return abs(a - b) <= tolerance * size + _TOLERANCE
 
 
-def _by(one: Any, other: Any) -> str:
-    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (one, other)) or not one:
+def _by_how_much(old: Any, new: Any) -> str:
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (old, new)) or not old:
         return ""
-    return f", a share of {abs(other / one - 1):.3g} {'more' if other > one else 'less'}"
+    return f", {abs(new / old - 1):.3g} of it {'more' if new > old else 'less'}"
 
 
-def _changed_options(was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _changed_options(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
     """Yield the scenario's options that changed since the pin."""
     changes = [
         f"the scenario sets {name}: {_text(value)}, was {_text(old)}"
         if None not in (value, old)
         else f"the scenario {'no longer sets' if value is None else 'now sets'} {name}: {_text(old or value)}"
         + (" any more" if value is None else ", did not")
-        for name, old, value in _changes(was, now)
+        for name, old, value in _changes(was, current)
     ]
-    yield from changes[:_LISTED]
-    if len(changes) > _LISTED:
-        yield f"and {len(changes) - _LISTED} more options of the scenario"
+    yield from changes[:_MOST_ITEMS]
+    if len(changes) > _MOST_ITEMS:
+        yield f"and {len(changes) - _MOST_ITEMS} more of what the scenario asks for"
 
 
-def _versions(pin: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    for name, was, value in _changes(pin["versions"], now["versions"]):
+def _versions(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    for name, was, value in _changes(pin["versions"], current["versions"]):
         yield f"the pin was made with {name} {was}, this is {value}"

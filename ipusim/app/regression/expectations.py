@@ -15,7 +15,7 @@ _TIMES: Final = 10.0
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """Expectation with the run's figure.
 
     Attributes:
@@ -27,7 +27,7 @@ class Judged:
     value: Any
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         """Whether the value meets the expectation."""
         return self.expectation.holds(self.value)
 
@@ -35,26 +35,26 @@ class Judged:
         """Return the judgement in one line: ``missed  makespan: 541.3 us, expected <= 540 us, 0.25% more``."""
         bounds, figure = self.expectation, self.expectation.figure
         actual = figure.text(self.value)
-        if self.met:
+        if self.is_met:
             return f"met     {bounds.name}: {actual} ({bounds.text})"
         return f"missed  {bounds.name}: {actual}, expected {bounds.text}{self._by_how_much()}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the judgement as plain data."""
         value = None if isinstance(self.value, float) and not math.isfinite(self.value) else self.value
-        return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.met}
+        return {"figure": self.expectation.name, "expected": self.expectation.text, "value": value, "met": self.is_met}
 
     def _by_how_much(self) -> str:
         """Return a value's distance to the missed bound in words; empty without a finite ratio."""
-        expected = self.expectation
-        if expected.equal is not None or not isinstance(self.value, int | float) or not math.isfinite(self.value):
+        expectation = self.expectation
+        if expectation.equal is not None or not isinstance(self.value, int | float) or not math.isfinite(self.value):
             return ""
-        bound = expected.most if self.value >= expected.most else expected.least
-        if not bound or self.value == bound:
+        end = expectation.most if self.value >= expectation.most else expectation.least
+        if not end or self.value == end:
             return ""
-        part = abs(self.value / bound - 1)
-        more = "more" if self.value > bound else "less"
-        return f", {self.value / bound:.3g} times as much" if part >= _TIMES else f", {part:.2%} {more}"
+        part = abs(self.value / end - 1)
+        more = "more" if self.value > end else "less"
+        return f", {self.value / end:.3g} times as much" if part >= _TIMES else f", {part:.2%} {more}"
 
 
 def expectations(options: runs.Options) -> Iterator[tuple[KeyPath, runs.Expectation]]:
@@ -80,8 +80,8 @@ def check_expectations(job: Job) -> None:
     """
     problems = []
     for path, expectation in expectations(job.request.options):
-        if why := _lacking(job, expectation):
-            problems.append(Problem(path, f"expected a figure of this run, got {expectation.name}: {why}"))
+        if reason := _lacking(job, expectation):
+            problems.append(Problem(path, f"expected a figure that this run has, got {expectation.name}: {reason}"))
     if problems:
         raise RequestError(problems)
 
@@ -108,35 +108,35 @@ def _lacking(job: Job, expectation: runs.Expectation) -> str:
             bool(expectation.figure.names) and expectation.equal not in stages
         ),
     }
-    return next((why for why, holds in reasons.items() if holds), "")
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judged, ...]:
+def judge(options: runs.Options, summary: Mapping[str, Any]) -> tuple[Judgement, ...]:
     """Return every expectation with its value from the data of ``summary.json``.
 
     Raises RequestError for missing figures.
     """
-    judged, problems = [], []
+    judgements, problems = [], []
     for path, single in expectations(options):
         try:
-            judged.append(Judged(single, single.figure.of(summary, single.item)))
+            judgements.append(Judgement(single, single.figure.value_in(summary, single.item)))
         except LookupError:
             problems.append(Problem(path, f"expected a figure of this run, got {single.name}, which the run lacks"))
     if problems:
         raise RequestError(problems)
-    return tuple(judged)
+    return tuple(judgements)
 
 
-def judged_before(job: Job) -> tuple[tuple[Judged, ...], tuple[runs.Expectation, ...]]:
+def judged_before(job: Job) -> tuple[tuple[Judgement, ...], tuple[runs.Expectation, ...]]:
     """Return judged expectations that need no run, and the remaining expectations."""
-    known = _known_before(job)
-    judged, unknown = [], []
+    figures = _known_before(job)
+    judgements, open_expectations = [], []
     for _, expectation in expectations(job.request.options):
         try:
-            judged.append(Judged(expectation, expectation.figure.of(known, expectation.item)))
+            judgements.append(Judgement(expectation, expectation.figure.value_in(figures, expectation.item)))
         except LookupError:
-            unknown.append(expectation)
-    return tuple(judged), tuple(unknown)
+            open_expectations.append(expectation)
+    return tuple(judgements), tuple(open_expectations)
 
 
 def _known_before(job: Job) -> dict[str, Any]:
@@ -145,19 +145,19 @@ def _known_before(job: Job) -> dict[str, Any]:
     info = replace(info, count=job.program.shape.micro_batches)
     # Fields of a Timeline's info have equal names in the summary of its run.
     names = {field.name for field in fields(analysis.RunTimes)} & {field.name for field in fields(info)}
-    known: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in names - {"time_steps"}}
+    figures: dict[str, Any] = {name: analysis.as_plain(getattr(info, name)) for name in names - {"time_steps"}}
     if not info.has_time_steps:
-        known["time_steps"] = None
+        figures["time_steps"] = None
     elif job.plan.order.emitted is not None or info.count == job.plan.shape.micro_batches:
         # The period of time-steps differs from the passes' period unless some were emitted.
-        known["time_steps"] = job.of_whole(lambda of: of.plan.emitted)
-    known["steps"], known["repeat_count"] = job.steps, job.program.repeat_count
+        figures["time_steps"] = job.of_whole(lambda job: job.plan.emitted)
+    figures["steps"], figures["repeat_count"] = job.steps, job.program.repeat_count
     slowest = analysis.slowest_stages(job.costs, job.plan.shape)
-    known["verdict"] = {"slowest_stages": list(slowest)}
+    figures["verdict"] = {"slowest_stages": list(slowest)}
     if job.memory.fits is not analysis.Fits.UNKNOWN:
         peaks = [
             {"ipu": peak.ipu, "peak_bytes": peak.bytes, "excess_bytes": job.memory.excess_bytes(peak)}
             for peak in job.memory.peaks
         ]
-        known["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": job.memory.fits, "ipus": peaks}
-    return known
+        figures["memory"] = {"sram_bytes": job.memory.sram_bytes, "fits": job.memory.fits, "ipus": peaks}
+    return figures

@@ -98,45 +98,45 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
     files.
     """
     content = read_run_file(path, _MOST_BYTES)
-    expected = f"{path}: expected a pin as `ipusim test --pin` writes it"
+    hint = f"{path}: expected a pin as `ipusim test --pin` writes it"
     try:
         pin = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{expected}, got a file without valid JSON: {error}") from None
+        raise FileError(f"{hint}, got what is no JSON: {error}") from None
     if not isinstance(pin, dict) or pin.get("format") != FORMAT:
-        raise FileError(f"{expected}, got other JSON")
+        raise FileError(f"{hint}, got other JSON")
     if pin.get("format_version") not in _READ:
         text = f"expected version {VERSION} of the format, got {str(pin.get('format_version'))[:20]}"
         raise FileError(f"{path}: {text}: write the pin again with `ipusim test --pin`")
     if wrong := _wrong(pin, _SHAPE, ""):
-        raise FileError(f"{expected}, got a damaged one: {wrong}")
+        raise FileError(f"{hint}, got a damaged one: {wrong}")
     if pin["scenario"] != name:
         text = f"expected the pin of {name}, got the pin of {pin['scenario'][:64]!r}"
         raise FileError(f"{path}: {text}: write the pin again with `ipusim test --pin`")
     return pin
 
 
-def _wrong(value: Any, shape: Any, where: str) -> str:  # noqa: PLR0911 - one return for each form of shape
+def _wrong(value: Any, shape: Any, place: str) -> str:  # noqa: PLR0911 - one return for each form of shape
     """Return a message on the first part that violates its schema; empty if valid."""
     if isinstance(shape, tuple):
-        fits = any(not _wrong(value, alternative, where) for alternative in shape)
-        return "" if fits else f"{where} has another type"
+        fits = any(not _wrong(value, alternative, place) for alternative in shape)
+        return "" if fits else f"{place} is of another kind"
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{where} is not a list"
-        return next(filter(None, (_wrong(item, shape[0], where) for item in value)), "")
+            return f"{place} is no list"
+        return next(filter(None, (_wrong(item, shape[0], place) for item in value)), "")
     if not isinstance(shape, dict):
-        same = type(value) is shape or (shape is float and type(value) is int)
-        return "" if same and (shape is not str or _is_clear(value)) else f"{where or 'the pin'} has another type"
+        is_same = type(value) is shape or (shape is float and type(value) is int)
+        return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'it'} is of another kind"
     if not isinstance(value, dict):
-        return f"{where} is not a mapping"
-    named = shape.keys() - {None}
-    if not named <= value.keys() or (None not in shape and value.keys() != named):
-        return f"{where or 'the pin'} lacks the keys {', '.join(filter(None, shape))}"
+        return f"{place} is no mapping"
+    keys = shape.keys() - {None}
+    if not keys <= value.keys() or (None not in shape and value.keys() != keys):
+        return f"{place or 'it'} has not the keys {', '.join(filter(None, shape))}"
     if unclear := next((key for key in value if not _is_clear(key)), None):
-        return f"{where or 'the pin'} has the key {unclear[:40]!r}"
+        return f"{place or 'it'} has the key {unclear[:40]!r}"
     kinds = ((key, item, shape.get(key, shape.get(None))) for key, item in value.items())
-    return next(filter(None, (_wrong(item, kind, f"{where} {key}".strip()) for key, item, kind in kinds)), "")
+    return next(filter(None, (_wrong(item, kind, f"{place} {key}".strip()) for key, item, kind in kinds)), "")
 
 
 def _is_clear(text: str) -> bool:

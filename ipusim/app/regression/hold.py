@@ -28,7 +28,7 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool
     """
     began = time.perf_counter()
     try:
-        return replace(_judged(path, renew, needs_pin, times), seconds=time.perf_counter() - began)
+        return replace(_judge(path, renew, needs_pin, times), seconds=time.perf_counter() - began)
     except IpusimError as error:
         return Outcome(path, "mistake", mistake=str(error))
     except MemoryError as error:
@@ -39,27 +39,27 @@ def hold(path: Path, *, renew: bool = False, needs_pin: bool = True, times: bool
         return Outcome(path, "mistake", mistake=f"{path}: {type(error).__name__}: {error}")
 
 
-def _judged(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
+def _judge(path: Path, renew: bool, needs_pin: bool, times: bool) -> Outcome:
     with placed_request(path) as request:
         job = assemble(request)
         check_expectations(job)
         pin = _pin(path, job, renew)
         run = execute(job)
-        judged = judge(request.options, run.summary.to_dict())
-    again = runs.check_times(job, run.timeline) if times else None
+        judgements = judge(request.options, run.summary.to_dict())
+    time_check = runs.check_times(job, run.timeline) if times else None
     change = difference(pin, run) if pin is not None else None
-    missed = tuple(str(judgement) for judgement in judged if not judgement.met)
-    missed += (str(again),) if again is not None and again.ended == "different" else ()
+    failures = tuple(str(judgement) for judgement in judgements if not judgement.is_met)
+    failures += (str(time_check),) if time_check is not None and time_check.ended == "different" else ()
     return Outcome(
         path,
-        "missed" if missed or (change and not renew) else "held",
-        missed=missed,
-        expectations=tuple(judgement.to_dict() for judgement in judged),
+        "missed" if failures or (change and not renew) else "held",
+        missed=failures,
+        expectations=tuple(judgement.to_dict() for judgement in judgements),
         pinned=pin is not None,
         difference=str(change) if change else "",
-        times=again.text if again is not None and again.ended != "different" else "",
+        times=time_check.text if time_check is not None and time_check.ended != "different" else "",
         details=change.to_dict() if change else None,
-        new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew and not missed else None,
+        new_pin=_renewed(path, run, pin is not None or not needs_pin) if renew and not failures else None,
     )
 
 

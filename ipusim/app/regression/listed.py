@@ -46,7 +46,7 @@ def fingerprint(items: Items, most: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Where:
+class ListChange:
     """First difference of two lists.
 
     Attributes:
@@ -57,24 +57,26 @@ class Where:
     first: int
     last: int
     was: str = ""
-    now: str = ""
+    new_text: str = ""
 
 
-def first_difference(pinned: dict[str, Any], items: Items) -> Where | None:
+def first_difference(pinned: dict[str, Any], items: Items) -> ListChange | None:
     """Return the first difference of a list from a stored fingerprint; None if equal."""
     texts: Sequence[str] = pinned["first"]
-    now = fingerprint(items, len(texts))
-    if now == pinned:
+    current = fingerprint(items, len(texts))
+    if current == pinned:
         return None
     for number, was in enumerate(texts):
         text = items.text(number) if number < items.count else ""
         if text != was:
-            return Where(number, number, was, text)
+            return ListChange(number, number, was, text)
     count = min(pinned["count"], items.count)
     if items.count != pinned["count"] and count == len(texts):
-        return Where(count, count, "", items.text(count) if count < items.count else "")
+        return ListChange(count, count, "", items.text(count) if count < items.count else "")
     if items.count != pinned["count"]:
-        return Where(len(texts), count)
+        return ListChange(len(texts), count)
     size = -(-items.count // _BLOCKS) or 1
-    at = next((n for n, pair in enumerate(zip(pinned["hashes"], now["hashes"], strict=False)) if pair[0] != pair[1]), 0)
-    return Where(max(at * size, len(texts)), min((at + 1) * size, items.count) - 1)
+    part = next(
+        (n for n, pair in enumerate(zip(pinned["hashes"], current["hashes"], strict=False)) if pair[0] != pair[1]), 0
+    )
+    return ListChange(max(part * size, len(texts)), min((part + 1) * size, items.count) - 1)

@@ -47,9 +47,9 @@ class Outcome:
             yield f"{self.ended:<10}  {self.mistake}"
             return
         count = len(self.expectations)
-        what = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
-        what += ["pin"] if self.pinned else []
-        yield f"{self.ended:<10}  {self.path}: {' and '.join(what) or 'no pin'}, {self.seconds:.1f} s"
+        texts = [f"{count} expectation{'' if count == 1 else 's'}"] if count else []
+        texts += ["pin"] if self.pinned else []
+        yield f"{self.ended:<10}  {self.path}: {' and '.join(texts) or 'no pin'}, {self.seconds:.1f} s"
         lines = [*self.missed, *self.difference.splitlines(), *filter(None, [self.times])]
         yield from (f"            {line}" for line in lines)
 
@@ -78,7 +78,7 @@ class SuiteResult(Result):
     outcomes: Sequence[Outcome]
     count: int
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the lines of every scenario, and the number that held."""
         for outcome in self.outcomes:
             yield from outcome.words()
@@ -86,9 +86,9 @@ class SuiteResult(Result):
 
     def end(self) -> str:
         """Return the counts of outcomes in words."""
-        ended = [*(outcome.ended for outcome in self.outcomes), *["unfinished"] * (self.count - len(self.outcomes))]
+        ends = [*(outcome.ended for outcome in self.outcomes), *["unfinished"] * (self.count - len(self.outcomes))]
         words = {"held": "held", "missed": "missed", "mistake": "with a mistake", "unfinished": "unfinished"}
-        counts = [f"{ended.count(kind)} {text}" for kind, text in words.items() if kind in ended or kind == "held"]
+        counts = [f"{ends.count(kind)} {text}" for kind, text in words.items() if kind in ends or kind == "held"]
         return f"{', '.join(counts)}, of {self.count} scenario{'' if self.count == 1 else 's'}"
 
     def data(self) -> list[dict[str, Any]]:

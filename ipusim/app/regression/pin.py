@@ -36,7 +36,7 @@ _ADDENDS: Final = 2
 def pin_of(run: Run) -> dict[str, Any]:
     """Return the pin of a run, in a fixed order."""
     job = run.job
-    priced = pricing.terms_of(job.costs, job.plan, job.program, job.system)
+    terms = pricing.terms_of(job.costs, job.plan, job.program, job.system)
     return {
         "format": FORMAT,
         "format_version": VERSION,
@@ -50,8 +50,8 @@ def pin_of(run: Run) -> dict[str, Any]:
             for ipu, items in instructions(job.whole.plan).items()
         },
         "costs": _costs(job),
-        "prices": _prices(priced),
-        "rates": _rates(priced, job),
+        "prices": _prices(terms),
+        "rates": _rates(terms, job),
         "time": _time(run),
         "spans": fingerprint(spans(run.timeline), _SPANS),
         "memory": _memory(run),
@@ -72,9 +72,11 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-        names = [str(item.get("name", at)) if isinstance(item, dict) else str(at) for at, item in enumerate(value)]
-        for at, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{names[at] if names.count(names[at]) == 1 else at}")
+        names = [
+            str(item.get("name", index)) if isinstance(item, dict) else str(index) for index, item in enumerate(value)
+        ]
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{names[index] if names.count(names[index]) == 1 else index}")
     elif isinstance(value, list):
         yield path, [_leaf(item) for item in value]
     else:
@@ -123,7 +125,7 @@ def instructions(plan: Plan) -> dict[int, Items]:
 def _instructions(table: npt.NDArray[np.int64]) -> Items:
     return Items(
         len(table),
-        lambda at: pipelines.text_of(*table[at, 1:].tolist()),
+        lambda index: pipelines.text_of(*table[index, 1:].tolist()),
         lambda start, end: np.ascontiguousarray(table[start:end]).astype("<i8").tobytes(),
     )
 
@@ -137,13 +139,13 @@ def _costs(job: Job) -> dict[str, Any]:
             costs_by_name[f"{pipelines.Pass(kind).name.lower().replace('_', ' ')} of {names[stage]}"] = cycles
     for ipu, cycles in job.costs.updates.items():
         costs_by_name[f"update on IPU {ipu}"] = cycles
-    for at, copies in enumerate(job.costs.copies.meetings):
-        for which, copy in enumerate(copies):
-            costs_by_name[f"copy {which} of group {at}"] = copy.total_cycles
-    named = ("passes", "updates", "copies", "links")
+    for group, copies in enumerate(job.costs.copies.meetings):
+        for number, copy in enumerate(copies):
+            costs_by_name[f"copy {number} of group {group}"] = copy.total_cycles
+    summed_fields = ("passes", "updates", "copies", "links")
     for field in fields(job.costs):
         value = getattr(job.costs, field.name)
-        if field.name not in named and value and value != field.default:
+        if field.name not in summed_fields and value and value != field.default:
             costs_by_name |= {f"{field.name}{path}": leaf for path, leaf in _numbers(value)}
     return _short(costs_by_name)
 
@@ -157,8 +159,8 @@ def _short(numbers: dict[str, Any]) -> dict[str, Any]:
     names = list(numbers)
     if len(names) <= _COSTS:
         return numbers
-    rest = "\n".join(f"{name} {numbers[name]}" for name in names[_COSTS:])
-    return {name: numbers[name] for name in names[:_COSTS]} | {"others": hashed(rest.encode())}
+    lines = "\n".join(f"{name} {numbers[name]}" for name in names[_COSTS:])
+    return {name: numbers[name] for name in names[:_COSTS]} | {"others": hashed(lines.encode())}
 
 
 def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -175,23 +177,23 @@ def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         if all(isinstance(item, int) for item in value):
             yield path, str(list(value))
             return
-        for at, item in enumerate(value):
-            yield from _numbers(item, f"{path}.{at}")
+        for index, item in enumerate(value):
+            yield from _numbers(item, f"{path}.{index}")
     elif isinstance(value, int | float | str) and not isinstance(value, bool):
         yield path, value
 
 
-def _prices(priced: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
+def _prices(terms: Sequence[pricing.TermRow]) -> dict[str, dict[str, str]]:
     """Return every price by subject and law: cycles, and formula with numbers."""
     prices: dict[str, dict[str, str]] = {}
-    for term in priced:
+    for term in terms:
         prices.setdefault(term.of, {})[term.law.name] = f"{term.cycles} = {term.formula(_ADDENDS)}"
     return prices
 
 
-def _rates(priced: Sequence[pricing.TermRow], job: Job) -> dict[str, str]:
+def _rates(terms: Sequence[pricing.TermRow], job: Job) -> dict[str, str]:
     """Return the exact rates and hardware figures behind the prices."""
-    system, laws = job.system, {term.law for term in priced}
+    system, laws = job.system, {term.law for term in terms}
     rates = {name for law in laws for name in law.rates}
     figures = {name for law in laws for name in law.figures}
     specs = [system.ipu, system.host, *([system.streaming] if system.streaming else []), system]
@@ -225,23 +227,25 @@ def spans(timeline: Timeline) -> Items:
     names = [name for name in Span._fields if name != "cause"]
 
     def content(start: int, end: int) -> bytes:
-        some = timeline.numbered(start, end)
-        return b"".join(np.ascontiguousarray(getattr(some, name)).astype("<i8").tobytes() for name in names)
+        rows = timeline.numbered(start, end)
+        return b"".join(np.ascontiguousarray(getattr(rows, name)).astype("<i8").tobytes() for name in names)
 
-    return Items(timeline.spans_in_all, lambda at: _span(timeline.numbered(at, at + 1), 0), content)
+    return Items(timeline.spans_in_all, lambda row: _span(timeline.numbered(row, row + 1), 0), content)
 
 
-def _span(timeline: Timeline, at: int) -> str:
+def _span(timeline: Timeline, row: int) -> str:
     """Return a span in words, such as ``F0.3 on IPU 0: 120 to 340``."""
     kind, ipu, stage, micro_batch = (
-        int(getattr(timeline, name)[at]) for name in ("kind", "ipu", "stage", "micro_batch")
+        int(getattr(timeline, name)[row]) for name in ("kind", "ipu", "stage", "micro_batch")
     )
     if kind in timelines.PASSES and timelines.NONE not in (stage, micro_batch):
         words = str(pipelines.Op(pipelines.Pass(int(timelines.PASS_OF_KIND[kind])), stage, micro_batch))
     else:
         words = _KINDS[kind].lower().replace("_", " ") + ("" if micro_batch == timelines.NONE else f" {micro_batch}")
-    where = "all IPUs" if ipu == timelines.ALL_IPUS else f"IPU {ipu}" if ipu >= 0 else f"track {int(timeline.link[at])}"
-    return f"{words} on {where}: {int(timeline.start[at])} to {int(timeline.end[at])}"
+    place = (
+        "all IPUs" if ipu == timelines.ALL_IPUS else f"IPU {ipu}" if ipu >= 0 else f"track {int(timeline.link[row])}"
+    )
+    return f"{words} on {place}: {int(timeline.start[row])} to {int(timeline.end[row])}"
 
 
 def _memory(run: Run) -> dict[str, Any] | None:
@@ -266,11 +270,11 @@ def _learning(run: Run) -> dict[str, Any] | None:
         "losses": {
             "count": len(losses),
             "sha256": hashed(losses.tobytes()),
-            "mean_by_step": [_rounded(mean) for mean in means[:_STEPS]],
-            "last": _rounded(means[-1]) if means else None,
+            "mean_by_step": [_round(mean) for mean in means[:_STEPS]],
+            "last": _round(means[-1]) if means else None,
         },
         "evaluations": [
-            [steps, _rounded(evaluation.loss), None if evaluation.accuracy is None else _rounded(evaluation.accuracy)]
+            [steps, _round(evaluation.loss), None if evaluation.accuracy is None else _round(evaluation.accuracy)]
             for steps, evaluation in run.learning.evaluations[-_STEPS:]
         ],
         "weights": {name: _array(array) for name, array in run.learning.weights.items()},
@@ -283,11 +287,11 @@ def _array(array: npt.NDArray[Any]) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
         "sha256": hashed(np.ascontiguousarray(array).tobytes()),
-        "norm": _rounded(norm),
-        "mean": _rounded(float(values.mean()) if values.size else 0.0),
+        "norm": _round(norm),
+        "mean": _round(float(values.mean()) if values.size else 0.0),
     }
 
 
-def _rounded(value: float) -> float | str:
+def _round(value: float) -> float | str:
     """Return a number rounded to nine digits; non-finite numbers become text for JSON."""
     return float(f"{value:.9g}") if math.isfinite(value) else str(value)

@@ -41,11 +41,11 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
     unique: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            there = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
-            if not there:
+            scenarios = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
+            if not scenarios:
                 text = "expected a folder of scenarios with expect or a pin, got none: "
-                raise FileError(f"{path}: {text}add expect to a scenario, or pin a scenario with `ipusim test --pin`")
-            unique |= dict.fromkeys(there)
+                raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim test --pin`")
+            unique |= dict.fromkeys(scenarios)
         elif not path.exists():
             raise FileError(f"{path}: expected a scenario or a folder, got no such file")
         elif not tests_anything(path):
@@ -73,12 +73,12 @@ def _scenario_files(folder: Path, *, refuses_lone_pins: bool = False) -> Iterato
 
     Raises FileError for a pin without its scenario, if ``refuses_lone_pins``.
     """
-    for where, folders, names in os.walk(folder):
+    for directory, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        here = [Path(where) / name for name in sorted(names)]
-        scenarios = [path for path in here if path.suffix in (".yaml", ".yml")]
+        paths = [Path(directory) / name for name in sorted(names)]
+        scenarios = [path for path in paths if path.suffix in (".yaml", ".yml")]
         pinned = {pin_path(path) for path in scenarios}
-        for path in here:
+        for path in paths:
             if refuses_lone_pins and path.name.endswith(SUFFIX) and path not in pinned:
                 raise FileError(f"{path}: expected the scenario of this pin in the same folder, got no such file")
         if not {*names} >= _RUN:
@@ -136,10 +136,10 @@ def hold_all(
     """
     if workers is not None and workers < 1:
         raise OptionError("workers", f"expected a number from 1 up, got {workers}")
-    waiting = sorted(paths, key=_length, reverse=True)
-    number = min(workers or joblib.cpu_count(), len(waiting)) or 1
-    calls = [(path, renew, needs_pin, times) for path in waiting]
-    left = dict.fromkeys(waiting)
+    queue = sorted(paths, key=_length, reverse=True)
+    number = min(workers or joblib.cpu_count(), len(queue)) or 1
+    calls = [(path, renew, needs_pin, times) for path in queue]
+    left = dict.fromkeys(queue)
     try:
         for outcome in side_by_side(_outcome_of, calls, number, batch_size=1):
             left.pop(outcome.path)
@@ -171,15 +171,15 @@ def _length(path: Path) -> float:
     return spans if learning is None else spans + _OF_ARRAY * learning["losses"]["count"] * len(learning["weights"])
 
 
-def junit_bytes(done: Sequence[Outcome]) -> bytes:
+def junit_bytes(outcomes: Sequence[Outcome]) -> bytes:
     """Return the outcomes as JUnit XML, with seconds."""
-    counts = {kind: sum(outcome.ended in kinds for outcome in done) for kind, kinds in _OF_JUNIT.items()}
-    suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(done)))
+    counts = {kind: sum(outcome.ended in kinds for outcome in outcomes) for kind, kinds in _OF_JUNIT.items()}
+    suite = ElementTree.Element("testsuite", name="ipusim", tests=str(len(outcomes)))
     for kind, count in counts.items():
         suite.set(kind, str(count))
-    for outcome in sorted(done, key=lambda outcome: str(outcome.path)):
-        where = {"classname": _printable(str(outcome.path.parent)), "name": _printable(outcome.path.name)}
-        case = ElementTree.SubElement(suite, "testcase", where, time=f"{outcome.seconds:.3f}")
+    for outcome in sorted(outcomes, key=lambda outcome: str(outcome.path)):
+        attributes = {"classname": _printable(str(outcome.path.parent)), "name": _printable(outcome.path.name)}
+        case = ElementTree.SubElement(suite, "testcase", attributes, time=f"{outcome.seconds:.3f}")
         text = _printable("\n".join(filter(None, [*outcome.missed, outcome.difference, outcome.mistake])))
         if outcome.ended != "held":
             kind = "failure" if outcome.ended == "missed" else "error"

@@ -55,8 +55,8 @@ def cycle_axis(
         axes.xaxis.set_major_locator(_locator(width_in, whole=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / factor:.9g}"))
     if window.breaks:
-        beside = _ticks_beside_breaks(window, width_in, factor)
-        axes.set_xticks([*beside], [f"{value / factor:,.12g}" for value in beside.values()])
+        label_of_tick = _ticks_beside_breaks(window, width_in, factor)
+        axes.set_xticks([*label_of_tick], [f"{value / factor:,.12g}" for value in label_of_tick.values()])
     axes.tick_params(axis="x", labelsize=TEXT_SIZE, labelbottom=labelled, color=LINE, length=3)
     if labelled:
         axes.set_xlabel(name, fontsize=TEXT_SIZE, labelpad=2)
@@ -74,13 +74,13 @@ def second_axis(axes: Axes, window: Window, clock_hz: int, width_in: float) -> N
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.9g}"))
     if window.breaks:
         ticks = _ticks_beside_breaks(window, width_in, 1 / scale)
-        axes.set_xticks([at * scale for at in ticks], [f"{value * scale:,.12g}" for value in ticks.values()])
+        axes.set_xticks([tick * scale for tick in ticks], [f"{value * scale:,.12g}" for value in ticks.values()])
     axes.tick_params(
         axis="x", labelsize=TEXT_SIZE, color=LINE, length=3, top=True, bottom=False, labeltop=True, labelbottom=False
     )
     # Units on the left of the numbers save a line.
-    beside: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
-    axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **beside)
+    style: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(symbol, (0, 1), xytext=_UNIT, fontsize=TEXT_SIZE, ha="right", va="bottom", **style)
 
 
 def _unit_of(window: Window) -> int:
@@ -99,11 +99,11 @@ def _ticks_beside_breaks(window: Window, width_in: float, factor: float) -> dict
         low, high = (begin + ahead) / factor, (end + ahead) / factor
         ticks = _locator((end - begin) * inches / _WIDER, whole=False).tick_values(low, high)
         for tick in map(float, ticks):
-            at = tick * factor - ahead
-            left, right = (at - begin) * inches, (end - at) * inches
+            cycle = tick * factor - ahead
+            left, right = (cycle - begin) * inches, (end - cycle) * inches
             clear = (begin == window.start or left >= _CLEAR) and (end == window.end or right >= _CLEAR)
             if left >= 0 and right >= 0 and clear:
-                label_of_tick[at] = tick * factor
+                label_of_tick[cycle] = tick * factor
     return label_of_tick
 
 
@@ -112,14 +112,14 @@ def draw_breaks(axes: Axes, window: Window, width_in: float) -> None:
     depth = _TOOTH * window.cycles / width_in
     edges = np.linspace(0.0, 1.0, _TEETH)
     tear = depth * (np.arange(_TEETH) % 2)
-    across: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+    transform: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
     for gap in window.breaks:
-        left, right = gap.at + tear, gap.at + gap.room - depth + tear
-        axes.fill_betweenx(edges, left, right, facecolor="white", edgecolor="none", zorder=6, **across)
+        left, right = gap.start + tear, gap.start + gap.room - depth + tear
+        axes.fill_betweenx(edges, left, right, facecolor="white", edgecolor="none", zorder=6, **transform)
         for side in (left, right):
-            axes.plot(side, edges, color=LINE, linewidth=0.8, zorder=6.1, **across)
-        how: dict[str, Any] = {"fontsize": TEXT_SIZE, "rotation": 90, "ha": "center", "va": "center", "color": LINE}
-        axes.text(gap.at + gap.room / 2, 0.5, gap.sign, zorder=6.2, **how, **across)
+            axes.plot(side, edges, color=LINE, linewidth=0.8, zorder=6.1, **transform)
+        style: dict[str, Any] = {"fontsize": TEXT_SIZE, "rotation": 90, "ha": "center", "va": "center", "color": LINE}
+        axes.text(gap.start + gap.room / 2, 0.5, gap.sign, zorder=6.2, **style, **transform)
 
 
 def _locator(width_in: float, whole: bool) -> MaxNLocator:

@@ -61,15 +61,15 @@ def span_boxes(timeline: Timeline, window: Window) -> Boxes:
         (look >= 0) & (timeline.end > window.start) & (timeline.start < window.end) & (timeline.end > timeline.start)
     )
     source, ipu = timeline.per_ipu(rows)
-    beside = timelines.of_kinds(timeline.kind[source], timelines.IO_TILE_KINDS)
+    on_io_tiles = timelines.of_kinds(timeline.kind[source], timelines.IO_TILE_KINDS)
     foot = _ABOVE_IO_TILES if has_io_tiles(timeline) else 0.0
     return Boxes(
         look=look[source],
         ipu=ipu,
         start=np.maximum(timeline.start[source], window.start).astype(np.float64),
         end=np.minimum(timeline.end[source], window.end).astype(np.float64),
-        bottom=np.where(beside, 0.0, foot),
-        top=np.where(beside, _IO_TILES_TOP, 1.0),
+        bottom=np.where(on_io_tiles, 0.0, foot),
+        top=np.where(on_io_tiles, _IO_TILES_TOP, 1.0),
         stage=timeline.stage[source],
         micro_batch=timeline.micro_batch[source],
     )
@@ -97,8 +97,8 @@ def share_boxes(spans: Boxes, rows: int, edges: Integers, least: float = 0.0, ip
     for foot in np.unique(spans.bottom):
         members = np.flatnonzero(spans.bottom == foot)
         height = float(spans.top[members[0]]) - foot
-        stacked = _stacked(some(spans, members), rows, edges, least / height, ipus_to_a_row)
-        parts.append(replace(stacked, bottom=foot + height * stacked.bottom, top=foot + height * stacked.top))
+        stack = _stack_shares(select_boxes(spans, members), rows, edges, least / height, ipus_to_a_row)
+        parts.append(replace(stack, bottom=foot + height * stack.bottom, top=foot + height * stack.top))
     if not parts:
         return spans
     return concatenated(parts)
@@ -109,7 +109,7 @@ def concatenated(parts: Sequence[Boxes]) -> Boxes:
     return Boxes(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _columns()})
 
 
-def some(boxes: Boxes, members: Integers) -> Boxes:
+def select_boxes(boxes: Boxes, members: Integers) -> Boxes:
     """Return the boxes at positions ``members``."""
     return Boxes(**{name: getattr(boxes, name)[members] for name in _columns()})
 
@@ -118,7 +118,7 @@ def _columns() -> tuple[str, ...]:
     return tuple(field.name for field in fields(Boxes))
 
 
-def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
+def _stack_shares(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_row: int) -> Boxes:
     """Return the boxes of a part of the rows, stacked over its whole height."""
     start, end = spans.start.astype(np.int64), spans.end.astype(np.int64)
     group = spans.ipu * len(timelines.LOOKS) + spans.look
@@ -129,7 +129,7 @@ def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_r
     for number in range(groups):
         members = order[bounds[number] : bounds[number + 1]]
         if len(members):
-            area[number] = np.diff(_since(start[members], edges) - _since(end[members], edges))
+            area[number] = np.diff(_cycles_since(start[members], edges) - _cycles_since(end[members], edges))
     share = (area / (ipus_to_a_row * np.diff(edges))).reshape(rows, len(timelines.LOOKS), -1)
     if least:
         share = _visible(share, least)
@@ -140,37 +140,37 @@ def _stacked(spans: Boxes, rows: int, edges: Integers, least: float, ipus_to_a_r
 
 def _visible(share: Floats, least: float) -> Floats:
     """Raise nonzero shares to ``least`` with unchanged sums, shape (rows, LOOKS, bins)."""
-    shown = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
-    shown[list(ALWAYS_SHOWN)] = True
-    raised = np.where((share > 0) & shown[:, np.newaxis], np.maximum(share, least), 0.0)
-    surplus = raised.sum(axis=1, keepdims=True) - share.sum(axis=1, keepdims=True)
-    highest = raised.argmax(axis=1)[:, np.newaxis]
-    most = np.take_along_axis(raised, highest, axis=1)
-    np.put_along_axis(raised, highest, np.where(most > 0, most - surplus, 0.0), axis=1)
-    return raised
+    visible = share.max(axis=(0, 2), initial=0.0) >= FAINT * least
+    visible[list(ALWAYS_SHOWN)] = True
+    height = np.where((share > 0) & visible[:, np.newaxis], np.maximum(share, least), 0.0)
+    surplus = height.sum(axis=1, keepdims=True) - share.sum(axis=1, keepdims=True)
+    highest = height.argmax(axis=1)[:, np.newaxis]
+    most = np.take_along_axis(height, highest, axis=1)
+    np.put_along_axis(height, highest, np.where(most > 0, most - surplus, 0.0), axis=1)
+    return height
 
 
-def _since(times: Integers, edges: Integers) -> Integers:
+def _cycles_since(times: Integers, edges: Integers) -> Integers:
     """Return for every edge the sum of cycles since earlier ``times``."""
     times = np.sort(times)
-    passed = np.searchsorted(times, edges)
+    count = np.searchsorted(times, edges)
     total: Integers = np.concatenate([[0], np.cumsum(times)])
-    since: Integers = edges * passed - total[passed]
-    return since
+    elapsed: Integers = edges * count - total[count]
+    return elapsed
 
 
 def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
     """Return boxes of shape (rows, LOOKS, bins), merging equal neighbours."""
-    seen = top > bottom
-    fresh = np.ones_like(seen)
-    fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (seen[..., 1:] != seen[..., :-1])
+    visible = top > bottom
+    fresh = np.ones_like(visible)
+    fresh[..., 1:] = (np.diff(bottom) != 0) | (np.diff(top) != 0) | (visible[..., 1:] != visible[..., :-1])
     ipu, look, first = np.nonzero(fresh)
     # A merged box ends at the next box of its row and look, or at the last edge.
     last = np.append(first[1:], 0)
-    last[last == 0] = seen.shape[-1]
-    keep = seen[ipu, look, first]
+    last[last == 0] = visible.shape[-1]
+    keep = visible[ipu, look, first]
     ipu, look, first, last = ipu[keep], look[keep], first[keep], last[keep]
-    nothing = np.full(len(ipu), timelines.NONE, dtype=np.int64)
+    blank = np.full(len(ipu), timelines.NONE, dtype=np.int64)
     return Boxes(
         look=look.astype(np.int64),
         ipu=ipu.astype(np.int64),
@@ -178,8 +178,8 @@ def _melt(bottom: Floats, top: Floats, edges: Integers) -> Boxes:
         end=edges[last].astype(np.float64),
         bottom=bottom[ipu, look, first],
         top=top[ipu, look, first],
-        stage=nothing,
-        micro_batch=nothing,
+        stage=blank,
+        micro_batch=blank,
     )
 
 
@@ -200,8 +200,8 @@ def bin_edges(steps: Integers, window: Window, narrowest: float, cuts: Sequence[
         end = int(inner[position]) if position < len(inner) else window.end
         if window.end - end < narrowest:
             end = window.end
-        cut = bisect_left(cuts, edges[-1] + narrowest / 4)
-        if cut < len(cuts) and cuts[cut] < end + narrowest / 4:
-            end = min(cuts[cut], window.end)
+        next_cut = bisect_left(cuts, edges[-1] + narrowest / 4)
+        if next_cut < len(cuts) and cuts[next_cut] < end + narrowest / 4:
+            end = min(cuts[next_cut], window.end)
         edges.append(end)
     return np.array(edges, dtype=np.int64)

@@ -12,7 +12,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from ipusim.api import analysis
-from ipusim.app.render.lettering import spread, text_width
+from ipusim.app.render.lettering import space_out, text_width
 from ipusim.app.render.style import LINE, TEXT_SIZE
 from ipusim.app.render.window import Window
 
@@ -37,8 +37,8 @@ class _Bracket:
         return (self.start + self.end) / 2
 
 
-def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, points: float) -> None:
-    """Draw a named bracket for every phase ``shown``, on axes that span ``window``.
+def draw_brackets(axes: Axes, drawn_phases: Sequence[analysis.Phase], window: Window, points: float) -> None:
+    """Draw a named bracket for every phase of ``drawn_phases``, on axes that span ``window``.
 
     ``points`` is the width of a cycle. Names move sideways to avoid overlaps, with leaders to their brackets. If they
     need too much room, short names are used; if still too much, a bracket for every execution replaces the phases.
@@ -53,37 +53,37 @@ def draw_brackets(axes: Axes, shown: Sequence[analysis.Phase], window: Window, p
             (max(phase.start, window.start) - window.start) * points,
             (min(phase.end, window.end) - window.start) * points,
         )
-        for phase in shown
+        for phase in drawn_phases
     ]
     short = [replace(bracket, name=_SHORT[bracket.name]) for bracket in phases]
-    for choice in (phases, short, *_execution_brackets(shown, phases)):
-        named = [bracket for bracket in choice if bracket.name]
-        widths = [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in named]
-        fitted = spread([bracket.middle for bracket in named], widths, 0.0, width)
-        if fitted is not None:
+    for choice in (phases, short, *_execution_brackets(drawn_phases, phases)):
+        labelled = [bracket for bracket in choice if bracket.name]
+        widths = [text_width(bracket.name, TEXT_SIZE) + _GAP for bracket in labelled]
+        centres = space_out([bracket.middle for bracket in labelled], widths, 0.0, width)
+        if centres is not None:
             _draw(axes, choice)
-            for bracket, at in zip(named, fitted, strict=True):
+            for bracket, centre in zip(labelled, centres, strict=True):
                 half = text_width(bracket.name, TEXT_SIZE) / 2
                 # From the nearest end of the name: leaders must not pass below another name.
-                from_name = min(max(bracket.middle, at - half), at + half)
+                from_name = min(max(bracket.middle, centre - half), centre + half)
                 axes.plot([bracket.middle, from_name], [_BRACKET, _LEADER], color=LINE, linewidth=0.6, clip_on=False)
-                axes.text(at, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
+                axes.text(centre, _NAMES, bracket.name, fontsize=TEXT_SIZE, ha="center", va="bottom", color=LINE)
             return
 
 
-def _execution_brackets(shown: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> Iterator[list[_Bracket]]:
+def _execution_brackets(drawn_phases: Sequence[analysis.Phase], phases: Sequence[_Bracket]) -> Iterator[list[_Bracket]]:
     """Yield brackets of executions in several versions, naming fewer in every version."""
     bounds: dict[int, tuple[float, float]] = {}
-    for phase, bracket in zip(shown, phases, strict=True):
+    for phase, bracket in zip(drawn_phases, phases, strict=True):
         start, _ = bounds.get(phase.execution, (bracket.start, bracket.end))
         bounds[phase.execution] = (start, bracket.end)
-    every = 1
-    while every < 2 * len(bounds):
+    stride = 1
+    while stride < 2 * len(bounds):
         yield [
-            _Bracket(f"execution {number}" if number % every == 0 else "", start, end)
+            _Bracket(f"execution {number}" if number % stride == 0 else "", start, end)
             for number, (start, end) in bounds.items()
         ]
-        every *= 2
+        stride *= 2
 
 
 def _draw(axes: Axes, brackets: Sequence[_Bracket]) -> None:

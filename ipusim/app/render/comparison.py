@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import folded
 from ipusim.app.render.layout import Headed, bars_alone, most_rows, slide_rows, stack
 from ipusim.app.render.memory_strip import MemoryStrip
@@ -27,7 +27,7 @@ _NARROWEST: Final = 1 / 8
 #: Least share of the common memory scale; smaller memories get separate scales.
 _LOWEST: Final = 1 / 8
 #: Least average share of panels filled by runs; otherwise the longest runs are cut.
-_FILLED: Final = 0.65
+_FULL_AXIS: Final = 0.65
 #: Most runs in a figure: with more, rows would be too low to read.
 _MOST_RUNS: Final = 8
 
@@ -40,7 +40,7 @@ _PREFERRED: Final = 2
 
 
 @dataclass(frozen=True)
-class Compared:
+class TracedRun:
     """Run of a comparison.
 
     Attributes:
@@ -56,7 +56,7 @@ class Compared:
     strip: MemoryStrip | None = None
 
 
-def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
+def comparison(runs: Sequence[TracedRun], *, title: str | None = None) -> Chart:
     """Return the traces of ``runs`` below each other, over their first executions.
 
     The axis follows the largest group of runs of similar length. Runs more than four times as long as the shortest of
@@ -82,12 +82,12 @@ def comparison(runs: Sequence[Compared], *, title: str | None = None) -> Chart:
 @own_settings()
 def slide(
     bars: TimeBars,
-    runs: Sequence[Compared],
+    runs: Sequence[TracedRun],
     title: str,
     wish: Sequence[int],
     picture: Picture = DEFAULT,
     *,
-    every: bool = False,
+    all_traces: bool = False,
 ) -> Chart:
     """Return bars of run times above traces of ``runs``, as a slide.
 
@@ -100,30 +100,30 @@ def slide(
         wish: positions of runs whose traces to show, most important first. As many as fit are drawn, in the order of
             ``runs``. Memory strips are dropped if two traces would not fit with them.
         picture: size of the picture.
-        every: whether every wished trace must be shown.
+        all_traces: whether every wished trace must be shown.
 
-    Raises OutputError if ``every`` is set and traces do not fit, and OptionError for an unreadably small size.
+    Raises OutputError if ``all_traces`` is set and traces do not fit, and OptionError for an unreadably small size.
     """
     title = shorter(title, picture.width_in)
     bars_in = bars.height_in(picture.width_in)
-    for count in range(len(wish), len(wish) - 1 if every else 0, -1):
+    for count in range(len(wish), len(wish) - 1 if all_traces else 0, -1):
         whole = [runs[number] for number in sorted(wish[:count])]
-        bare = [replace(run, strip=None) for run in whole] if every or count <= _PREFERRED else whole
-        for shown in (whole, bare):
-            room = slide_rows(count, sum(run.strip is not None for run in shown), bars_in, picture)
-            rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in shown)
+        bare = [replace(run, strip=None) for run in whole] if all_traces or count <= _PREFERRED else whole
+        for candidates in (whole, bare):
+            room = slide_rows(count, sum(run.strip is not None for run in candidates), bars_in, picture)
+            rows = sum(min(len(run.timeline.info.ipus), _ROWS_SEEN) for run in candidates)
             well = _LEVEL if count > _PREFERRED else _WELL_SEEN
-            if room < (_LEAST_SEEN if every else well) * rows:
+            if room < (_LEAST_SEEN if all_traces else well) * rows:
                 continue
             with suppress(OutputError, OptionError):  # titles and legends took more lines than usual
-                panels = _panels(shown, max(int(room / _LEAST_SEEN), count))
-                return finished(stack(panels, _window(panels), title, bars, picture), picture)
-    if every and wish:
+                panels = _panels(candidates, max(int(room / _LEAST_SEEN), count))
+                return finish(stack(panels, _window(panels), title, bars, picture), picture)
+    if all_traces and wish:
         raise OutputError(f"expected traces that fit below the bars, got {len(wish)}: choose fewer")
-    return finished(bars_alone(bars, title, picture), picture)
+    return finish(bars_alone(bars, title, picture), picture)
 
 
-def _panels(runs: Sequence[Compared], most: int) -> list[Headed]:
+def _panels(runs: Sequence[TracedRun], most: int) -> list[Headed]:
     """Return the panels of runs, with at most ``most`` rows and one per run."""
     last_s = _axis([_seconds(run.timeline) for run in runs])
     top_bytes = max((run.strip.top_bytes for run in runs if run.strip is not None), default=1.0)
@@ -143,27 +143,29 @@ def _axis(lengths_s: Sequence[float]) -> float:
     most = max(len(group) for group in groups)
     longest = max(next(group for group in groups if len(group) == most))
     # Cut or rescaled runs fill their panels.
-    shown = [
+    visible_parts = [
         [min(length_s / last, 1.0) if length_s >= _NARROWEST * last else 1.0 for length_s in lengths_s]
         for last in lengths_s
     ]
-    filling = [last for last, parts in zip(lengths_s, shown, strict=True) if sum(parts) >= _FILLED * len(parts)]
+    filling = [
+        last for last, parts in zip(lengths_s, visible_parts, strict=True) if sum(parts) >= _FULL_AXIS * len(parts)
+    ]
     return max(last for last in filling if last <= longest)
 
 
-def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
+def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed:
     timeline = run.timeline
     clock_hz, whole_s = timeline.info.clock_hz, _seconds(timeline)
     own_axis = whole_s < _NARROWEST * last_s
-    cut = whole_s > last_s
+    is_cut = whole_s > last_s
     end = max(round((whole_s if own_axis else last_s) * clock_hz), 1)
-    drawn, window = shortened(timeline, Window(0, end))
+    short, window = shortened(timeline, Window(0, end))
     if window.breaks:  # lengths cannot be compared across breaks: the run fills the panel
-        own_axis, cut = True, False
-        drawn, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
-    shown = folded(drawn, rows, window)
-    words = [_headline(run), run.remark, shown.words]
-    words.append(f"cut: {last_s / whole_s:.1%} of the trace is shown" if cut else "")
+        own_axis, is_cut = True, False
+        short, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
+    fold = folded(short, rows, window)
+    words = [_headline(run), run.remark, fold.words]
+    words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if is_cut else "")
     if window.breaks:
         words.append(f"on a separate axis, where {left_out_words(window)}")
     elif own_axis:
@@ -175,11 +177,11 @@ def _panel(run: Compared, last_s: float, rows: int, top_bytes: float) -> Headed:
         strip = replace(strip, top_bytes=top_bytes)
     return Headed(
         "; ".join(filter(None, words)),
-        shown.timeline,
-        torn=cut,
+        fold.timeline,
+        torn=is_cut,
         window=window,
         own_axis=own_axis,
-        ipus_to_a_row=shown.ipus_to_a_row,
+        ipus_to_a_row=fold.ipus_to_a_row,
         strip=strip,
     )
 
@@ -189,7 +191,7 @@ def _seconds(timeline: Timeline) -> float:
     return max(analysis.find_execution(timeline, 0).end, 1) / timeline.info.clock_hz
 
 
-def _headline(run: Compared) -> str:
+def _headline(run: TracedRun) -> str:
     """Return a run's name and time per weight update, as in a comparison's table."""
     info, seconds = run.timeline.info, analysis.throughput_of(run.timeline).weight_update_period_s
     time = format_seconds(seconds).replace("us", "µs")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ipusim.api import SpanKind, Timeline, analysis, timelines
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.boxes import Boxes, bin_edges, share_boxes, some, span_boxes
+from ipusim.app.render.boxes import Boxes, bin_edges, select_boxes, share_boxes, span_boxes
 from ipusim.app.render.fold import rows_of
 from ipusim.app.render.narrow import legible_boxes
 from ipusim.app.render.style import DPI
@@ -111,10 +111,10 @@ def content(
     gaps = np.diff(syncs, prepend=window.start, append=window.end) * points
     # The outermost sync points have a neighbour on one side only.
     gaps[0] = gaps[-1] = np.inf
-    apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
-    syncs = syncs[apart] if 2 * np.count_nonzero(apart) >= len(syncs) else syncs[:0]
-    cut = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.redone_work(timeline)]
-    redone = tuple((begin, end) for begin, end in cut if begin < end)
+    is_apart = (gaps[:-1] >= _NARROWEST_SYNC) & (gaps[1:] >= _NARROWEST_SYNC)
+    syncs = syncs[is_apart] if 2 * np.count_nonzero(is_apart) >= len(syncs) else syncs[:0]
+    periods = [(max(begin, window.start), min(end, window.end)) for begin, end in analysis.redone_work(timeline)]
+    redone = tuple((begin, end) for begin, end in periods if begin < end)
     return Content(timeline, window, points, boxes, shares, syncs, phases, redone, ipus_to_a_row)
 
 
@@ -128,8 +128,8 @@ def _with_last(stacks: Boxes, edges: Integers, narrowest: float) -> Boxes:
     last = edges[-1] - narrowest
     in_last = stacks.start >= edges[-2]
     start, end = np.minimum(stacks.start, last), np.minimum(stacks.end, last)
-    moved = replace(stacks, start=start, end=np.where(in_last, stacks.end, end))
-    return some(moved, np.flatnonzero(moved.start < moved.end))
+    boxes = replace(stacks, start=start, end=np.where(in_last, stacks.end, end))
+    return select_boxes(boxes, np.flatnonzero(boxes.start < boxes.end))
 
 
 def _turns(timeline: Timeline) -> Integers:
@@ -140,14 +140,14 @@ def _turns(timeline: Timeline) -> Integers:
     passes = timeline.rows(*timelines.PASSES)
     cycles = timeline.end[passes] - timeline.start[passes]
     busiest = np.bincount(timeline.stage[passes], cycles, len(timeline.info.stages)).argmax()
-    own = passes[(timeline.stage[passes] == busiest) & (timeline.replica[passes] <= 0)]
-    forward = timeline.kind[own] == SpanKind.FORWARD
-    present, execution = np.unique(timeline.execution[own], return_inverse=True)
+    members = passes[(timeline.stage[passes] == busiest) & (timeline.replica[passes] <= 0)]
+    forward = timeline.kind[members] == SpanKind.FORWARD
+    present, execution = np.unique(timeline.execution[members], return_inverse=True)
     last = np.zeros(len(present), dtype=np.int64)
-    np.maximum.at(last, execution[forward], timeline.start[own][forward])
-    behind = timelines.of_kinds(timeline.kind[own], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
-    behind &= timeline.start[own] > last[execution]
-    turns: Integers = timeline.start[own[forward | behind]]
+    np.maximum.at(last, execution[forward], timeline.start[members][forward])
+    is_turn = timelines.of_kinds(timeline.kind[members], (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT))
+    is_turn &= timeline.start[members] > last[execution]
+    turns: Integers = timeline.start[members[forward | is_turn]]
     return turns
 
 
@@ -159,5 +159,5 @@ def _without_gaps(steps: Integers, window: Window, widest: int) -> Integers:
     bounds = np.concatenate([[window.start], steps[(steps > window.start) & (steps < window.end)], [window.end]])
     more = np.maximum(np.diff(bounds) - 1, 0) // widest
     nth = np.arange(int(more.sum())) - np.repeat(np.cumsum(more) - more, more)
-    filled: Integers = np.union1d(bounds, np.repeat(bounds[:-1], more) + (nth + 1) * widest)
-    return filled
+    edges: Integers = np.union1d(bounds, np.repeat(bounds[:-1], more) + (nth + 1) * widest)
+    return edges

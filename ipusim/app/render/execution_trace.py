@@ -10,10 +10,10 @@ from matplotlib.patches import PathPatch
 
 from ipusim.api import Timeline, analysis
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica, replicas_alike
 from ipusim.app.render.layout import Headed, stack
-from ipusim.app.render.panel import FILLED, rectangles
+from ipusim.app.render.panel import BOX_HEIGHT, rectangles
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.shortened import drawn_of, shortened, with_omissions, without_gaps
 from ipusim.app.render.titles import default_title
@@ -40,29 +40,29 @@ def execution_trace(
     empty title is left out. Raises OutputError for a window outside the run, and OptionError for an unreadably small
     size.
     """
-    shown = window_of(timeline, start, end)
-    title = default_title(timeline, shown, headline=picture.title) if title is None else title
-    drawn, shown = shortened(timeline, shown)
-    return finished(_chart_of(drawn, shown, title, picture), picture)
+    window = window_of(timeline, start, end)
+    title = default_title(timeline, window, headline=picture.title) if title is None else title
+    short, window = shortened(timeline, window)
+    return finish(_chart_of(short, window, title, picture), picture)
 
 
-def _chart_of(timeline: Timeline, shown: Window, title: str, picture: Picture) -> Chart:
+def _chart_of(timeline: Timeline, window: Window, title: str, picture: Picture) -> Chart:
     """Return the execution trace of a Timeline without blocks in a window."""
-    title = with_omissions(title, shown) if title else title
-    if replicas_alike(timeline, shown):
+    title = with_omissions(title, window) if title else title
+    if replicas_alike(timeline, window):
         timeline = first_replica(timeline)
-    return stack([Headed("", timeline)], shown, title, picture=picture)
+    return stack([Headed("", timeline)], window, title, picture=picture)
 
 
-def trace_with_path(timeline: Timeline, path: Integers, shown: Window, picture: Picture = DEFAULT) -> Chart:
+def trace_with_path(timeline: Timeline, path: Integers, part: Window, picture: Picture = DEFAULT) -> Chart:
     """Return the execution trace of a window with frames around the spans of ``path``.
 
     Lines join frames in different rows. A span of every IPU has its frame in the row of the span before. A transfer or
     host time has its frame in the row it leaves. If replicas do the same, the figure shows one, with the path folded
     into its rows. Raises OutputError for a window outside the run.
     """
-    window = window_of(timeline, shown.start, shown.end)
-    title = f"{default_title(timeline, shown, headline=picture.title)}; frames are the critical path"
+    window = window_of(timeline, part.start, part.end)
+    title = f"{default_title(timeline, part, headline=picture.title)}; frames are the critical path"
     if timeline.repeats:
         timeline = drawn_of(timeline, window)
         path = analysis.critical_path_of(timeline).rows
@@ -71,22 +71,22 @@ def trace_with_path(timeline: Timeline, path: Integers, shown: Window, picture: 
     with own_settings():
         rows = timeline.info.shards if replicas_alike(timeline, window) else len(timeline.info.ipus)
         _draw(chart.axes[-1], timeline, path, window, rows)
-    return finished(chart, picture)
+    return finish(chart, picture)
 
 
-def _draw(axes: Axes, timeline: Timeline, path: Integers, shown: Window, rows: int) -> None:
+def _draw(axes: Axes, timeline: Timeline, path: Integers, window: Window, rows: int) -> None:
     ipu = np.where(timeline.ipu[path] >= 0, timeline.ipu[path] % rows, timeline.ipu[path])
     on_row = ipu >= 0
     # A span of every IPU stays in the row of the span before.
     last = np.maximum.accumulate(np.where(on_row, np.arange(len(path)), 0))
     row = np.maximum(ipu[last], 0)
-    start, end = (cycles[path].clip(shown.start, shown.end) for cycles in (timeline.start, timeline.end))
+    start, end = (cycles[path].clip(window.start, window.end) for cycles in (timeline.start, timeline.end))
     inside = np.flatnonzero(start < end)
-    middle, half = row[inside] + 0.5, FILLED / 2
+    middle, half = row[inside] + 0.5, BOX_HEIGHT / 2
     frames = rectangles(start[inside], end[inside], middle + half, middle - half)
     passes = np.flatnonzero(np.diff(middle))  # steps between different rows
     upper, lower = np.sort(np.stack([middle[passes], middle[passes + 1]]), axis=0)
-    at = start[inside][passes + 1].astype(np.float64)
+    corners = start[inside][passes + 1].astype(np.float64)
     axes.add_artist(PathPatch(frames, facecolor="none", edgecolor=_COLOUR, linewidth=_LINE, snap=True, zorder=5))
-    axes.vlines(at, upper + half, lower - half, color="#ffffff", linewidth=_EDGE, zorder=4.9)
-    axes.vlines(at, upper + half, lower - half, color=_COLOUR, linewidth=_LINE, zorder=5)
+    axes.vlines(corners, upper + half, lower - half, color="#ffffff", linewidth=_EDGE, zorder=4.9)
+    axes.vlines(corners, upper + half, lower - half, color=_COLOUR, linewidth=_LINE, zorder=5)

@@ -19,7 +19,7 @@ from ipusim.app.render.style import DPI, LINE, TEXT_SIZE
 from ipusim.app.render.theme import apply_theme
 
 #: Pixels of a text allowed outside of the picture: they hold no ink.
-_CUT: Final = 1.0
+_CLIP: Final = 1.0
 #: Share of a text's height, above and below, reached only by ascenders and descenders.
 _TAIL: Final = 0.2
 
@@ -34,17 +34,17 @@ class Chart(Figure):
         axes.patch.set_visible(False)
         return axes
 
-    def write(self, left: float, top: float, text: str, **how: Any) -> None:
+    def write(self, left: float, top: float, text: str, **style: Any) -> None:
         """Write text at inches from the left and the top, by default below."""
         width, height = self.get_size_inches()
         usual: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": LINE, "va": "top"}
-        self.text(left / width, 1 - top / height, text, **(usual | how))
+        self.text(left / width, 1 - top / height, text, **(usual | style))
 
     def _repr_png_(self) -> bytes:
         return to_png(self)
 
 
-def finished(chart: Chart, picture: Picture) -> Chart:
+def finish(chart: Chart, picture: Picture) -> Chart:
     """Check a chart's legibility and apply its theme.
 
     Raises OptionError if texts are cut off or overlap in a picture of a chosen size; default sizes are laid out without
@@ -63,13 +63,13 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
     wide, tall = chart.bbox.size
     boxes = sorted(_letters(chart), key=lambda box: box.left)
     for number, box in enumerate(boxes):
-        if box.left < -_CUT or box.low < -_CUT or box.right > wide + _CUT or box.high > tall + _CUT:
+        if box.left < -_CLIP or box.low < -_CLIP or box.right > wide + _CLIP or box.high > tall + _CLIP:
             raise picture.refusal(f"{box.words!r:.60} would be cut off")
-        for other in boxes[number + 1 :]:
-            if other.left >= box.right:
+        for neighbour in boxes[number + 1 :]:
+            if neighbour.left >= box.right:
                 break
-            if max(box.low, other.low) < min(box.high, other.high):
-                raise picture.refusal(f"{box.words!r:.40} and {other.words!r:.40} would overlap")
+            if max(box.low, neighbour.low) < min(box.high, neighbour.high):
+                raise picture.refusal(f"{box.words!r:.40} and {neighbour.words!r:.40} would lie over each other")
 
 
 class _Letters(NamedTuple):
@@ -84,7 +84,7 @@ class _Letters(NamedTuple):
 
 def _letters(chart: Chart) -> Iterator[_Letters]:
     """Yield the visible texts of a chart; matplotlib also keeps ticks outside of the axes."""
-    hidden = {
+    hidden_texts = {
         label
         for axes in chart.axes
         for axis in (axes.xaxis, axes.yaxis)
@@ -94,10 +94,10 @@ def _letters(chart: Chart) -> Iterator[_Letters]:
     }
     for text in chart.findobj(Text):
         of_axes = text.axes is None or text.axes.axison or text in text.axes.texts
-        if text.get_visible() and text.get_text().strip() and of_axes and text not in hidden:
+        if text.get_visible() and text.get_text().strip() and of_axes and text not in hidden_texts:
             left, low, right, high = (float(side) for side in text.get_window_extent().extents)
-            across, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
-            yield _Letters(text.get_text(), left + across, low + up, right - across, high - up)
+            wide, up = (_TAIL * (right - left), 0.0) if text.get_rotation() else (0.0, _TAIL * (high - low))
+            yield _Letters(text.get_text(), left + wide, low + up, right - wide, high - up)
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def own_settings() -> Iterator[None]:
 
 def to_png(figure: Figure) -> bytes:
     """Return ``figure`` as PNG of DPI pixels per inch; equal figures give equal bytes."""
-    return _saved(figure, "png", {"Software": "ipusim"})
+    return _save(figure, "png", {"Software": "ipusim"})
 
 
 def to_svg(figure: Figure) -> bytes:
@@ -130,7 +130,7 @@ def to_svg(figure: Figure) -> bytes:
 
     Images inside have DPI pixels per inch.
     """
-    return _saved(figure, "svg", {"Date": None, "Creator": "ipusim"})
+    return _save(figure, "svg", {"Date": None, "Creator": "ipusim"})
 
 
 def to_pdf(figure: Figure) -> bytes:
@@ -138,10 +138,10 @@ def to_pdf(figure: Figure) -> bytes:
 
     Text can be searched and copied. Images inside have DPI pixels per inch.
     """
-    return _saved(figure, "pdf", {"CreationDate": None, "Creator": "ipusim"})
+    return _save(figure, "pdf", {"CreationDate": None, "Creator": "ipusim"})
 
 
-def _saved(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
+def _save(figure: Figure, form: str, metadata: dict[str, str | None]) -> bytes:
     buffer = io.BytesIO()
     with own_settings():
         figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata)

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from ipusim.app.render.tables import Table
 
 #: Characters between two columns of a drawn table, and on both sides together.
-BETWEEN: Final = 3
+COLUMN_GAP: Final = 3
 SIDES: Final = 2
 #: Target number of lines of wrapped text, and the narrowest column of wrapped text in characters.
 _LINES: Final = 3
@@ -35,7 +35,7 @@ class Part:
     widths: tuple[int, ...]
 
 
-def fitted(table: Table, width: int) -> list[Part]:
+def fit_table(table: Table, width: int) -> list[Part]:
     """Return ``table`` for a terminal of ``width`` characters, in several parts if necessary.
 
     No column is left out and no number broken. Headers break into words first, then text into lines. The first column
@@ -49,9 +49,9 @@ def fitted(table: Table, width: int) -> list[Part]:
     for broken in (False, True):
         least = [_least(table, column, broken or column > 0) for column in range(len(table.header))]
         groups = _groups(least, width)
-        fit = all(_drawn([least[column] for column in group]) <= width for group in groups)
+        fit = all(_drawn_width([least[column] for column in group]) <= width for group in groups)
         if fit and (distinct or len(groups) == 1):
-            fitting.append([_part(table, group, least, width, repeated=group is not groups[0]) for group in groups])
+            fitting.append([_part(table, group, least, width, is_repeated=group is not groups[0]) for group in groups])
     return min(fitting, key=lambda parts: (len(parts), sum(map(_lines, parts))), default=[_records(table, width)])
 
 
@@ -59,25 +59,25 @@ def _groups(least: Sequence[int], width: int) -> list[list[int]]:
     """Return the columns of each part: the first column, and at least one more."""
     groups: list[list[int]] = [[0]]
     for column in range(1, len(least)):
-        if len(groups[-1]) > 1 and _drawn([least[number] for number in (*groups[-1], column)]) > width:
+        if len(groups[-1]) > 1 and _drawn_width([least[number] for number in (*groups[-1], column)]) > width:
             groups.append([0])
         groups[-1].append(column)
     return groups
 
 
-def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, repeated: bool = False) -> Part:
+def _part(table: Table, columns: Sequence[int], least: Sequence[int], width: int, is_repeated: bool = False) -> Part:
     """Return a part with ``columns``, narrowing the widest columns until they fit."""
     cells = [_widest(table, column) for column in range(len(table.header))]
     widths = {column: max(cells[column], cell_len(table.header[column])) for column in columns}
-    while _drawn(widths.values()) > width:
+    while _drawn_width(widths.values()) > width:
         wide = [column for column in columns if widths[column] > least[column]]
         widths[max(wide, key=lambda column: (widths[column] > cells[column], widths[column]))] -= 1
-    shown = Table(
-        f"{table.title} (continued)" if repeated else table.title,
+    part = Table(
+        f"{table.title} (continued)" if is_repeated else table.title,
         tuple(table.header[column] for column in columns),
         tuple(tuple(row[column] for column in columns) for row in table.rows),
     )
-    return Part(shown, tuple(widths.values()))
+    return Part(part, tuple(widths.values()))
 
 
 def _records(table: Table, width: int) -> Part:
@@ -89,7 +89,7 @@ def _records(table: Table, width: int) -> Part:
         rows += [(f"{name}:" if name else "", cell) for name, cell in zip(table.header, row, strict=True) if cell]
     names = max((cell_len(name) for name, _ in rows), default=0)
     names = min(names, max(width // _NAMES, max(_longest_word(name) for name in table.header) + 1))
-    values = min(max((cell_len(value) for _, value in rows), default=0), max(width - names - BETWEEN - SIDES, 1))
+    values = min(max((cell_len(value) for _, value in rows), default=0), max(width - names - COLUMN_GAP - SIDES, 1))
     return Part(Table(table.title, ("", ""), tuple(rows)), (names, values))
 
 
@@ -118,6 +118,6 @@ def _longest_word(text: str) -> int:
     return max(map(cell_len, text.split()), default=0)
 
 
-def _drawn(widths: Collection[int]) -> int:
+def _drawn_width(widths: Collection[int]) -> int:
     """Return the width of a drawn table with columns of ``widths``."""
-    return sum(widths) + BETWEEN * (len(widths) - 1) + SIDES
+    return sum(widths) + COLUMN_GAP * (len(widths) - 1) + SIDES

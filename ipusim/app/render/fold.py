@@ -26,35 +26,35 @@ def rows_of(timeline: Timeline, ipus_to_a_row: int) -> int:
     return -(-len(timeline.info.ipus) // ipus_to_a_row)
 
 
-def folded(timeline: Timeline, most_rows: int, shown: Window) -> Folded:
+def folded(timeline: Timeline, most_rows: int, window: Window) -> Folded:
     """Return ``timeline`` in at most ``most_rows`` rows.
 
-    If all replicas do the same within ``shown``, the first replaces all. Otherwise too many rows first reduce the
+    If all replicas do the same within ``window``, the first replaces all. Otherwise too many rows first reduce the
     Timeline to one replica, and then join neighbouring IPUs.
     """
     words = []
     info = timeline.info
-    if replicas_alike(timeline, shown):
-        words.append(f"{info.replicas} equal replicas")
+    if replicas_alike(timeline, window):
+        words.append(f"{info.replicas} replicas, each as this one")
         timeline = first_replica(timeline)
     elif len(info.ipus) > most_rows and info.replicas > 1:
         words.append(f"the first of {info.replicas} replicas")
         timeline = first_replica(timeline)
-    together = 1
-    while rows_of(timeline, together) > most_rows:
-        together *= 2
-    if together > 1:
-        words.append(f"{together} IPUs to a row")
-    return Folded(timeline, together, ", ".join(words))
+    ipus_to_a_row = 1
+    while rows_of(timeline, ipus_to_a_row) > most_rows:
+        ipus_to_a_row *= 2
+    if ipus_to_a_row > 1:
+        words.append(f"{ipus_to_a_row} IPUs to a row")
+    return Folded(timeline, ipus_to_a_row, ", ".join(words))
 
 
-def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
-    """Return whether several replicas all do the same at the same times within ``shown``."""
+def replicas_alike(timeline: Timeline, window: Window | None) -> bool:
+    """Return whether several replicas all do the same at the same times within ``window``."""
     info = timeline.info
     if info.replicas == 1:
         return False
-    start, end = (0, timeline.makespan_cycles) if shown is None else (shown.start, shown.end)
-    timeline = timeline.peeled() if shown is None else drawn_of(timeline, shown)
+    start, end = (0, timeline.makespan_cycles) if window is None else (window.start, window.end)
+    timeline = timeline.peeled() if window is None else drawn_of(timeline, window)
     rows = np.flatnonzero((LOOK_OF_KIND[timeline.kind] >= 0) & (timeline.end > start) & (timeline.start < end))
     rows, ipu = timeline.per_ipu(rows)
     counts = np.bincount(ipu // info.shards, minlength=info.replicas)
@@ -63,14 +63,16 @@ def replicas_alike(timeline: Timeline, shown: Window | None) -> bool:
     columns = [timeline.micro_batch[rows], timeline.stage[rows], timeline.kind[rows], timeline.end[rows]]
     columns += [timeline.start[rows], ipu % info.shards]
     order = np.lexsort([*columns, ipu // info.shards])
-    return all(bool((of == of[0]).all()) for of in (column[order].reshape(info.replicas, -1) for column in columns))
+    return all(
+        bool((values == values[0]).all()) for values in (column[order].reshape(info.replicas, -1) for column in columns)
+    )
 
 
 def first_replica(timeline: Timeline) -> Timeline:
     """Return the Timeline of the first replica, without causes."""
     info = timeline.info
-    own = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
-    columns = np.stack([getattr(timeline, name)[own] for name in Span._fields]).T
+    members = np.isin(timeline.replica, (0, timelines.NONE)) & (timeline.ipu < info.shards)
+    columns = np.stack([getattr(timeline, name)[members] for name in Span._fields]).T
     columns[:, Span._fields.index("cause")] = timelines.NONE
     return Timeline(first_replica_info(info), columns)
 

@@ -38,22 +38,24 @@ def heat_map(
         words: name of the value with its unit.
         unfit: label of hatched pairs, which do not fit.
     """
-    (_, across), (_, up) = axes
-    grid = np.full((len(up), len(across)), np.nan)
+    (_, columns), (_, up) = axes
+    grid = np.full((len(up), len(columns)), np.nan)
     for (x, y), (value, *_) in values.items():
         if value is not None:
-            grid[up.index(y), across.index(x)] = value
+            grid[up.index(y), columns.index(x)] = value
     image = panel.imshow(grid, origin="lower", aspect="auto", cmap="cividis")
     bar = figure.colorbar(image, ax=panel, pad=0.02, format=lambda value, _: f"{value:,.10g}")
     bar.set_label(words, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=TEXT_SIZE)
     hatched = any(value is not None and not fits for value, fits, _ in values.values())
     texts = [f"hatched: {unfit}"] if hatched else []
-    texts += [f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if any(sign == of for *_, of in values.values())]
+    texts += [
+        f"{sign}: {meaning}" for sign, meaning in SIGNS.items() if any(sign == mark for *_, mark in values.values())
+    ]
     panel.set_title("; ".join(texts), fontsize=TEXT_SIZE, loc="right")
     middle = (np.nanmin(grid) + np.nanmax(grid)) / 2
     for (x, y), (value, fits, sign) in values.items():
-        cell = across.index(x), up.index(y)
+        cell = columns.index(x), up.index(y)
         if value is None:
             panel.text(*cell, sign, ha="center", va="center", fontsize=TEXT_SIZE, color="#b00020")
             continue
@@ -62,9 +64,9 @@ def heat_map(
         if grid.size <= _MOST_NUMBERS:
             ink = "#ffffff" if value < middle else "#000000"
             panel.text(*cell, _short(value), ha="center", va="center", fontsize=TEXT_SIZE, color=ink)
-    for (name, listed), side in zip(axes, (panel.xaxis, panel.yaxis), strict=True):
-        chosen = range(0, len(listed), -(-len(listed) // _MOST_TICKS))
-        side.set_ticks(list(chosen), [f"{listed[index]:,g}" for index in chosen])
+    for (name, numbers), side in zip(axes, (panel.xaxis, panel.yaxis), strict=True):
+        ticks = range(0, len(numbers), -(-len(numbers) // _MOST_TICKS))
+        side.set_ticks(list(ticks), [f"{numbers[index]:,g}" for index in ticks])
         side.set_label_text(name, fontsize=TEXT_SIZE)
 
 

@@ -30,13 +30,13 @@ class Mark(NamedTuple):
 
 
 @own_settings()
-def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title: str) -> Chart:
+def histogram(seconds: Sequence[float], marks: Sequence[Mark], name: str, title: str) -> Chart:
     """Return a histogram of ``seconds``; ``marks`` are lines, named in the legend.
 
     Args:
         seconds: time of each run.
         marks: special times.
-        what: name of the times.
+        name: name of the times.
         title: title of the picture.
     """
     figure = Chart(figsize=(WIDTH_IN, 3.6))
@@ -44,13 +44,13 @@ def histogram(seconds: Sequence[float], marks: Sequence[Mark], what: str, title:
     figure.subplots_adjust(left=0.065, right=0.985, top=0.87, bottom=0.15)
     write_titles(figure, title_lines(title, WIDTH_IN - 0.2), 0.1)
     factor, unit = second_unit(max(*seconds, *(mark.seconds for mark in marks)))
-    shown = np.array(seconds) / factor
+    times = np.array(seconds) / factor
     bars = int(np.clip(len(seconds) // _RUNS_TO_A_BAR, 1, _MOST_BARS))
-    axes.hist(shown, bins=bars, color=SERIES[5][0], edgecolor="white", linewidth=0.6)
+    axes.hist(times, bins=bars, color=SERIES[5][0], edgecolor="white", linewidth=0.6)
     for mark, (colour, _), dash in zip(marks, _LINES, _DASHES, strict=False):
         label = f"{mark.name}, {format_seconds(mark.seconds)}"
         axes.axvline(mark.seconds / factor, color=colour, linestyle=dash, linewidth=1.4, label=label)
-    axes.set_xlabel(f"{what}, {unit}", fontsize=TEXT_SIZE)
+    axes.set_xlabel(f"{name}, {unit}", fontsize=TEXT_SIZE)
     axes.set_ylabel("runs", fontsize=TEXT_SIZE)
     axes.tick_params(labelsize=TEXT_SIZE, color=LINE)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

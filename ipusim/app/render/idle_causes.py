@@ -9,7 +9,7 @@ import numpy as np
 
 from ipusim.api import Timeline
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE
@@ -23,7 +23,7 @@ _HIGHEST, _LOWEST, _ALL = 0.36, 0.10, 6.0
 _LEFT, _RIGHT, _AXIS, _EDGE = 0.85, 0.3, 0.5, 0.1
 #: Least width of bars in inches, in a picture of a chosen size.
 _NARROWEST: Final = 1.0
-_FILLED: Final = 0.8
+_BAR_SHARE: Final = 0.8
 #: Least inches of a part that shows its share.
 _WRITTEN_IN: Final = 0.34
 
@@ -59,18 +59,18 @@ def idle_chart(timeline: Timeline, ipu_time: Sequence[tuple[Look, Integers]], pi
     for look, cycles in parts:
         share = cycles / max(window_cycles, 1)
         rows = np.array(info.ipu_rows)
-        axes.barh(rows, share, _FILLED, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
-        for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _FILLED >= TEXT_SIZE)]:
+        axes.barh(rows, share, _BAR_SHARE, left, color=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0)
+        for row in rows[(share * width >= _WRITTEN_IN) & (bar * 72 * _BAR_SHARE >= TEXT_SIZE)]:
             write_share(axes, left[row] + share[row] / 2, row, share[row], look)
         left += share
     axes.set_xlim(0, 1)
     axes.set_ylim(ipus - 0.5, -0.5)
-    every = max(1, int(np.ceil(TEXT_SIZE * 1.2 / (bar * 72))))
-    axes.set_yticks(range(0, ipus, every), [f"IPU {ipu}" for ipu in range(0, ipus, every)])
+    stride = max(1, int(np.ceil(TEXT_SIZE * 1.2 / (bar * 72))))
+    axes.set_yticks(range(0, ipus, stride), [f"IPU {ipu}" for ipu in range(0, ipus, stride)])
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_xlabel("part of the time", fontsize=TEXT_SIZE, color=LINE)
     axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     draw_legend(figure, legend, _EDGE, _EDGE)
-    return finished(figure, picture)
+    return finish(figure, picture)

@@ -27,10 +27,10 @@ from ipusim.app.render.window import Window
 from ipusim.base.errors import OutputError
 
 #: Inches: outer margin, distance to row names, and margin right of the axes for half a tick label.
-_EDGE, _BESIDE, _RIGHT = 0.10, 0.08, 0.30
+_EDGE, _NAME_GAP, _RIGHT = 0.10, 0.08, 0.30
 #: Inches from the title down: seconds axis, heading and brackets of a panel, between panels, cycles axis.
 _SECONDS: Final = 0.26
-_ABOVE_HEADING, _HEADING_LINE, _BAND, _BETWEEN, _CYCLES = 0.05, 0.17, 0.28, 0.10, 0.40
+_ABOVE_HEADING, _HEADING_LINE, _BAND, _PANEL_GAP, _CYCLES = 0.05, 0.17, 0.28, 0.10, 0.40
 _HEADING_SIZE: Final = TEXT_SIZE + 1
 #: Share of its room used by a heading: rendered letters are slightly wider than their outlines.
 _WIDEST_HEADING: Final = 0.97
@@ -50,7 +50,7 @@ _AROUND_SLIDE: Final = 1.6
 #: Least height of a row on a slide; lower rows are refused.
 _LEAST_ROW: Final = 0.02
 #: Least height of rows and width of axes in pictures of a chosen size, and rounds of layout until sizes agree.
-_SEEN, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
+_LEAST_SHARE, _NARROWEST, _ROUNDS = 0.08, 1.0, 2
 #: Inches of the memory strip, of the strip in figures with many panels, and between strip and rows.
 _STRIP, _LOW_STRIP, _ABOVE_STRIP = 0.46, 0.32, 0.08
 _MANY_PANELS: Final = 4
@@ -119,7 +119,7 @@ def slide_rows(panels: int, strips: int, bars_in: float, picture: Picture = DEFA
 
 
 def _headed(panels: int) -> float:
-    return panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _BETWEEN)
+    return panels * (_ABOVE_HEADING + _HEADING_LINE + _BAND + _PANEL_GAP)
 
 
 def _strip_height(panels: int, *, slide: bool = False) -> float:
@@ -160,18 +160,18 @@ def stack(
     rows = sum(panel.rows for panel in panels)
     if picture.height_in is not None:
         for _ in range(_ROUNDS):  # names depend on row height
-            fixed = laid_out.fixed
-            row = (picture.height_in - fixed) / rows
-            least = fixed + min(_SEEN, _first_row(panels, bars_in)) * rows
+            base_in = laid_out.base_in
+            row = (picture.height_in - base_in) / rows
+            least = base_in + min(_LEAST_SHARE, _first_row(panels, bars_in)) * rows
             if picture.height_in < least:
                 raise picture.too_low("rows, axes and legend", least)
             laid_out = _laid_out(panels, window, title, bars, picture, row)
-            if laid_out.fixed == fixed:  # fixed point reached
+            if laid_out.base_in == base_in:  # fixed point reached
                 break
-        row = (picture.height_in - laid_out.fixed) / rows
+        row = (picture.height_in - laid_out.base_in) / rows
     elif bars is not None or len(panels) > 1:
-        row = _bounded(row, laid_out.fixed, rows, slide=bars is not None)
-    return _drawn(panels, window, laid_out, row, bars, bars_in)
+        row = _bound_row(row, laid_out.base_in, rows, slide=bars is not None)
+    return _draw_panels(panels, window, laid_out, row, bars, bars_in)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _LaidOut:
         left, width: left end and width of the axes, in inches.
         ticks: inches of the labels beside memory over time.
         strip: inches of memory over time.
-        fixed: inches of height without the rows.
+        base_in: inches of height without the rows.
         below: inches below the rows of every panel.
         numbered: panel above the numbers of the common time axis.
         contents: content of every panel.
@@ -195,7 +195,7 @@ class _LaidOut:
     width: float
     ticks: float
     strip: float
-    fixed: float
+    base_in: float
     below: Sequence[float]
     numbered: int
     contents: Sequence[Content]
@@ -214,8 +214,8 @@ def _laid_out(
     rows, figure_in = sum(panel.rows for panel in panels), picture.width_in
     bars_in = 0.0 if bars is None else bars.height_in(figure_in)
     strips = [panel.strip for panel in panels if panel.strip is not None]
-    left = _EDGE + _BESIDE + max(panel.names_width(row * 72) for panel in panels) / 72
-    ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _BESIDE
+    left = _EDGE + _NAME_GAP + max(panel.names_width(row * 72) for panel in panels) / 72
+    ticks = text_width("888 MiB", TEXT_SIZE) / 72 + 2 * _NAME_GAP
     left += ticks if strips else 0
     width = figure_in - left - _RIGHT
     if width < _NARROWEST:
@@ -229,22 +229,22 @@ def _laid_out(
     titles = title_lines(title, figure_in - 2 * _EDGE)
     room = _WIDEST_HEADING * (figure_in - left - _EDGE) * 72
     headings = [wrap(panel.heading, _HEADING_SIZE, room) for panel in panels]
-    fixed = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
-    fixed += sum(_BAND + _heading_in(lines) for lines in headings)
+    base_in = 2 * _EDGE + titles_height(titles) + bars_in + _SECONDS + LEGEND_LINE * len(legend)
+    base_in += sum(_BAND + _heading_in(lines) for lines in headings)
     # The last panel on the common time axis shows its numbers.
     numbered = max((index for index, panel in enumerate(panels) if not panel.own_axis), default=timelines.NONE)
     strip = _strip_height(len(panels), slide=bars is not None)
     below = [_below(panel, strip, numbered=panel.own_axis or index == numbered) for index, panel in enumerate(panels)]
-    fixed += _BETWEEN * (len(panels) - 1) + sum(below)
-    return _LaidOut(figure_in, left, width, ticks, strip, fixed, below, numbered, contents, titles, headings, legend)
+    base_in += _PANEL_GAP * (len(panels) - 1) + sum(below)
+    return _LaidOut(figure_in, left, width, ticks, strip, base_in, below, numbered, contents, titles, headings, legend)
 
 
-def _drawn(
+def _draw_panels(
     panels: Sequence[Headed], window: Window, sizes: _LaidOut, row: float, bars: TimeBars | None, bars_in: float
 ) -> Chart:
     """Draw panels with rows ``row`` inches high."""
     rows, width = sum(panel.rows for panel in panels), sizes.width
-    figure = Chart(figsize=(sizes.figure_in, sizes.fixed + row * rows), facecolor="white")
+    figure = Chart(figsize=(sizes.figure_in, sizes.base_in + row * rows), facecolor="white")
     top = _EDGE + write_titles(figure, sizes.titles, _EDGE)
     if bars is not None:
         bars.draw(figure, top)
@@ -252,15 +252,15 @@ def _drawn(
     common = next((panel for panel in panels if not panel.own_axis), panels[0])
     clocks = {panel.timeline.info.clock_hz for panel in panels}
     crowded = sum(len(part.boxes) for part in sizes.contents) > _MOST_DRAWN
-    where = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
+    places = _Places(sizes.left, width, row, sizes.strip, sizes.left - sizes.ticks, crowded, len(clocks) > 1)
     above = figure.add_clear_axes(sizes.left, top, width, 0.01)
     second_axis(above, common.window or window, common.timeline.info.clock_hz, width)
-    for index, (panel, shown, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
+    for index, (panel, part, lines) in enumerate(zip(panels, sizes.contents, sizes.headings, strict=True)):
         for number, line in enumerate(lines):
             figure.write(sizes.left, top + _ABOVE_HEADING + number * _HEADING_LINE, line, fontsize=_HEADING_SIZE)
         top += _heading_in(lines)
-        _draw(figure, where, panel, shown, top, numbered=panel.own_axis or index == sizes.numbered)
-        top += _BAND + row * panel.rows + sizes.below[index] + _BETWEEN
+        _draw(figure, places, panel, part, top, numbered=panel.own_axis or index == sizes.numbered)
+        top += _BAND + row * panel.rows + sizes.below[index] + _PANEL_GAP
     draw_legend(figure, sizes.legend, _EDGE, _EDGE)
     return figure
 
@@ -286,7 +286,7 @@ class _Places:
         left, width: left end and width of the axes.
         row: height of a row.
         strip: height of memory over time.
-        beside: right end of the labels beside memory over time.
+        label_end: right end of the labels beside memory over time.
         crowded: whether an SVG contains boxes as an image.
         in_seconds: whether axes are in seconds because clocks differ.
     """
@@ -295,33 +295,37 @@ class _Places:
     width: float
     row: float
     strip: float
-    beside: float
+    label_end: float
     crowded: bool
     in_seconds: bool
 
 
-def _draw(figure: Chart, where: _Places, panel: Headed, shown: Content, top: float, *, numbered: bool) -> None:
+def _draw(figure: Chart, places: _Places, panel: Headed, content: Content, top: float, *, numbered: bool) -> None:
     """Draw a panel ``top`` inches from the top; ``numbered`` shows its axis's numbers."""
-    draw_brackets(figure.add_clear_axes(where.left, top, where.width, _BAND), shown.phases, shown.window, shown.points)
-    tall = where.row * panel.rows
-    axes = figure.add_clear_axes(where.left, top + _BAND, where.width, tall)
-    draw_panel(axes, shown, where.row * 72)
-    if where.crowded:
+    draw_brackets(
+        figure.add_clear_axes(places.left, top, places.width, _BAND), content.phases, content.window, content.points
+    )
+    tall = places.row * panel.rows
+    axes = figure.add_clear_axes(places.left, top + _BAND, places.width, tall)
+    draw_panel(axes, content, places.row * 72)
+    if places.crowded:
         axes.set_rasterization_zorder(_ABOVE_BOXES)
     if panel.torn:
-        _tear(axes, where.width, tall)
-    draw_breaks(axes, shown.window, where.width)
-    drawn = [axes]
+        _tear(axes, places.width, tall)
+    draw_breaks(axes, content.window, places.width)
+    rows_and_strip = [axes]
     if panel.strip is not None:
         foot = top + _BAND + tall + _ABOVE_STRIP
-        drawn.append(figure.add_clear_axes(where.left, foot, where.width, where.strip))
-        draw_strip(drawn[1], panel.strip, shown.window, where.strip, int(where.width * DPI))
-        at, of_which = (where.beside, foot + where.strip / 2), panel.strip.of_which
-        figure.write(*at, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
-        figure.write(*at, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
+        rows_and_strip.append(figure.add_clear_axes(places.left, foot, places.width, places.strip))
+        draw_strip(rows_and_strip[1], panel.strip, content.window, places.strip, int(places.width * DPI))
+        corner, of_which = (places.label_end, foot + places.strip / 2), panel.strip.of_which
+        figure.write(*corner, STRIP_NAME, ha="right", va="bottom" if of_which else "center_baseline")
+        figure.write(*corner, of_which, fontsize=STAGE_SIZE, color=FAINT_TEXT, ha="right")
     clock_hz = panel.timeline.info.clock_hz
-    for part in drawn:
-        cycle_axis(part, shown.window, clock_hz, where.width, numbered and part is drawn[-1], where.in_seconds)
+    for part in rows_and_strip:
+        cycle_axis(
+            part, content.window, clock_hz, places.width, numbered and part is rows_and_strip[-1], places.in_seconds
+        )
 
 
 def _below(panel: Headed, strip: float, *, numbered: bool) -> float:
@@ -334,16 +338,16 @@ def _heading_in(lines: Sequence[str]) -> float:
     return _ABOVE_HEADING + _HEADING_LINE * len(lines) if lines else 0.0
 
 
-def _bounded(row: float, fixed: float, rows: int, *, slide: bool) -> float:
+def _bound_row(row: float, base_in: float, rows: int, *, slide: bool) -> float:
     """Return ``row``, bounded by the room of several panels.
 
     Raises OutputError if a slide has no room.
     """
     if not slide:
-        return max(min(row, (_TALLEST - fixed) / rows), _LEAST_ROW)
-    room = (SLIDE_IN - fixed) / rows
+        return max(min(row, (_TALLEST - base_in) / rows), _LEAST_ROW)
+    room = (SLIDE_IN - base_in) / rows
     if room < _LEAST_ROW:
-        least = fixed + _LEAST_ROW * rows
+        least = base_in + _LEAST_ROW * rows
         raise OutputError(f"expected a figure at least {least:.1f} inches high for this trace, got {SLIDE_IN:g}")
     return min(row, room)
 

@@ -59,20 +59,20 @@ class Entry:
 
 def legend_entries(contents: Sequence[Content]) -> list[Entry]:
     """Return an entry for each visible look and sign of ``contents``."""
-    seen: set[int] = set()
+    looks: set[int] = set()
     for content in contents:
         boxes = content.boxes
         widths = (boxes.end - boxes.start) * content.points
         least = np.array([look.narrowest for look in timelines.LOOKS])[boxes.look]
-        seen.update(np.unique(boxes.look[widths >= least]).tolist())
-    entries = [Entry(timelines.LOOKS[index].name, timelines.LOOKS[index]) for index in sorted(seen)]
+        looks.update(np.unique(boxes.look[widths >= least]).tolist())
+    entries = [Entry(timelines.LOOKS[index].name, timelines.LOOKS[index]) for index in sorted(looks)]
     signs = {
         Sign.IO_TILES: any(has_io_tiles(content.timeline) for content in contents),
         Sign.SYNC: any(len(content.syncs) for content in contents),
         Sign.SHARES: any(content.shares for content in contents),
         Sign.REDONE: any(content.redone for content in contents),
     }
-    return entries + [Entry(sign.value, sign) for sign, shown in signs.items() if shown]
+    return entries + [Entry(sign.value, sign) for sign, is_visible in signs.items() if is_visible]
 
 
 def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]:
@@ -87,8 +87,8 @@ def draw_legend(figure: Figure, lines: Sequence[Sequence[Entry]], left_in: float
         x, y = left_in, bottom_in + (number + 0.5) * LEGEND_LINE
         for entry in line:
             _draw_sample(figure, entry.sample, x, y)
-            at = x + _SAMPLE + _SPACE
-            figure.text(at / width, y / height, entry.text, fontsize=TEXT_SIZE, va="center_baseline", color=LINE)
+            text_x = x + _SAMPLE + _SPACE
+            figure.text(text_x / width, y / height, entry.text, fontsize=TEXT_SIZE, va="center_baseline", color=LINE)
             x += entry.width_in + _NEXT
 
 
@@ -97,13 +97,13 @@ def _draw_sample(figure: Figure, sample: Look | Sign, x: float, y: float) -> Non
     width, height = figure.get_size_inches()
     foot, middle = y - _SAMPLE_HEIGHT / 2, x + _SAMPLE / 2
 
-    def box(low: float, high: float, **how: Any) -> None:
+    def box(low: float, high: float, **style: Any) -> None:
         corner = x / width, (foot + low * _SAMPLE_HEIGHT) / height
         size = _SAMPLE / width, (high - low) * _SAMPLE_HEIGHT / height
-        figure.add_artist(Rectangle(corner, *size, **how))
+        figure.add_artist(Rectangle(corner, *size, **style))
 
-    def line(xs: Sequence[float], ys: Sequence[float], **how: Any) -> None:
-        figure.add_artist(Line2D([at / width for at in xs], [at / height for at in ys], **how))
+    def line(xs: Sequence[float], ys: Sequence[float], **style: Any) -> None:
+        figure.add_artist(Line2D([value / width for value in xs], [value / height for value in ys], **style))
 
     if sample is Sign.SYNC:
         long = _SAMPLE_HEIGHT * 0.7

@@ -66,8 +66,8 @@ def _outline(text: str, bold: bool) -> tuple[float, float]:
     Extremes of this font's outlines are end points of curves: evaluating every curve gave equal numbers.
     """
     outline = TextPath((0, 0), text, size=text_to_path.FONT_SCALE, prop=_properties(bold))
-    across = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
-    return float(across.min()), float(across.max())
+    x = outline.vertices[outline.codes != Path.CLOSEPOLY, 0]
+    return float(x.min()), float(x.max())
 
 
 def _properties(bold: bool) -> FontProperties:
@@ -80,18 +80,20 @@ def wrap(text: str, size: float, width: float, bold: bool = False) -> list[str]:
     Numbers stay with their units. Words wider than a line are cut.
     """
     words = [
-        cut(word, size, width, bold) for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text) if word
+        truncate(word, size, width, bold)
+        for word in re.split(r"(?<!\d) +| +(?!(?:(?:[KMGT]i)?B|[nµm]?s)\b)", text)
+        if word
     ]
 
     # Begin and end of every word in a single line. Measuring words and neighbouring pairs is enough to know any line's
     # width.
     places: list[tuple[float, float]] = []
     for number, word in enumerate(words):
-        own = text_width(word, size, bold)
-        end = own
+        word_width = text_width(word, size, bold)
+        end = word_width
         if number:
             end = places[-1][0] + text_width(f"{words[number - 1]} {word}", size, bold)
-        places.append((end - own, end))
+        places.append((end - word_width, end))
 
     def width_of(line: Sequence[int]) -> float:
         return places[line[-1]][1] - places[line[0]][0]
@@ -126,27 +128,27 @@ def even_lines(items: Sequence[T], width_of: Callable[[Sequence[T]], float], wid
     return lines
 
 
-def cut(word: str, size: float, width: float, bold: bool = False, *, keeps_end: bool = False) -> str:
+def truncate(word: str, size: float, width: float, bold: bool = False, *, keeps_end: bool = False) -> str:
     """Cut ``word`` to ``width`` points with an ellipsis.
 
     With ``keeps_end`` the ellipsis is in the middle, for names with different endings.
     """
     # Doubling and bisection: names may have any length, and measuring takes linear time.
-    some = 64
-    while text_width(word[:some], size, bold) <= width:
-        if some >= len(word):
+    bound = 64
+    while text_width(word[:bound], size, bold) <= width:
+        if bound >= len(word):
             return word
-        some *= 2
+        bound *= 2
 
     def shortened(letters: int) -> str:
-        behind = letters // 2 if keeps_end else 0
-        return f"{word[: letters - behind]}…{word[len(word) - behind :]}"
+        tail = letters // 2 if keeps_end else 0
+        return f"{word[: letters - tail]}…{word[len(word) - tail :]}"
 
-    ends = range(1, min(some, len(word)) + 1)
+    ends = range(1, min(bound, len(word)) + 1)
     return shortened(bisect_right(ends, width, key=lambda letters: text_width(shortened(letters), size, bold)))
 
 
-def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:
+def space_out(centres: Sequence[float], widths: Sequence[float], low: float, high: float) -> list[float] | None:
     """Move labels as little as possible to remove overlaps within [low, high].
 
     Returns the centres nearest to ``centres`` in least squares, in unchanged order; None if labels are too wide.
@@ -157,13 +159,13 @@ def spread(centres: Sequence[float], widths: Sequence[float], low: float, high: 
     # Without the widths before it, a label is a point. Points only keep their order: isotonic regression by pooling
     # adjacent violators. Clipping this solution gives the bounded solution. SciPy offers the same, but importing
     # scipy.optimize takes 0.13 s, these lines microseconds.
-    before = [0.0, *accumulate(widths)][: len(widths)]
+    offsets = [0.0, *accumulate(widths)][: len(widths)]
     pools: list[tuple[float, int]] = []  # mean and number of pooled points
-    for centre, width, offset in zip(centres, widths, before, strict=True):
+    for centre, width, offset in zip(centres, widths, offsets, strict=True):
         mean, count = centre - width / 2 - offset, 1
         while pools and pools[-1][0] > mean:
-            other, others = pools.pop()
-            mean, count = (mean * count + other * others) / (count + others), count + others
+            pool_mean, pool_count = pools.pop()
+            mean, count = (mean * count + pool_mean * pool_count) / (count + pool_count), count + pool_count
         pools.append((mean, count))
     points = [min(max(mean, low), low + room) for mean, count in pools for _ in range(count)]
-    return [point + offset + width / 2 for point, offset, width in zip(points, before, widths, strict=True)]
+    return [point + offset + width / 2 for point, offset, width in zip(points, offsets, widths, strict=True)]

@@ -28,7 +28,7 @@ _WIDTH, _THINNEST, _GAP, _HEAD, _BROAD = 0.11, 0.012, 0.018, 0.09, 0.14
 #: Position of numbers along a rung, as share of its length; opposite directions are staggered.
 _STAGGERED: Final = 0.34
 #: Inches: margin, distance of panels, line of a panel's title, space above it, legend.
-_EDGE, _BETWEEN, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
+_EDGE, _MAP_GAP, _WORDS, _ABOVE, _LEGEND = 0.12, 0.2, 0.15, 0.1, 0.3
 #: Colours of a link by kind of copies.
 FORWARD, BACKWARD, CROSSING = (SERIES[number][0] for number in (0, 1, 2))
 _IDLE: Final = "#c9c9c9"
@@ -45,12 +45,12 @@ class Flow(NamedTuple):
 
     Attributes:
         forward, backward: copies of outputs to following stages, and of gradients back.
-        beside: other copies.
+        other_share: other copies.
     """
 
     forward: float
     backward: float
-    beside: float = 0.0
+    other_share: float = 0.0
 
     @property
     def load(self) -> float:
@@ -106,10 +106,10 @@ def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
     step = min(_WIDEST, free / columns)
     lines = -(-rungs // columns)
     wide = columns * step + 2 * stubs
-    panels = min(max(int((free + _BETWEEN) // (wide + _BETWEEN)), 1), len(maps))
-    room = (WIDTH_IN - 2 * _EDGE + _BETWEEN) / panels - _BETWEEN
-    named = [title_lines(link_map.title, room) for link_map in maps]
-    above, tall = _ABOVE + _WORDS * max(map(len, named)), lines * (_ROWS + _LINES)
+    panels = min(max(int((free + _MAP_GAP) // (wide + _MAP_GAP)), 1), len(maps))
+    room = (WIDTH_IN - 2 * _EDGE + _MAP_GAP) / panels - _MAP_GAP
+    titles_of_maps = [title_lines(link_map.title, room) for link_map in maps]
+    above, tall = _ABOVE + _WORDS * max(map(len, titles_of_maps)), lines * (_ROWS + _LINES)
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     head = _EDGE + titles_height(titles)
     whole = head + -(-len(maps) // panels) * (above + tall) + _LEGEND
@@ -118,17 +118,17 @@ def link_maps(maps: Sequence[LinkMap], title: str) -> Chart:
     most = max(link_map.most for link_map in maps)
     for number, link_map in enumerate(maps):
         row, column = divmod(number, panels)
-        left, top = _EDGE + column * (room + _BETWEEN), head + row * (above + tall)
-        for at, line in enumerate(named[number]):
-            how: dict[str, Any] = {"fontweight": "bold"} if line.headline else {"color": FAINT_TEXT}
-            figure.write(left, top + _ABOVE + at * _WORDS, line.text, **how)
+        left, top = _EDGE + column * (room + _MAP_GAP), head + row * (above + tall)
+        for index, line in enumerate(titles_of_maps[number]):
+            style: dict[str, Any] = {"fontweight": "bold"} if line.headline else {"color": FAINT_TEXT}
+            figure.write(left, top + _ABOVE + index * _WORDS, line.text, **style)
         panel = figure.add_clear_axes(left, top + above, wide, tall)
         panel.set_xlim(-step / 2 - stubs, columns * step - step / 2 + stubs)
         panel.set_ylim(tall - _LINES / 2, -_LINES / 2)
         panel.set_axis_off()
         _Panel(panel, link_map, step, most).draw()
-    seen = {colour for link_map in maps for flow in link_map.flows.values() for colour in flow.colours}
-    _draw_legend(figure, whole - _LEGEND / 2, {*seen, _IDLE})
+    colours = {colour for link_map in maps for flow in link_map.flows.values() for colour in flow.colours}
+    _draw_legend(figure, whole - _LEGEND / 2, {*colours, _IDLE})
     return figure
 
 
@@ -143,11 +143,11 @@ def _has_stubs(link_map: LinkMap) -> bool:
     """Return whether a cable joins distant IPUs, as at the ends of a torus."""
     first = link_map.physical[0]
     places = {ipu: _place(ipu, first, 1.0) for ipu in link_map.physical}
-    return any(_is_far(places[one], places[other]) for one, other in link_map.cables)
+    return any(_is_far(places[source], places[target]) for source, target in link_map.cables)
 
 
-def _is_far(one: tuple[float, float], other: tuple[float, float], step: float = 1.0) -> bool:
-    return abs(one[0] - other[0]) > 1.5 * step or (one[0] != other[0] and one[1] != other[1])
+def _is_far(source: tuple[float, float], target: tuple[float, float], step: float = 1.0) -> bool:
+    return abs(source[0] - target[0]) > 1.5 * step or (source[0] != target[0] and source[1] != target[1])
 
 
 class _Panel:
@@ -158,18 +158,18 @@ class _Panel:
         self._most = most or 1.0
         self._radius, self._widest = min(_CIRCLE * step, _RADIUS), min(_BROAD * step, _WIDTH)
         first = link_map.physical[0]
-        self._at = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
+        self._places = {ipu: _place(ipu, first, step) for ipu in link_map.physical}
 
     def draw(self) -> None:
         """Draw cables, arrows with loads, and IPUs."""
-        for one, other in self._map.cables:
-            for source, target in ((one, other), (other, one)):
+        for first, second in self._map.cables:
+            for source, target in ((first, second), (second, first)):
                 for begin, end in self._pieces(source, target):
                     self._cable(begin, end)
                     flow = self._map.flows.get((source, target))
                     if flow is not None:
                         self._arrow(begin, end, flow)
-        for ipu, place in self._at.items():
+        for ipu, place in self._places.items():
             logical = self._map.ipus[ipu]
             edge = LINE if logical is not None else _IDLE
             self._axes.add_patch(Circle(place, self._radius, facecolor="white", edgecolor=edge, linewidth=1, zorder=4))
@@ -179,28 +179,28 @@ class _Panel:
 
     def _pieces(self, source: int, target: int) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
         """Yield the lines between two IPUs: direct, or stubs at either end."""
-        one, other = self._at[source], self._at[target]
-        if not _is_far(one, other, self._step):
-            yield one, other
+        source_place, target_place = self._places[source], self._places[target]
+        if not _is_far(source_place, target_place, self._step):
+            yield source_place, target_place
             return
         length = self._radius + _STUB
-        out = 1 if one[0] > other[0] else -1
-        yield one, (one[0] + out * length, one[1])
-        yield (other[0] - out * length, other[1]), other
+        out = 1 if source_place[0] > target_place[0] else -1
+        yield source_place, (source_place[0] + out * length, source_place[1])
+        yield (target_place[0] - out * length, target_place[1]), target_place
 
-    def _cable(self, one: tuple[float, float], other: tuple[float, float]) -> None:
-        self._axes.plot((one[0], other[0]), (one[1], other[1]), color=_IDLE, linewidth=1.2, zorder=1)
+    def _cable(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        self._axes.plot((begin[0], end[0]), (begin[1], end[1]), color=_IDLE, linewidth=1.2, zorder=1)
 
-    def _arrow(self, one: tuple[float, float], other: tuple[float, float], flow: Flow) -> None:
+    def _arrow(self, from_place: tuple[float, float], to_place: tuple[float, float], flow: Flow) -> None:
         """Draw the load of a direction on its right side, with its number."""
-        length = abs(other[0] - one[0]) + abs(other[1] - one[1])
-        along = (other[0] - one[0]) / length, (other[1] - one[1]) / length
-        aside = -along[1], along[0]  # to the right of the way, since y points down
-        begin = self._radius if one in self._at.values() else 0.0
-        end = length - (self._radius if other in self._at.values() else 0.0)
+        length = abs(to_place[0] - from_place[0]) + abs(to_place[1] - from_place[1])
+        way = (to_place[0] - from_place[0]) / length, (to_place[1] - from_place[1]) / length
+        aside = -way[1], way[0]  # to the right of the way, since y points down
+        begin = self._radius if from_place in self._places.values() else 0.0
+        end = length - (self._radius if to_place in self._places.values() else 0.0)
 
         def point(far: float, off: float) -> tuple[float, float]:
-            return one[0] + along[0] * far + aside[0] * off, one[1] + along[1] * far + aside[1] * off
+            return from_place[0] + way[0] * far + aside[0] * off, from_place[1] + way[1] * far + aside[1] * off
 
         neck, off = end - _HEAD, _GAP
         wide = max(self._widest * flow.load / self._most, _THINNEST)
@@ -214,13 +214,13 @@ class _Panel:
         colour = max(flow.colours, key=flow.colours.__getitem__)
         self._axes.add_patch(Polygon(tip, facecolor=colour, linewidth=0, zorder=2))
         label = f"{flow.load:.0%}" if flow.load >= 0.005 else "<1%"
-        upright = not along[0]
+        upright = not way[0]
         if upright or 72 * (end - begin) > text_width(label, TEXT_SIZE):
             x, y = point(begin + (end - begin) * (_STAGGERED if upright else 0.5), _GAP + wide + 0.03)
-            how: dict[str, Any] = {"ha": "right" if aside[0] < 0 else "left", "va": "center"}
+            style: dict[str, Any] = {"ha": "right" if aside[0] < 0 else "left", "va": "center"}
             if not upright:
-                how = {"ha": "center", "va": "bottom" if aside[1] < 0 else "top"}
-            self._axes.text(x, y, label, fontsize=TEXT_SIZE, color=LINE, zorder=3, **how)
+                style = {"ha": "center", "va": "bottom" if aside[1] < 0 else "top"}
+            self._axes.text(x, y, label, fontsize=TEXT_SIZE, color=LINE, zorder=3, **style)
 
 
 def _draw_legend(figure: Chart, top: float, colours: Collection[str]) -> None:

@@ -15,9 +15,9 @@ from matplotlib.patches import Rectangle
 from ipusim.api import Timeline, analysis, pipelines
 from ipusim.app.render.axes import cycle_axis, draw_breaks, second_axis
 from ipusim.app.render.brackets import draw_brackets
-from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.content import phases_in
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.fold import first_replica_info
 from ipusim.app.render.legend import LEGEND_LINE, Entry, Sign, draw_legend, legend_lines
 from ipusim.app.render.lettering import text_width, wrap
@@ -34,7 +34,7 @@ from ipusim.base.units import format_bytes
 #: Inches: margins, distance of names and ticks, distance of the two columns, width of bars, width of their sums.
 _EDGE, _SPACE, _COLUMNS, _BARS, _SUMS = 0.10, 0.11, 0.30, 2.3, 0.72
 #: Inches from the top down: line of the verdict, seconds, brackets, between rows, cycles.
-_LINE, _SECONDS, _BAND, _BETWEEN, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
+_LINE, _SECONDS, _BAND, _ROW_GAP, _CYCLES = 0.15, 0.30, 0.28, 0.07, 0.44
 #: Target height of the rows together, bounds of a row's height, and least height of a row with a scale.
 _ALL_ROWS, _LOWEST_ROW, _HIGHEST_ROW, _SCALED_ROW = 6.0, 0.16, 1.5, 0.30
 #: Share of a default picture's width used by memory over time.
@@ -55,19 +55,19 @@ def memory_chart(timeline: Timeline, fit: analysis.Fit, window: Window, picture:
     Bars share a scale. Rows over time share a scale if the memory limit is within the chart. Otherwise every row has
     its own scale, to keep small amounts readable. Raises OptionError for an unreadably small size.
     """
-    drawn, shown = shortened(timeline, window, _OVER_TIME)
-    title = with_omissions(default_title(timeline, window, of_replica=True, headline=picture.title), shown)
-    peaks = [shown.shows(analysis.moment(timeline, peak)) for peak in fit.peaks]
+    short, view = shortened(timeline, window, _OVER_TIME)
+    title = with_omissions(default_title(timeline, window, of_replica=True, headline=picture.title), view)
+    peaks = [view.shows(analysis.moment(timeline, peak)) for peak in fit.peaks]
     ipus = len(fit.footprint.ipus)
     tall = min(max(_ALL_ROWS / ipus, _LOWEST_ROW), _HIGHEST_ROW)
-    chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
+    chart = _chart(short, fit, view, title, peaks, picture, tall)
     for _ in range(_ROUNDS if picture.height_in else 0):  # names depend on row height
-        fixed = chart.get_size_inches()[1] - ipus * tall
-        tall = ((picture.height_in or 0.0) - fixed) / ipus
+        base_in = chart.get_size_inches()[1] - ipus * tall
+        tall = ((picture.height_in or 0.0) - base_in) / ipus
         if tall < _LOWEST_ROW:
-            raise picture.too_low("rows, axes and legend", fixed + _LOWEST_ROW * ipus)
-        chart = _chart(drawn, fit, shown, title, peaks, picture, tall)
-    return finished(chart, picture)
+            raise picture.too_low("rows, axes and legend", base_in + _LOWEST_ROW * ipus)
+        chart = _chart(short, fit, view, title, peaks, picture, tall)
+    return finish(chart, picture)
 
 
 def _chart(
@@ -88,14 +88,14 @@ def _chart(
     rows = _rows(timeline, fit, window, int(width * DPI), peaks)
     fullest = max(1, *(row.peak_bytes for row in rows))
     limit = limit_in_sight(fit.sram_bytes, fullest)
-    highest = ABOVE * max(fullest, limit or 0)
+    highest = HEADROOM * max(fullest, limit or 0)
     titles = title_lines(title, figure_in - 2 * _EDGE)
-    said = _said(fit, timeline, own_scales=limit is None and len(rows) > 1)
-    words = wrap(said, TEXT_SIZE, (figure_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
-    tops = [highest if limit else ABOVE * max(row.peak_bytes, 1) for row in rows]
+    note = _note_on_scales(fit, timeline, own_scales=limit is None and len(rows) > 1)
+    words = wrap(note, TEXT_SIZE, (figure_in - 2 * _EDGE) * 72, bold=bool(fit.too_large))
+    tops = [highest if limit else HEADROOM * max(row.peak_bytes, 1) for row in rows]
     legend = legend_lines(_entries(rows, tops, tall, width, highest, limit), figure_in - 2 * _EDGE)
     height = 2 * _EDGE + titles_height(titles) + _LINE * len(words) + _SECONDS + _BAND
-    pitch = tall + _BETWEEN
+    pitch = tall + _ROW_GAP
     height += len(rows) * pitch + _CYCLES + LEGEND_LINE * len(legend)
     figure = Chart(figsize=(figure_in, height), facecolor="white")
     top = _EDGE + write_titles(figure, titles, _EDGE)
@@ -137,10 +137,10 @@ def _columns(left: float, picture: Picture) -> tuple[float, float]:
     Raises OptionError if the picture is too narrow.
     """
     bars = _BARS * min(picture.width_in / WIDTH_IN, 1.0)
-    others = left + _COLUMNS + bars + _SUMS + _EDGE
-    if picture.width_in < others + _NARROWEST:
-        raise picture.refusal(f"memory over time takes at least {others + _NARROWEST:.1f} inches of width")
-    return picture.width_in - others, bars
+    taken_in = left + _COLUMNS + bars + _SUMS + _EDGE
+    if picture.width_in < taken_in + _NARROWEST:
+        raise picture.refusal(f"memory over time takes at least {taken_in + _NARROWEST:.1f} inches of width")
+    return picture.width_in - taken_in, bars
 
 
 def _rows(
@@ -158,7 +158,7 @@ def _rows(
     ]
 
 
-def _said(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
+def _note_on_scales(fit: analysis.Fit, timeline: Timeline, *, own_scales: bool) -> str:
     """Return the lines above the rows: verdict and explanation of the chart."""
     replicas = " Every replica has equal memory." if timeline.info.replicas > 1 else ""
     return f"{fit.verdict()}{replicas}{' Each row over time has a separate scale.' if own_scales else ''}"
@@ -172,7 +172,7 @@ class _Scale:
     tall: float
     top_bytes: float
 
-    def at(self, level: Any) -> Any:
+    def place_of(self, level: Any) -> Any:
         """Return the position of bytes; arrays are accepted."""
         return self.foot - self.tall * level / self.top_bytes
 
@@ -182,7 +182,7 @@ class _Scale:
             return {}
         unit, name = byte_unit(self.top_bytes)
         marks = byte_ticks(self.top_bytes, self.tall / TICK_IN)
-        return {self.at(tick): f"{tick / unit:.6g} {name}" for tick in marks}
+        return {self.place_of(tick): f"{tick / unit:.6g} {name}" for tick in marks}
 
 
 def _entries(
@@ -194,12 +194,12 @@ def _entries(
     """
     scales = [(row, 2 * top / (tall * DPI)) for row, top in zip(rows, tops, strict=True)]
     wide = 2 * highest / (_BARS * DPI)
-    seen = [
+    layers = [
         layer
         for layer in pipelines.LAYERS
         if any(row.peak[layer] >= wide or _is_seen(row, layer, least, width * DPI) for row, least in scales)
     ]
-    entries = [Entry(layer.name, layer) for layer in seen]
+    entries = [Entry(layer.name, layer) for layer in layers]
     if limit is not None:
         entries.append(Entry(f"an IPU's memory, {format_bytes(limit)}", Sign.LIMIT))
     if any(row.shows_peak for row in rows):
@@ -220,37 +220,39 @@ def _is_seen(row: IpuLayers, layer: Look, least: float, pixels: float) -> bool:
 
 def _draw_over_time(axes: Axes, row: IpuLayers, limit: int | None, scale: _Scale) -> None:
     left, right = row.edges[0], row.edges[-1]
-    _line(axes, [left, left, right], [scale.at(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8)
+    _line(
+        axes, [left, left, right], [scale.place_of(scale.top_bytes), scale.foot, scale.foot], color=LINE, linewidth=0.8
+    )
     foot = np.zeros(len(row.edges) - 1)
-    at = np.repeat(row.edges, 2)[1:]
+    cycles = np.repeat(row.edges, 2)[1:]
     for look, heights in row.heights.items():
         if heights.any():
             head = foot + heights
-            low, high = (np.repeat(scale.at(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
-            across = np.concatenate([at[:1], at, at[-1:], at[::-1]])
-            outline = np.stack([across, np.concatenate([high[:1], low, high[-1:], high[::-1]])], axis=1)
+            low, high = (np.repeat(scale.place_of(np.append(level, level[-1])), 2)[:-1] for level in (foot, head))
+            x = np.concatenate([cycles[:1], cycles, cycles[-1:], cycles[::-1]])
+            outline = np.stack([x, np.concatenate([high[:1], low, high[-1:], high[::-1]])], axis=1)
             fill: dict[str, Any] = {"linewidth": 0.0, "facecolor": look.face, "edgecolor": look.ink}
             axes.add_collection(PolyCollection([outline], hatch=look.hatch or None, zorder=2, **fill), autolim=False)
             foot = head
-    top = scale.at(np.append(foot, foot[-1]))
+    top = scale.place_of(np.append(foot, foot[-1]))
     _line(axes, row.edges, top, drawstyle="steps-post", color="#000000", linewidth=0.7, zorder=3)
     if row.shows_peak:
         mark: dict[str, Any] = {"linestyle": "", "marker": "v", "markersize": 3.5, "clip_on": False}
-        _line(axes, [row.peak_cycle], [scale.at(row.peak_bytes)], color="#000000", zorder=5, **mark)
+        _line(axes, [row.peak_cycle], [scale.place_of(row.peak_bytes)], color="#000000", zorder=5, **mark)
     if limit is not None:
-        _draw_limit(axes, [left, right], [scale.at(limit)] * 2)
+        _draw_limit(axes, [left, right], [scale.place_of(limit)] * 2)
 
 
 def _draw_bar(axes: Axes, row: IpuLayers, limit: int | None, most: float, scale: _Scale) -> None:
     thick, middle = min(0.8 * scale.tall, _THICKEST_BAR), scale.foot - scale.tall / 2
     _line(axes, [0, 0, most], [scale.foot - scale.tall, scale.foot, scale.foot], color=LINE, linewidth=0.8)
-    at = 0
+    base = 0
     for look, size in row.peak.items():
         if size:
-            box = (at, middle - thick / 2), size, thick
+            box = (base, middle - thick / 2), size, thick
             axes.add_artist(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0.0))
             axes.add_artist(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
-            at += size
+            base += size
     if limit is not None:
         _draw_limit(axes, [limit, limit], [scale.foot, scale.foot - scale.tall])
 
@@ -259,9 +261,9 @@ def _draw_limit(axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
     _line(axes, x, y, color="#000000", linewidth=1.0, linestyle=DASHES, zorder=4)
 
 
-def _line(axes: Axes, x: Any, y: Any, **how: Any) -> None:
+def _line(axes: Axes, x: Any, y: Any, **style: Any) -> None:
     """Draw a line or marks without updating the fixed bounds of the axes."""
-    axes.add_artist(Line2D(x, y, **how))
+    axes.add_artist(Line2D(x, y, **style))
 
 
 def _tidy(axes: Axes, foot: float) -> None:

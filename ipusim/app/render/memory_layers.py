@@ -13,7 +13,7 @@ from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
 
 #: Holders from the bottom up.
-_STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
+_HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def ipu_layers(
     )
     inside = {
         pipelines.Holder.FIFOS: np.array(peak.fifo_bytes),
-        pipelines.Holder.TEMPORARY: products.at(np.array(peak_cycle)),
+        pipelines.Holder.TEMPORARY: products.level_at(np.array(peak_cycle)),
     }
     at_peak = _layers({holder: np.array(size) for holder, size in sizes.items()}, inside)
     return IpuLayers(curve.ipu, edges, heights, {layer: int(size) for layer, size in at_peak.items()}, peak_cycle)
@@ -75,7 +75,7 @@ def ipu_layers(
 def _layers(sizes: dict[pipelines.Holder, Integers], inside: dict[pipelines.Holder, Integers]) -> dict[Look, Integers]:
     """Return bytes by layer from the holders' bytes and their parts in use."""
     layers = {}
-    for holder in _STACKED:
+    for holder in _HOLDERS:
         if holder.empty is None:
             layers[holder.look] = sizes[holder]
         else:
@@ -91,8 +91,8 @@ def _steps(
     changes = np.union1d(curve.time, products.time)
     starts = np.union1d([window.start], changes[(changes > window.start) & (changes < window.end)])
     levels = [
-        *(analysis.Steps(curve.time, level).at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
-        products.at(starts),
+        *(analysis.Steps(curve.time, level).level_at(starts) for level in (curve.live_bytes, curve.fifo_bytes)),
+        products.level_at(starts),
     ]
     if len(starts) <= most_steps:
         return np.append(starts, window.end).astype(np.float64), levels

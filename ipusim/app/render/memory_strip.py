@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ipusim.api import Timeline, analysis
-from ipusim.app.render.byte_axis import ABOVE, TICK_IN, byte_ticks, byte_unit, limit_in_sight
+from ipusim.app.render.byte_axis import HEADROOM, TICK_IN, byte_ticks, byte_unit, limit_in_sight
 from ipusim.app.render.legend import Entry, Sign
 from ipusim.app.render.memory_layers import most_in_bins
 from ipusim.app.render.style import DASHES, LINE, TEXT_SIZE
@@ -68,7 +68,7 @@ def memory_strip(
         curves=tuple(sorted(curves, key=lambda curve: (curve.ipu != fullest.ipu, curve.ipu))),
         peak_cycle=peak_cycle,
         end_cycle=timeline.makespan_cycles,
-        top_bytes=ABOVE * max(fullest.peak_bytes, limit or 0, 1),
+        top_bytes=HEADROOM * max(fullest.peak_bytes, limit or 0, 1),
     )
 
 
@@ -89,15 +89,15 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
     """Draw a strip in at most ``steps`` steps; a step shows the maximum of its time."""
     end = min(window.end, strip.end_cycle)
     edges = np.unique(np.linspace(window.start, max(end, window.start + 1), steps + 1).astype(np.int64))
-    fullest, *others = strip.curves
+    fullest, *more_curves = strip.curves
     level = most_in_bins(fullest.time, fullest.allocated_bytes, edges)
     fill: dict[str, Any] = {"step": "post", "linewidth": 0.0, "zorder": 2}
     high, low = np.append(level, level[-1]), np.minimum(fullest.resident_bytes, np.append(level, level[-1]))
     axes.fill_between(edges, 0, low, facecolor=_THROUGHOUT.face, **fill)
     axes.fill_between(edges, low, high, facecolor=_LIVE.face, **fill)
     axes.step(edges, high, where="post", color="#000000", linewidth=0.7, zorder=3)
-    if others:
-        least = np.min([most_in_bins(curve.time, curve.allocated_bytes, edges) for curve in others], axis=0)
+    if more_curves:
+        least = np.min([most_in_bins(curve.time, curve.allocated_bytes, edges) for curve in more_curves], axis=0)
         axes.step(
             edges, np.append(least, least[-1]), where="post", color="#000000", linewidth=0.7, linestyle=":", zorder=3
         )
@@ -105,8 +105,8 @@ def draw_strip(axes: Axes, strip: MemoryStrip, window: Window, tall_in: float, s
         mark: dict[str, Any] = {"color": "#000000", "markersize": 3.5, "clip_on": False, "zorder": 5}
         axes.plot([strip.peak_cycle], [strip.fullest.peak_bytes], "v", **mark)
     if strip.shown_limit is not None:
-        how: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
-        axes.plot([window.start, window.end], [strip.shown_limit] * 2, **how)
+        style: dict[str, Any] = {"color": "#000000", "linewidth": 1.0, "linestyle": DASHES, "zorder": 4}
+        axes.plot([window.start, window.end], [strip.shown_limit] * 2, **style)
     axes.set_ylim(0, strip.top_bytes)
     unit, name = byte_unit(strip.top_bytes)
     ticks = [0.0, *byte_ticks(strip.top_bytes, tall_in / TICK_IN)]

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from ipusim.app.render.arrays import Floats
-from ipusim.app.render.boxes import FAINT, Boxes, concatenated, share_boxes, some
+from ipusim.app.render.boxes import FAINT, Boxes, concatenated, select_boxes, share_boxes
 from ipusim.app.render.style import ALWAYS_SHOWN
 from ipusim.app.render.window import Window
 
@@ -33,28 +33,28 @@ def legible_boxes(spans: Boxes, window: Window, narrowest: int, least: float) ->
     faint = [look for look in looks if widths[spans.look == look].max() < FAINT * narrowest]
     strip = spans.ipu * 2 + (spans.bottom > 0)  # two strips per row with I/O tiles
     order = np.lexsort((spans.start, strip))
-    parts = [some(spans, order[:0])]
+    parts = [select_boxes(spans, order[:0])]
     stacks: list[Boxes] = []
     for members in np.split(order, np.flatnonzero(np.diff(strip[order])) + 1):
-        seen = _without(some(spans, members), faint)
-        if len(seen):  # empty for an IPU without a stage and with short copies only
-            alone, merged = _legible_strip(seen, window, narrowest, least)
-            parts.append(alone)
-            stacks += merged
+        visible = _remove_looks(select_boxes(spans, members), faint)
+        if len(visible):  # empty for an IPU without a stage and with short copies only
+            separate, merged_stacks = _legible_strip(visible, window, narrowest, least)
+            parts.append(separate)
+            stacks += merged_stacks
     return concatenated([*parts, *stacks]), bool(stacks)
 
 
-def _without(strip: Boxes, looks: list[int]) -> Boxes:
+def _remove_looks(strip: Boxes, looks: list[int]) -> Boxes:
     """Remove the boxes of ``looks``; the adjacent box before takes their time."""
     end = strip.end.copy()
-    remaining = ~np.isin(strip.look, looks)
+    is_kept = ~np.isin(strip.look, looks)
     holder = -1
     for position in range(len(strip)):
-        if remaining[position]:
+        if is_kept[position]:
             holder = position
         elif holder >= 0 and end[holder] == strip.start[position]:
             end[holder] = strip.end[position]
-    return some(replace(strip, end=end), np.flatnonzero(remaining))
+    return select_boxes(replace(strip, end=end), np.flatnonzero(is_kept))
 
 
 def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -> tuple[Boxes, list[Boxes]]:
@@ -69,25 +69,25 @@ def _legible_strip(strip: Boxes, window: Window, narrowest: int, least: float) -
         start[position] = max(start[position], free)
         free = end[position] = max(end[position], start[position] + least_width[position])
     _push_back(start, end, window.end, least_width)
-    moved = np.where(start < window.start, np.inf, np.abs(start - strip.start))
+    shift = np.where(start < window.start, np.inf, np.abs(start - strip.start))
     crowded: list[tuple[int, int]] = []
     for first, stop in zip(firsts, [*firsts[1:], len(strip)], strict=True):
-        if moved[first:stop].max() > _FARTHEST * narrowest:
+        if shift[first:stop].max() > _FARTHEST * narrowest:
             touching = crowded and crowded[-1][1] == first
             crowded.append((crowded.pop()[0] if touching else first, stop))
-    alone = np.ones(len(strip), dtype=bool)
+    is_separate = np.ones(len(strip), dtype=bool)
     stacks = []
     for first, stop in crowded:
         high = min(int(end[stop - 1]), window.end)
         low = min(int(strip.start[first]), high - _BIN * narrowest)
         stacks.append(_stack(strip, low, high, narrowest, least))
-        alone[first:stop] = False
+        is_separate[first:stop] = False
         # Boxes before a stack take back their ends.
         end[:first] = np.minimum(end[:first], low)
         if first:
             end[first - 1] = max(end[first - 1], min(strip.end[first - 1], low))
-    alone &= start < end
-    return some(replace(strip, start=start, end=end), np.flatnonzero(alone)), stacks
+    is_separate &= start < end
+    return select_boxes(replace(strip, start=start, end=end), np.flatnonzero(is_separate)), stacks
 
 
 def _push_back(start: Floats, end: Floats, last: float, least_width: Floats) -> None:
@@ -103,8 +103,8 @@ def _stack(strip: Boxes, low: int, high: int, narrowest: int, least: float) -> B
     """Return stacks of shares for the boxes of a strip between two cycles."""
     low = max(low, int(strip.start[0]))
     inside = np.flatnonzero((strip.end > low) & (strip.start < high))
-    cut = replace(strip, start=np.maximum(strip.start, low), end=np.minimum(strip.end, high))
-    cut = replace(some(cut, inside), ipu=np.zeros(len(inside), dtype=np.int64))
+    part = replace(strip, start=np.maximum(strip.start, low), end=np.minimum(strip.end, high))
+    part = replace(select_boxes(part, inside), ipu=np.zeros(len(inside), dtype=np.int64))
     bins = max((high - low) // (_BIN * narrowest), 1)
-    stacked = share_boxes(cut, 1, np.linspace(low, high, bins + 1).astype(np.int64), least)
-    return replace(stacked, ipu=np.full(len(stacked), strip.ipu[0]))
+    stack = share_boxes(part, 1, np.linspace(low, high, bins + 1).astype(np.int64), least)
+    return replace(stack, ipu=np.full(len(stack), strip.ipu[0]))

@@ -19,7 +19,7 @@ from ipusim.app.render.style import NUMBER_SIZES, NUMBERED
 
 #: Free points of a box's width beside a level and an upright number. Numbers of neighbouring boxes have the same
 #: distance; half of it was too little in pictures shown 850 pixels (720 points) wide.
-_BESIDE: Final = {False: 4.0, True: 2.8}
+_MARGIN: Final = {False: 4.0, True: 2.8}
 #: Free points of a box's height above an upright number.
 _ABOVE: Final = 2.0
 #: Height of a digit as share of its font size.
@@ -61,7 +61,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
     boxes = content.boxes
     several = several_stages_to_an_ipu(content.timeline)
     most = _MOST_NUMBERS // len(content.timeline.info.ipus)
-    cut = _cut(content)
+    is_cut = _is_cut(content)
     for look in NUMBERED:
         numbered = np.flatnonzero((boxes.look == look) & (boxes.micro_batch >= 0))
         for ipu in np.unique(boxes.ipu[numbered]).tolist():
@@ -70,7 +70,7 @@ def numbers(content: Content, height_points: float) -> Iterator[Label]:
             if several:
                 stages = boxes.stage[members].tolist()
                 texts = [f"{stage}.{text}" for stage, text in zip(stages, texts, strict=True)]
-            yield from _of_row(content, members, cut[members], texts, height_points, most)
+            yield from _of_row(content, members, is_cut[members], texts, height_points, most)
 
 
 def words(content: Content, height_points: float) -> Iterator[Label]:
@@ -80,7 +80,7 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
     for index, look in enumerate(timelines.LOOKS):
         for size in NUMBER_SIZES if look.word else ():
             fits = (boxes.look == index) & (boxes.top - boxes.bottom >= 0.5) & (size <= height_points)
-            fits &= widths >= text_width(look.word, size) + 2 * _BESIDE[False]
+            fits &= widths >= text_width(look.word, size) + 2 * _MARGIN[False]
             if fits.any():
                 yield from (
                     Label(int(position), look.word, size, False) for position in np.flatnonzero(fits)[:_MOST_NUMBERS]
@@ -88,7 +88,7 @@ def words(content: Content, height_points: float) -> Iterator[Label]:
                 break
 
 
-def _cut(content: Content) -> npt.NDArray[np.bool_]:
+def _is_cut(content: Content) -> npt.NDArray[np.bool_]:
     """Return for every box whether the window cuts it.
 
     Cut boxes may be too narrow for their number.
@@ -96,12 +96,17 @@ def _cut(content: Content) -> npt.NDArray[np.bool_]:
     timeline, window, boxes = content.timeline, content.window, content.boxes
     early = timeline.ipu[(timeline.start < window.start) & (timeline.end > window.start)]
     late = timeline.ipu[(timeline.start < window.end) & (timeline.end > window.end)]
-    cut: npt.NDArray[np.bool_] = (boxes.start <= window.start) & np.isin(boxes.ipu, early)
-    return cut | (boxes.end >= window.end) & np.isin(boxes.ipu, late)
+    from_earlier: npt.NDArray[np.bool_] = (boxes.start <= window.start) & np.isin(boxes.ipu, early)
+    return from_earlier | (boxes.end >= window.end) & np.isin(boxes.ipu, late)
 
 
 def _of_row(
-    content: Content, members: Integers, cut: npt.NDArray[np.bool_], texts: list[str], height_points: float, most: int
+    content: Content,
+    members: Integers,
+    is_cut: npt.NDArray[np.bool_],
+    texts: list[str],
+    height_points: float,
+    most: int,
 ) -> Iterator[Label]:
     """Yield at most ``most`` labels for ``members``, boxes of the same row and look."""
     boxes = content.boxes
@@ -111,15 +116,15 @@ def _of_row(
     shapes = [re.sub(r"\d", "0", text) for text in texts]
     batch = boxes.micro_batch[members]
     for stride, upright, size in product(_STRIDES, (False, True), NUMBER_SIZES):
-        chosen = (batch % stride == 0) | (batch == batch.min()) | (batch == batch.max())
-        if np.count_nonzero(chosen) > most or stride > max(int(batch.max()), 1):
+        is_candidate = (batch % stride == 0) | (batch == batch.min()) | (batch == batch.max())
+        if np.count_nonzero(is_candidate) > most or stride > max(int(batch.max()), 1):
             continue
         lengths = np.array([text_width(shape, size) for shape in shapes])
         if upright:
-            fits = (DIGIT * size + _BESIDE[True] <= widths) & (lengths + _ABOVE <= heights)
+            fits = (DIGIT * size + _MARGIN[True] <= widths) & (lengths + _ABOVE <= heights)
         else:
-            fits = (lengths + _BESIDE[False] <= widths) & (size <= heights)
-        if (fits | cut)[chosen].all() and fits.any():
-            for position in np.flatnonzero(chosen & fits).tolist():
+            fits = (lengths + _MARGIN[False] <= widths) & (size <= heights)
+        if (fits | is_cut)[is_candidate].all() and fits.any():
+            for position in np.flatnonzero(is_candidate & fits).tolist():
                 yield Label(int(members[position]), texts[position], size, upright)
             return

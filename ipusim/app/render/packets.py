@@ -28,10 +28,10 @@ _SHORTEST: Final = 4
 _HIGH: Final = 1 << 62
 
 
-def filled(
+def fill(
     message: Callable[[Mapping[str, int]], bytes],
     varints: Mapping[str, Integers],
-    fixed: Mapping[str, Integers] | None = None,
+    fixed64: Mapping[str, Integers] | None = None,
 ) -> list[bytes]:
     """Return one message for each row of the columns.
 
@@ -40,7 +40,7 @@ def filled(
     Args:
         message: builds the message from a placeholder for each name; a placeholder may occur several times.
         varints: columns encoded as varints.
-        fixed: columns encoded as fixed64.
+        fixed64: columns encoded as fixed64.
     """
     columns: dict[str, tuple[bytes, Bytes]] = {}
     marks: dict[str, int] = {}
@@ -48,7 +48,7 @@ def filled(
         width = max(_SHORTEST, -(-int(values.max(initial=0)).bit_length() // _BITS))
         marks[name] = (1 << _BITS * (width - 1)) + len(marks) + 1
         columns[name] = _varints(np.array([marks[name]]), width).tobytes(), _varints(values, width)
-    for name, values in (fixed or {}).items():
+    for name, values in (fixed64 or {}).items():
         marks[name] = _HIGH + len(marks) + 1
         little = values.astype("<u8")
         columns[name] = np.array([marks[name]], dtype="<u8").tobytes(), little.view(np.uint8).reshape(len(values), -1)

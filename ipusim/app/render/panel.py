@@ -13,12 +13,12 @@ from matplotlib.path import Path
 from ipusim.api import Timeline, timelines
 from ipusim.app.render.arrays import Floats, Integers
 from ipusim.app.render.content import Content
-from ipusim.app.render.lettering import cut, text_width
+from ipusim.app.render.lettering import text_width, truncate
 from ipusim.app.render.numbers import DIGIT, Label, numbers, several_stages_to_an_ipu, words
 from ipusim.app.render.style import DASHES, FAINT_TEXT, LINE, NUMBERED, REDONE, STAGE_SIZE, TEXT_SIZE
 
 #: Share of a row's pitch filled by boxes.
-FILLED: Final = 0.84
+BOX_HEIGHT: Final = 0.84
 #: Least width of a pass with white edges, in points; edges separate neighbours.
 _NARROWEST_EDGE: Final = 4.0
 #: Least width of a hatched box, in points; narrower hatches would hide the colour.
@@ -65,18 +65,18 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
     names = []
     for ipu in info.ipu_rows:
         stages = info.stages_of_ipu.get(ipu, ())
-        named = [info.stages[stage] for stage in stages]
+        texts = [info.stages[stage] for stage in stages]
         if len(stages) == 1:
             two_lines = row_points >= 1.1 * TEXT_SIZE + 2.4 * STAGE_SIZE
-            named = [_with_layers(stages[0], named[0], info.layers_of[stages[0]], "\n" if two_lines else ": ")]
+            texts = [_with_layers(stages[0], texts[0], info.layers_of[stages[0]], "\n" if two_lines else ": ")]
         if several:
-            named = [
+            texts = [
                 name if name == f"stage{stage}" else f"{stage} {name}"
-                for stage, name in zip(stages, named, strict=True)
+                for stage, name in zip(stages, texts, strict=True)
             ]
-        if len(named) > 1 and text_width(", ".join(named), STAGE_SIZE) > _WIDEST_STAGES:
-            named = [f"stages {', '.join(map(str, stages))}"]  # numbers as in the boxes
-        names.append(", ".join(named) or "no stage")
+        if len(texts) > 1 and text_width(", ".join(texts), STAGE_SIZE) > _WIDEST_STAGES:
+            texts = [f"stages {', '.join(map(str, stages))}"]  # numbers as in the boxes
+        names.append(", ".join(texts) or "no stage")
     short = [_cut_lines(name) for name in names]
     if len(set(short)) < len(set(names)):  # names that differ at the end only
         return [_cut_lines(name, keeps_end=True) for name in names]
@@ -84,13 +84,19 @@ def stage_names(timeline: Timeline, row_points: float) -> list[str]:
 
 
 def _cut_lines(name: str, *, keeps_end: bool = False) -> str:
-    return "\n".join(cut(line, STAGE_SIZE, _WIDEST_STAGES, keeps_end=keeps_end) for line in name.split("\n"))
+    return "\n".join(truncate(line, STAGE_SIZE, _WIDEST_STAGES, keeps_end=keeps_end) for line in name.split("\n"))
 
 
-def _with_layers(stage: int, name: str, layers: str, between: str) -> str:
+def _with_layers(stage: int, name: str, layers: str, separator: str) -> str:
     """Return a stage's name with its first and last layer; unnamed stages have only the layers."""
-    among = timelines.ends_text(layers)
-    return name if among in ("", name) else among if name == f"stage{stage}" else f"{name}{between}{among}"
+    range_text = timelines.ends_text(layers)
+    return (
+        name
+        if range_text in ("", name)
+        else range_text
+        if name == f"stage{stage}"
+        else f"{name}{separator}{range_text}"
+    )
 
 
 def names_width(timeline: Timeline, row_points: float, ipus_to_a_row: int = 1) -> float:
@@ -120,7 +126,7 @@ def draw_panel(axes: Axes, content: Content, row_points: float) -> None:
     cuts = np.array(
         sorted({phase.end for phase in content.phases if window.start < phase.end < window.end}), dtype=np.float64
     )
-    labels = [*numbers(content, row_points * FILLED), *words(content, row_points * FILLED)]
+    labels = [*numbers(content, row_points * BOX_HEIGHT), *words(content, row_points * BOX_HEIGHT)]
     _draw_labels(axes, content, row_points, labels, snap)
     _draw_lines(axes, content, cuts, labels, linewidth=0.8)
     _draw_lines(axes, content, content.syncs.astype(np.float64), labels, linewidth=0.5, linestyle=DASHES)
@@ -130,39 +136,39 @@ def _name_rows(axes: Axes, content: Content, row_points: float) -> None:
     """Write IPUs and stages beside the rows, and draw rules between replicas."""
     timeline = content.timeline
     info = timeline.info
-    across = content.points * content.window.cycles  # width of the axes in points
-    every = 1
-    while row_points * every < TEXT_SIZE * 1.15:
-        every *= 2
-    together = content.ipus_to_a_row
-    names = row_names(timeline, together)
-    stages = stage_names(timeline, row_points) if together == 1 else [""] * len(names)
-    how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "clip_on": False}
-    for row, name in list(enumerate(names))[::every]:
-        x = -_BESIDE_NAME / across
+    width_points = content.points * content.window.cycles  # width of the axes in points
+    stride = 1
+    while row_points * stride < TEXT_SIZE * 1.15:
+        stride *= 2
+    ipus_to_a_row = content.ipus_to_a_row
+    names = row_names(timeline, ipus_to_a_row)
+    stages = stage_names(timeline, row_points) if ipus_to_a_row == 1 else [""] * len(names)
+    style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "clip_on": False}
+    for row, name in list(enumerate(names))[::stride]:
+        x = -_BESIDE_NAME / width_points
         position = "bottom" if stages[row] else "center_baseline"
-        axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=position, **how)
+        axes.text(x, row + 0.5, name, fontsize=TEXT_SIZE, va=position, **style)
         if stages[row]:
-            axes.text(x, row + 0.5, stages[row], fontsize=STAGE_SIZE, color=FAINT_TEXT, va="top", **how)
-    left = -(names_width(timeline, row_points, together) + _BESIDE_NAME) / across
+            axes.text(x, row + 0.5, stages[row], fontsize=STAGE_SIZE, color=FAINT_TEXT, va="top", **style)
+    left = -(names_width(timeline, row_points, ipus_to_a_row) + _BESIDE_NAME) / width_points
     for replica in range(1, info.replicas):
-        at = [replica * info.shards] * 2
-        axes.plot([left, 1], at, transform=how["transform"], clip_on=False, color=LINE, linewidth=0.8, zorder=1)
+        edge = [replica * info.shards] * 2
+        axes.plot([left, 1], edge, transform=style["transform"], clip_on=False, color=LINE, linewidth=0.8, zorder=1)
 
 
 def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
     """Draw the boxes of every look as few paths; wide passes have edges."""
     boxes = content.boxes
-    foot = boxes.ipu + 0.5 + FILLED / 2
-    bottom, top = foot - FILLED * boxes.bottom, foot - FILLED * boxes.top
+    foot = boxes.ipu + 0.5 + BOX_HEIGHT / 2
+    bottom, top = foot - BOX_HEIGHT * boxes.bottom, foot - BOX_HEIGHT * boxes.top
     widths = (boxes.end - boxes.start) * content.points
 
-    def draw(members: Integers, **how: Any) -> None:
+    def draw(members: Integers, **style: Any) -> None:
         for part in range(0, len(members), _BOXES_TO_A_PATH):
-            some = members[part : part + _BOXES_TO_A_PATH]
-            path = rectangles(boxes.start[some], boxes.end[some], bottom[some], top[some])
+            slots = members[part : part + _BOXES_TO_A_PATH]
+            path = rectangles(boxes.start[slots], boxes.end[slots], bottom[slots], top[slots])
             # Whole pixels avoid pale edges; add_patch would measure every box for the limits.
-            axes.add_artist(PathPatch(path, snap=snap, **how))
+            axes.add_artist(PathPatch(path, snap=snap, **style))
 
     for index, look in enumerate(timelines.LOOKS):
         mine = boxes.look == index
@@ -176,7 +182,7 @@ def _draw_boxes(axes: Axes, content: Content, snap: bool) -> None:
 
 def _draw_redone(axes: Axes, content: Content) -> None:
     """Draw lines above work repeated after the loss of an IPU."""
-    height = (1 - FILLED) / 2 * 0.8
+    height = (1 - BOX_HEIGHT) / 2 * 0.8
     rows = {ipu // content.ipus_to_a_row for ipu in content.timeline.info.stages_of_ipu}
     for begin, end in content.redone:
         for row in sorted(rows):
@@ -192,32 +198,32 @@ def rectangles(start: Floats, end: Floats, bottom: Floats, top: Floats) -> Path:
 
 
 def _draw_lines(
-    axes: Axes, content: Content, at: Floats, labels: Sequence[Label], linewidth: float, linestyle: Any = "solid"
+    axes: Axes, content: Content, x_values: Floats, labels: Sequence[Label], linewidth: float, linestyle: Any = "solid"
 ) -> None:
     """Draw vertical lines over the rows as a path, interrupted at labels."""
-    if not len(at):
+    if not len(x_values):
         return
-    hidden = np.zeros((len(at), content.rows), dtype=bool)
+    is_hidden = np.zeros((len(x_values), content.rows), dtype=bool)
     boxes = content.boxes
     members = np.array([label.box for label in labels], dtype=np.int64)
     middle = (boxes.start[members] + boxes.end[members]) / 2
     half = np.array([_size(label)[0] / 2 + _BESIDE_LABEL for label in labels]) / content.points
-    first, stop = np.searchsorted(at, middle - half), np.searchsorted(at, middle + half, side="right")
+    first, stop = np.searchsorted(x_values, middle - half), np.searchsorted(x_values, middle + half, side="right")
     for label in np.flatnonzero(first < stop):
-        hidden[first[label] : stop[label], boxes.ipu[members[label]]] = True
+        is_hidden[first[label] : stop[label], boxes.ipu[members[label]]] = True
     # Toggle points of a line: hidden stretches begin and end there. Gaps between a hidden row and its neighbours stay
     # drawn.
-    edge = np.diff(hidden, axis=1, prepend=False, append=False)
+    edge = np.diff(is_hidden, axis=1, prepend=False, append=False)
     line, row = np.nonzero(edge)
-    begins = hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
-    gap = (1 - FILLED) / 2
+    begins = is_hidden[line, np.minimum(row, content.rows - 1)] & (row < content.rows)
+    gap = (1 - BOX_HEIGHT) / 2
     ends = np.where(begins, row + gap, row - gap)
-    every = np.arange(len(at))
-    x = np.concatenate([every, every, line])
-    y = np.concatenate([np.zeros(len(at)), np.full(len(at), float(content.rows)), ends])
+    lines = np.arange(len(x_values))
+    x = np.concatenate([lines, lines, line])
+    y = np.concatenate([np.zeros(len(x_values)), np.full(len(x_values), float(content.rows)), ends])
     order = np.lexsort((y, x))
     codes = np.tile(np.array([Path.MOVETO, Path.LINETO], dtype=Path.code_type), len(order) // 2)
-    path = Path(np.stack([at[x[order]], y[order]], axis=1), codes)
+    path = Path(np.stack([x_values[x[order]], y[order]], axis=1), codes)
     line_style: dict[str, Any] = {"edgecolor": LINE, "linewidth": linewidth, "linestyle": linestyle}
     axes.add_artist(PathPatch(path, facecolor="none", zorder=3, **line_style))
 
@@ -232,14 +238,14 @@ def _draw_labels(axes: Axes, content: Content, row_points: float, labels: Sequen
     """Write micro-batch numbers and words into boxes, with plain background on hatches."""
     boxes = content.boxes
     middle = (boxes.start + boxes.end) / 2
-    height = boxes.ipu + 0.5 + FILLED / 2 * (1 - (boxes.bottom + boxes.top))
+    height = boxes.ipu + 0.5 + BOX_HEIGHT / 2 * (1 - (boxes.bottom + boxes.top))
     grounds: dict[int, list[tuple[float, float, float, float]]] = {}
     for label in labels:
         x, y, look = middle[label.box], height[label.box], int(boxes.look[label.box])
         if timelines.LOOKS[look].hatch:
             wide, tall = (size / 2 + _BESIDE_LABEL for size in _size(label))
             half = min(wide / content.points, (boxes.end - boxes.start)[label.box] / 2)
-            above = min(tall / row_points, FILLED * (boxes.top - boxes.bottom)[label.box] / 2)
+            above = min(tall / row_points, BOX_HEIGHT * (boxes.top - boxes.bottom)[label.box] / 2)
             grounds.setdefault(look, []).append((x - half, x + half, y + above, y - above))
         axes.text(
             x,

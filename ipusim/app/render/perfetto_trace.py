@@ -20,7 +20,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 
 from ipusim.api import SpanKind, timelines
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.packets import filled
+from ipusim.app.render.packets import fill
 from ipusim.app.render.trace_content import ABOUT, Band, Slices, TraceContent
 from ipusim.app.render.trace_tracks import Track
 
@@ -28,11 +28,11 @@ from ipusim.app.render.trace_tracks import Track
 _SEQUENCE: Final = 1
 _UNITS: Final = {"bytes": CounterDescriptor.UNIT_SIZE_BYTES}
 #: Arguments of slices: numbers of all slices, optional numbers, and texts.
-_ALWAYS: Final = ("start_cycles", "end_cycles")
+_REQUIRED: Final = ("start_cycles", "end_cycles")
 _NUMBERS: Final = ("stage", "micro_batch", "time_step", "execution", "bytes")
 _TEXTS: Final = ("stage_name", "layers", "sends", "receives")
 #: Interned names; packets refer to position + 1, and 0 means no name.
-_ARGUMENTS: Final = (*_ALWAYS, *_NUMBERS, *_TEXTS, *ABOUT)
+_ARGUMENTS: Final = (*_REQUIRED, *_NUMBERS, *_TEXTS, *ABOUT)
 _CATEGORIES: Final = (*dict.fromkeys(kind.row.category for kind in sorted(SpanKind)), "execution", "phase")
 _CATEGORY_OF: Final = timelines.by_number(lambda row: _CATEGORIES.index(row.category) + 1)
 
@@ -46,11 +46,11 @@ def write_perfetto_trace(content: TraceContent, write: Callable[[bytes], object]
     write(_names((), ()))
     for number, track in enumerate(content.tracks.all):
         write(_descriptor(number, track))
-    for on, band in content.bands():
-        write(_band(_uuid(on), band))
+    for parent, band in content.bands():
+        write(_band(_uuid(parent), band))
     for counter in content.counters:
         message = partial(_value, _uuid(content.tracks.counter[counter.name, counter.ipu]))
-        write(b"".join(filled(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
+        write(b"".join(fill(message, {"time_ns": counter.nanoseconds, "value": counter.value})))
     for slices in content.slices():
         write(b"".join(_slices(slices, info.stages, info.layers_of)))
 
@@ -160,21 +160,21 @@ def _slices(slices: Slices, stages: Sequence[str], layers: Sequence[str]) -> lis
         "sends": sends,
         "receives": receives,
     }
-    flows = {f"leaves {position}": column for position, column in enumerate(slices.leaving.T)}
+    flows = {f"leaves {position}": column for position, column in enumerate(slices.departures.T)}
     flows |= {f"arrives {position}": column for position, column in enumerate(slices.arriving.T)}
-    there = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": numbers["bytes"] > 0}
-    there |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
+    presence = {name: numbers[name] != timelines.NONE for name in _NUMBERS} | {"bytes": numbers["bytes"] > 0}
+    presence |= {name: numbers[name] > 0 for name in _TEXTS} | {name: column > 0 for name, column in flows.items()}
     # Slices with the same arguments and number of flows become one batch.
     shape = sum(
-        (has.astype(np.int64) << position for position, has in enumerate(there.values())), np.zeros_like(slices.row)
+        (has.astype(np.int64) << position for position, has in enumerate(presence.values())), np.zeros_like(slices.row)
     )
     packets = np.empty(len(slices.row), dtype=object)
     for code in np.unique(shape).tolist():
         members = np.flatnonzero(shape == code)
-        absent = {name for position, name in enumerate(there) if not code >> position & 1}
+        absent = {name for position, name in enumerate(presence) if not code >> position & 1}
         varints = {name: column[members] for name, column in numbers.items() if name not in absent}
-        fixed = {name: column[members] for name, column in flows.items() if name not in absent}
-        packets[members] = filled(_slice, varints, fixed)
+        flow_columns = {name: column[members] for name, column in flows.items() if name not in absent}
+        packets[members] = fill(_slice, varints, flow_columns)
     return [_names(events, texts), *packets.tolist()]
 
 
@@ -191,7 +191,7 @@ def _slice(marks: Mapping[str, int]) -> bytes:
     event = _event(trace, TrackEvent.TYPE_SLICE_BEGIN, marks["track"], marks["start_ns"])
     event.name_iid = marks["name"]
     event.category_iids.append(marks["category"])
-    for name in (*_ALWAYS, *_NUMBERS):
+    for name in (*_REQUIRED, *_NUMBERS):
         if name in marks:
             _argument(event, name, marks[name])
     for name in _TEXTS:

@@ -56,8 +56,8 @@ class Picture:
             raise OptionError("title", f"expected at most {_LONGEST_TITLE} letters and signs, got {runs.show(title)}")
         match = _SIZE.fullmatch(self.size) if isinstance(self.size, str) else None
         if self.size != "" and (match is None or not all(_LEAST <= float(side) <= _MOST for side in match.groups())):
-            expected = f"expected a width and a height from {_LEAST:g} to {_MOST:g} inches, such as 6x3in"
-            raise OptionError("size", f"{expected}, got {runs.show(self.size)}")
+            hint = f"expected a width and a height from {_LEAST:g} to {_MOST:g} inches, such as 6x3in"
+            raise OptionError("size", f"{hint}, got {runs.show(self.size)}")
 
     @property
     def width_in(self) -> float:

@@ -23,7 +23,7 @@ class ShapePoint(NamedTuple):
     k: int
     n: int
     dtype: str
-    measured: float
+    measured_rate: float
     modelled: float
 
 
@@ -46,11 +46,11 @@ def _panel(axes: Axes, points: Sequence[ShapePoint]) -> None:
     sizes = sorted({(point.m, point.k) for point in points})
     for number, (m, k) in enumerate(sizes):
         colour, marker = SERIES[number % _SIZES]
-        of = sorted((point for point in points if (point.m, point.k) == (m, k)), key=lambda point: point.n)
-        at = [point.n for point in of]
-        axes.plot(at, [point.modelled for point in of], color=colour, linewidth=1.2)
-        measured = [point.measured for point in of]
-        axes.plot(at, measured, marker, color=colour, markersize=5, label=f"{m} x {k}, measured")
+        row = sorted((point for point in points if (point.m, point.k) == (m, k)), key=lambda point: point.n)
+        widths = [point.n for point in row]
+        axes.plot(widths, [point.modelled for point in row], color=colour, linewidth=1.2)
+        speeds = [point.measured_rate for point in row]
+        axes.plot(widths, speeds, marker, color=colour, markersize=5, label=f"{m} x {k}, measured")
     axes.plot([], [], color=LINE, linewidth=1.2, label="modelled")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)

@@ -40,30 +40,32 @@ def drawn_of(timeline: Timeline, window: Window) -> Timeline:
     return timeline.around(window.start, window.end, timelines.MOST_SPANS, MICRO_BATCHES)
 
 
-def without_gaps(some: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
+def without_gaps(timeline: Timeline, window: Window, part: float = 1.0) -> tuple[Timeline, Window]:
     """Return a Timeline in cycles of the picture, row for row, and its window."""
-    if not some.repeats:
-        return some, window
-    before, inside = 0, []
-    passed = 0
-    for gap in sorted(gaps(some), key=lambda gap: gap.at):
-        left, passed = gap.at + passed, passed + gap.cycles
-        if gap.at + passed <= window.start:
-            before = passed
+    if not timeline.repeats:
+        return timeline, window
+    offset, inside = 0, []
+    total = 0
+    for gap in sorted(gaps(timeline), key=lambda gap: gap.start):
+        left, total = gap.start + total, total + gap.cycles
+        if gap.start + total <= window.start:
+            offset = total
         elif left < window.end:
             inside.append(gap)
     length = window.cycles - sum(gap.cycles for gap in inside)
     room = math.ceil(_ROOM / part * max(length, 1)) if inside else 0
-    breaks = tuple(replace(gap, at=gap.at + before + number * room, room=room) for number, gap in enumerate(inside))
-    shown = replace(window, end=window.start + max(length, 1) + len(breaks) * room, breaks=breaks)
-    return _drawn(some, before, inside, room), shown
+    breaks = tuple(
+        replace(gap, start=gap.start + offset + number * room, room=room) for number, gap in enumerate(inside)
+    )
+    view = replace(window, end=window.start + max(length, 1) + len(breaks) * room, breaks=breaks)
+    return _shift_cycles(timeline, offset, inside, room), view
 
 
-def _drawn(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
+def _shift_cycles(timeline: Timeline, later: int, inside: Sequence[Break], room: int) -> Timeline:
     """Return a Timeline without repeats, shifted by ``later`` cycles and ``room`` for every break."""
-    once, at = timeline.contiguous(), [gap.at for gap in inside]
-    start = once.start + later + room * np.searchsorted(at, once.start, side="right")
-    end = once.end + later + room * np.searchsorted(at, once.end, side="left")
+    run, starts = timeline.contiguous(), [gap.start for gap in inside]
+    start = run.start + later + room * np.searchsorted(starts, run.start, side="right")
+    end = run.end + later + room * np.searchsorted(starts, run.end, side="left")
     columns = timeline.columns | {"start": start, "end": np.maximum(start, end)}
     return Timeline(timeline.info, np.stack([columns[name] for name in Span._fields]).T)
 
@@ -83,11 +85,11 @@ def left_out_words(window: Window) -> str:
 
 def gaps(timeline: Timeline) -> Iterator[Break]:
     """Yield the breaks of a Timeline, in cycles with every block once."""
-    once = timeline.contiguous()
+    run = timeline.contiguous()
     for block in timeline.repeats:
-        at = int(once.start[block.last]) if block.last < len(once) else once.makespan_cycles
+        start = int(run.start[block.last]) if block.last < len(run) else run.makespan_cycles
         copies = block.times - 1
-        yield Break(at, 0, copies * block.cycles, copies, block.length, block.executions)
+        yield Break(start, 0, copies * block.cycles, copies, block.length, block.executions)
 
 
 class LeftOut(NamedTuple):
@@ -117,15 +119,15 @@ def in_periods(timeline: Timeline, *, full: bool = False) -> Timeline:
 
 def left_out(timeline: Timeline) -> Iterator[LeftOut]:
     """Yield the periods without rows in order of time; outer periods include nested ones."""
-    passed = 0
-    for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].at):
-        start, passed = gap.at + passed, passed + gap.cycles
-        yield LeftOut(start, gap.at + passed, gap.words, block)
+    total = 0
+    for gap, block in sorted(zip(gaps(timeline), timeline.repeats, strict=True), key=lambda pair: pair[0].start):
+        start, total = gap.start + total, total + gap.cycles
+        yield LeftOut(start, gap.start + total, gap.words, block)
 
 
 def in_the_run(timeline: Timeline, cycles: Integers) -> Integers:
     """Convert cycles of a Timeline with every block once to cycles of the run."""
-    placed = cycles.copy()
+    result = cycles.copy()
     for gap in gaps(timeline):
-        placed[cycles >= gap.at] += gap.cycles
-    return placed
+        result[cycles >= gap.start] += gap.cycles
+    return result

@@ -22,9 +22,11 @@ def draw_signs(panel: Axes, signs: Sequence[tuple[float, str]], colour: str, row
     assert figure is not None
     lift = ScaledTranslation(0, (row + 0.7) * _ROW / 72, figure.dpi_scale_trans)
     for sign in SIGNS:
-        if at := [x for x, own in signs if own == sign]:
-            panel.plot(at, [0] * len(at), transform=panel.get_xaxis_transform() + lift, **sign_style(sign, colour))
-            panel.update_datalim([(x, 0) for x in at], updatey=False)
+        if places := [x for x, mark in signs if mark == sign]:
+            panel.plot(
+                places, [0] * len(places), transform=panel.get_xaxis_transform() + lift, **sign_style(sign, colour)
+            )
+            panel.update_datalim([(x, 0) for x in places], updatey=False)
 
 
 def sign_style(sign: str, colour: str) -> dict[str, Any]:

@@ -57,6 +57,6 @@ def ink_on(face: str) -> str:
 
 def luminance(face: str) -> float:
     """Return the relative luminance of a colour ``#rrggbb``, 0 to 1 (WCAG 2.1)."""
-    parts = [int(face[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    parts = [int(face[digit : digit + 2], 16) / 255 for digit in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ipusim.app.render.figures import Chart, finished, own_settings
+from ipusim.app.render.figures import Chart, finish, own_settings
 from ipusim.app.render.heat_map import heat_map
 from ipusim.app.render.picture import DEFAULT, Picture
 from ipusim.app.render.style import FAINT_TEXT, TEXT_SIZE
@@ -47,9 +47,9 @@ def sweep_chart(
     panels: Sequence[Panel],
     *,
     fits: Sequence[bool],
-    ran: Sequence[bool],
+    has_run: Sequence[bool],
     limits: Sequence[Limit] = (),
-    together: bool = False,
+    vary_together: bool = False,
     title: str = "",
     unfit: str = "does not fit",
     picture: Picture = DEFAULT,
@@ -57,46 +57,46 @@ def sweep_chart(
     """Return a chart of ``panels`` against ``axes``, with the first panel largest.
 
     A numeric axis gives a line. A second axis gives a line for each of its values. Two numeric axes give heat maps, and
-    names alone give bars. ``unfit`` is the label of points that do not fit. Axes varied ``together`` become a single
-    axis of names. Raises OutputError if no point has a value, and OptionError for an unreadably small size.
+    names alone give bars. ``unfit`` is the label of points that do not fit. ``vary_together`` makes a single axis of
+    names of all axes. Raises OutputError if no point has a value, and OptionError for an unreadably small size.
     """
     if not any(value is not None for panel in panels for value in panel.values):
         raise OutputError("expected a point with a value to draw, got none")
-    if together and len(axes) > 1:
+    if vary_together and len(axes) > 1:
         axes, points = _as_one(axes, points)
     lines = [number for number, axis in enumerate(axes) if axis.numeric and len(axis.distinct) >= _A_LINE]
     maps = len(axes) == 2 and len(lines) == 2
     height = picture.height_in or 4.4 + (2.8 if maps else 1.8) * (len(panels) - 1)
     figure = Chart(figsize=(picture.width_in, height))
     ratios = [1 if maps or number else 2 for number in range(len(panels))]
-    drawn = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
+    all_axes = np.atleast_1d(figure.subplots(len(panels), 1, sharex=True, height_ratios=ratios))
     _place(figure, len(panels), title, picture)
-    for number, (panel, of) in enumerate(zip(drawn, panels, strict=True)):
-        results = Points(points, of.values, fits, ran, unfit)
+    for number, (panel, content) in enumerate(zip(all_axes, panels, strict=True)):
+        results = Points(points, content.values, fits, has_run, unfit)
         if maps:
-            values = dict(zip(points, zip(of.values, fits, results.signs, strict=True), strict=True))
-            heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, of.words, unfit)
+            values = dict(zip(points, zip(content.values, fits, results.signs, strict=True), strict=True))
+            heat_map(figure, panel, [(axis.name, sorted(axis.distinct)) for axis in axes], values, content.words, unfit)
         elif lines:
-            along = max(lines, key=lambda line: len(axes[line].distinct))
-            draw_lines(panel, axes, along, results, limits if number == 0 else ())
+            x_axis = max(lines, key=lambda line: len(axes[line].distinct))
+            draw_lines(panel, axes, x_axis, results, limits if number == 0 else ())
         else:
             draw_bars(panel, axes, results)
         if not maps:
-            panel.set_ylabel(of.words, fontsize=TEXT_SIZE)
+            panel.set_ylabel(content.words, fontsize=TEXT_SIZE)
             panel.set_ylim(bottom=min(0.0, panel.get_ylim()[0]), top=panel.get_ylim()[1] * 1.04)
-            if of.level is not None:
-                draw_level(panel, *of.level)
+            if content.level is not None:
+                draw_level(panel, *content.level)
             if lines and number == 0:
                 place_legend(panel)
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
             panel.grid(axis="y", color="#e6e6e6", linewidth=0.6)
-        if number and panel.get_title("right") == drawn[0].get_title("right"):
+        if number and panel.get_title("right") == all_axes[0].get_title("right"):
             panel.set_title("", loc="right")  # the first panel already explains hatches
         if number < len(panels) - 1:
             panel.set_xlabel("")
         panel.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         panel.set_axisbelow(True)
-    return finished(figure, picture)
+    return finish(figure, picture)
 
 
 def _place(figure: Chart, panels: int, title: str, picture: Picture) -> None:

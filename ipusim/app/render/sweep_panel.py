@@ -13,7 +13,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ipusim.app.render.lettering import cut
+from ipusim.app.render.lettering import truncate
 from ipusim.app.render.signs import SIGNS, draw_signs, sign_style
 from ipusim.app.render.style import FAINT_TEXT, LINE, SERIES, TEXT_SIZE
 from ipusim.app.render.tables import text_of
@@ -66,12 +66,12 @@ class Limit:
     """Limit that a line approaches.
 
     Attributes:
-        others: values of the options other than the x axis.
+        group: values of the options other than the x axis.
         level: limit in the unit of the first panel.
         near: first place with 95 % of the limit, and the line's value there; None if outside of the points.
     """
 
-    others: tuple[Any, ...]
+    group: tuple[Any, ...]
     level: float
     near: tuple[float, float] | None
 
@@ -80,18 +80,18 @@ class Limit:
 class Points:
     """Points of a chart with the values of one panel; None for a missing value."""
 
-    where: Sequence[tuple[Any, ...]]
+    points: Sequence[tuple[Any, ...]]
     values: Sequence[float | None]
     fits: Sequence[bool]
-    ran: Sequence[bool]
+    has_run: Sequence[bool]
     unfit: str
 
     @cached_property
     def signs(self) -> list[str]:
         """Sign of every point, a key of SIGNS; empty for a point with a value."""
-        refused, not_finite = SIGNS
-        pairs = zip(self.values, self.ran, strict=True)
-        return ["" if value is not None else not_finite if ran else refused for value, ran in pairs]
+        refusal, not_finite = SIGNS
+        pairs = zip(self.values, self.has_run, strict=True)
+        return ["" if value is not None else not_finite if has_run else refusal for value, has_run in pairs]
 
     @property
     def some_unfit(self) -> bool:
@@ -99,59 +99,61 @@ class Points:
         return any(not fit and value is not None for fit, value in zip(self.fits, self.values, strict=True))
 
 
-def _series(along: int, points: Points) -> dict[tuple[str, ...], list[int]]:
-    """Group point numbers by their values on every axis except ``along``."""
+def _series(x_axis: int, points: Points) -> dict[tuple[str, ...], list[int]]:
+    """Group point numbers by their values on every axis except ``x_axis``."""
     series: dict[tuple[str, ...], list[int]] = {}
-    for number, point in enumerate(points.where):
-        others = tuple(text_of(value) for axis, value in enumerate(point) if axis != along)
-        series.setdefault(others, []).append(number)
+    for number, point in enumerate(points.points):
+        rest_of_point = tuple(text_of(value) for axis, value in enumerate(point) if axis != x_axis)
+        series.setdefault(rest_of_point, []).append(number)
     return series
 
 
-def _name(axes: Sequence[ChartAxis], along: int, others: Sequence[str]) -> str:
-    names = [axis.name for number, axis in enumerate(axes) if number != along]
-    return cut(", ".join(f"{name} {value}" for name, value in zip(names, others, strict=True)), TEXT_SIZE, _NAME)
+def _name(axes: Sequence[ChartAxis], x_axis: int, values: Sequence[str]) -> str:
+    names = [axis.name for number, axis in enumerate(axes) if number != x_axis]
+    return truncate(", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)), TEXT_SIZE, _NAME)
 
 
-def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Points, limits: Sequence[Limit]) -> None:
+def draw_lines(panel: Axes, axes: Sequence[ChartAxis], x_axis: int, points: Points, limits: Sequence[Limit]) -> None:
     """Draw a line for every combination of the other options.
 
     The number of colours limits the number of lines.
 
     A line breaks at points without a value. Signs mark these points above the axis, with a row for each line.
     """
-    series = _series(along, points)
-    levels = {tuple(map(text_of, limit.others)): limit for limit in limits}
-    drawn: list[Limit] = []
+    series = _series(x_axis, points)
+    levels = {tuple(map(text_of, limit.group)): limit for limit in limits}
+    drawn_limits: list[Limit] = []
     signs: set[str] = set()
     rows = 0
-    for number, ((others, of), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
-        ordered = sorted(of, key=lambda point: points.where[point][along])
-        numbers = [point for point in ordered if points.values[point] is not None]
-        x = [points.where[point][along] for point in ordered]
-        y = np.array([points.values[point] for point in ordered], dtype=float)
+    for number, ((key, members), (colour, marker)) in enumerate(zip(series.items(), SERIES, strict=False)):
+        order = sorted(members, key=lambda point: points.points[point][x_axis])
+        numbers = [point for point in order if points.values[point] is not None]
+        x = [points.points[point][x_axis] for point in order]
+        y = np.array([points.values[point] for point in order], dtype=float)
         width = _WIDTHS[number] if len(series) > 1 else 1.5
         # A point between two breaks is only a marker, and later markers may cover it: hence larger markers.
         breaks = len(numbers) < len(x)
-        every, size = marker if len(x) <= _MOST_MARKERS or breaks else "", 3.5 + width if breaks else 4.5
-        panel.plot(x, y, color=colour, marker=every, markersize=size, linewidth=width, label=_name(axes, along, others))
+        line_marker, size = marker if len(x) <= _MOST_MARKERS or breaks else "", 3.5 + width if breaks else 4.5
+        panel.plot(
+            x, y, color=colour, marker=line_marker, markersize=size, linewidth=width, label=_name(axes, x_axis, key)
+        )
         hollow = [point for point in numbers if not points.fits[point]]
         panel.plot(
-            [points.where[point][along] for point in hollow],
+            [points.points[point][x_axis] for point in hollow],
             np.array([points.values[point] for point in hollow], dtype=float),
             marker,
             color=colour,
             markerfacecolor="white",
             markersize=4.5,
         )
-        if missing := [(points.where[point][along], points.signs[point]) for point in ordered if points.signs[point]]:
-            draw_signs(panel, missing, colour, rows)
-            signs |= {sign for _, sign in missing}
+        if marks := [(points.points[point][x_axis], points.signs[point]) for point in order if points.signs[point]]:
+            draw_signs(panel, marks, colour, rows)
+            signs |= {sign for _, sign in marks}
             rows += 1
-        if others in levels:
-            middle = points.where[numbers[len(numbers) // 2]][along]
-            _draw_limit(panel, levels[others], colour, middle, alone=len(series) == 1)
-            drawn.append(levels[others])
+        if key in levels:
+            middle = points.points[numbers[len(numbers) // 2]][x_axis]
+            _draw_limit(panel, levels[key], colour, middle, is_single=len(series) == 1)
+            drawn_limits.append(levels[key])
     for sign in (sign for sign in SIGNS if sign in signs):
         panel.plot([], [], **sign_style(sign, FAINT_TEXT), label=SIGNS[sign])
     if points.some_unfit:
@@ -160,11 +162,11 @@ def draw_lines(panel: Axes, axes: Sequence[ChartAxis], along: int, points: Point
         )
     if len(series) > len(SERIES):
         panel.plot([], [], " ", label=f"the first {len(SERIES)} of {len(series)} lines")
-    if drawn and len(series) > 1:
+    if drawn_limits and len(series) > 1:
         panel.plot([], [], "--", color=FAINT_TEXT, linewidth=1.0, label="ceiling")
-        if any(limit.near is not None for limit in drawn):
+        if any(limit.near is not None for limit in drawn_limits):
             panel.plot([], [], "o", color=FAINT_TEXT, markerfacecolor="none", markersize=9, label="95 % of it")
-    _x_axis(panel, axes[along])
+    _x_axis(panel, axes[x_axis])
 
 
 def place_legend(panel: Axes) -> None:
@@ -191,33 +193,33 @@ def _is_crossed(legend: Legend, panel: Axes) -> bool:
     return any(path.intersects_bbox(box, filled=False) or box.count_contains(path.vertices) for path in paths)
 
 
-def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, alone: bool) -> None:
+def _draw_limit(panel: Axes, limit: Limit, colour: str, middle: float, *, is_single: bool) -> None:
     """Draw a ceiling, and the line's first point near it.
 
-    With ``alone``, words are added.
+    With ``is_single``, words are added.
     """
     panel.axhline(limit.level, color=colour, linestyle="--", linewidth=1.0)
-    if alone:
+    if is_single:
         _write_above(panel, limit.level, f"ceiling: {format_figure(limit.level)}", 4)
         panel.set_ylim(top=1.1 * limit.level)
     if limit.near is None:
         return
-    at, value = limit.near
-    panel.plot([at], [value], "o", color=colour, markerfacecolor="none", markersize=9)
-    if alone:
-        panel.plot([at, at], [0, value], color=colour, linestyle=":", linewidth=1.0)
+    x, value = limit.near
+    panel.plot([x], [value], "o", color=colour, markerfacecolor="none", markersize=9)
+    if is_single:
+        panel.plot([x, x], [0, value], color=colour, linestyle=":", linewidth=1.0)
         panel.annotate(
-            f"95 % of it from {at:g} on",
-            (at, 0.45 * limit.level),
-            (-6 if at > middle else 6, 0),
+            f"95 % of it from {x:g} on",
+            (x, 0.45 * limit.level),
+            (-6 if x > middle else 6, 0),
             textcoords="offset points",
-            ha="right" if at > middle else "left",
+            ha="right" if x > middle else "left",
             fontsize=TEXT_SIZE,
             color=LINE,
         )
 
 
-def _write_above(panel: Axes, level: float, words: str, points: float, **how: Any) -> None:
+def _write_above(panel: Axes, level: float, words: str, points: float, **style: Any) -> None:
     """Write words above the right end of a horizontal line.
 
     ``points`` is the distance.
@@ -232,7 +234,7 @@ def _write_above(panel: Axes, level: float, words: str, points: float, **how: An
         va="bottom",
         fontsize=TEXT_SIZE,
         color=LINE,
-        **how,
+        **style,
     )
 
 
@@ -263,19 +265,22 @@ def _x_axis(panel: Axes, axis: ChartAxis) -> None:
 
 def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
     """Draw bars grouped by the longest axis, one for each combination of the others."""
-    along = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
-    slots = {text_of(value): slot for slot, value in enumerate(axes[along].distinct)}
-    series = _series(along, points)
-    shown = list(series.items())[: len(SERIES)]
-    width = _BARS / len(shown)
+    x_axis = max(range(len(axes)), key=lambda candidate: (len(axes[candidate].distinct), -candidate))
+    slots = {text_of(value): slot for slot, value in enumerate(axes[x_axis].distinct)}
+    series = _series(x_axis, points)
+    bar_series = list(series.items())[: len(SERIES)]
+    width = _BARS / len(bar_series)
     handles: list[Patch | Line2D] = []
-    for turn, ((others, numbers), (colour, _)) in enumerate(zip(shown, SERIES, strict=False)):
-        at = [slots[text_of(points.where[number][along])] + (turn - (len(shown) - 1) / 2) * width for number in numbers]
+    for turn, ((key, numbers), (colour, _)) in enumerate(zip(bar_series, SERIES, strict=False)):
+        places = [
+            slots[text_of(points.points[number][x_axis])] + (turn - (len(bar_series) - 1) / 2) * width
+            for number in numbers
+        ]
         heights = [points.values[number] or 0.0 for number in numbers]
-        bars = panel.bar(at, heights, 0.94 * width, color=colour)
+        bars = panel.bar(places, heights, 0.94 * width, color=colour)
         if len(axes) > 1:
-            handles.append(Patch(color=colour, label=_name(axes, along, others)))
-        draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, at, strict=True)], colour)
+            handles.append(Patch(color=colour, label=_name(axes, x_axis, key)))
+        draw_signs(panel, [(x, points.signs[number]) for number, x in zip(numbers, places, strict=True)], colour)
         for bar, number in zip(bars, numbers, strict=True):
             if points.values[number] is not None and not points.fits[number]:
                 bar.set(facecolor="white", edgecolor=colour, hatch="///")
@@ -287,14 +292,14 @@ def draw_bars(panel: Axes, axes: Sequence[ChartAxis], points: Points) -> None:
         if sign in points.signs
     ]
     if handles:
-        if len(series) > len(shown):
-            handles.append(Patch(alpha=0, label=f"the first {len(shown)} of {len(series)}"))
+        if len(series) > len(bar_series):
+            handles.append(Patch(alpha=0, label=f"the first {len(bar_series)} of {len(series)}"))
         for columns in range(_COLUMNS, 0, -1):
             legend = panel.legend(handles=handles, **_LEGEND, loc="upper left", ncols=columns)
             if _is_within(legend, panel):
                 break
         share = legend.get_window_extent().height / panel.bbox.height + _BELOW_LEGEND
         panel.set_ylim(top=panel.get_ylim()[1] * max(1.2, 1 / (1 - share)))
-    panel.set_xlabel(axes[along].name, fontsize=TEXT_SIZE)
+    panel.set_xlabel(axes[x_axis].name, fontsize=TEXT_SIZE)
     crowded = max(map(len, slots)) * len(slots) > 100
     panel.set_xticks(range(len(slots)), list(slots), rotation=30 if crowded else 0, ha="right" if crowded else "center")

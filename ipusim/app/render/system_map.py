@@ -23,7 +23,7 @@ _COLOURS: Final = "Oranges"
 #: as share of the distance to the next IPU.
 _WIDEST, _ROWS, _RADIUS, _CIRCLE = 1.4, 1.05, 0.4, 0.36
 #: Points from the middle of a cable to its number.
-_BESIDE: Final = 5.0
+_LABEL_GAP: Final = 5.0
 #: Inches: margin around maps, title above a map, colour bar.
 _EDGE, _MAP_TITLE, _SCALE = 0.12, 0.26, 0.8
 
@@ -60,18 +60,18 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
     free = WIDTH_IN - 2 * _EDGE - _SCALE
     step = min(_WIDEST, free / columns)
     radius, wide = min(_CIRCLE * step, _RADIUS), columns * step
-    beside = min(max(int(free // wide), 1), len(maps))
+    maps_a_row = min(max(int(free // wide), 1), len(maps))
     high = _MAP_TITLE + _ROWS + 2 * radius + _EDGE
     titles = title_lines(title, WIDTH_IN - 2 * _EDGE)
     head = 2 * _EDGE + titles_height(titles)
-    whole = head + -(-len(maps) // beside) * high
+    whole = head + -(-len(maps) // maps_a_row) * high
     figure = Chart(figsize=(WIDTH_IN, whole))
     write_titles(figure, titles, _EDGE)
     most = max(most, 1.0 + 1e-9)
     scale = ScalarMappable(Normalize(1.0, most), colormaps[_COLOURS])
-    at = {ipu: ((column - first) * step, row * _ROWS) for ipu, (column, row) in places.items()}
+    centres = {ipu: ((column - first) * step, row * _ROWS) for ipu, (column, row) in places.items()}
     for number, system_map in enumerate(maps):
-        row, column = divmod(number, beside)
+        row, column = divmod(number, maps_a_row)
         left, bottom = _EDGE + column * wide, whole - head - (row + 1) * high + _EDGE
         inches = wide - step + 2 * radius
         panel = figure.add_axes((left / WIDTH_IN, bottom / whole, inches / WIDTH_IN, (_ROWS + 2 * radius) / whole))
@@ -79,7 +79,7 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
         panel.set_ylim(_ROWS + radius, -radius)
         panel.set_axis_off()
         panel.set_title(system_map.title, fontsize=TEXT_SIZE, loc="left", pad=4)
-        _draw(panel, system_map, at, most, radius, step)
+        _draw(panel, system_map, centres, most, radius, step)
     bar = figure.add_axes(
         (1 - 0.75 / WIDTH_IN, _EDGE / whole, 0.12 / WIDTH_IN, 1 - (head + _MAP_TITLE + _EDGE) / whole)
     )
@@ -90,7 +90,12 @@ def system_maps(maps: Sequence[SystemMap], physical: Sequence[int], most: float,
 
 
 def _draw(
-    panel: Axes, system_map: SystemMap, at: Mapping[int, tuple[float, float]], most: float, radius: float, step: float
+    panel: Axes,
+    system_map: SystemMap,
+    centres: Mapping[int, tuple[float, float]],
+    most: float,
+    radius: float,
+    step: float,
 ) -> None:
     """Draw cables as lines and IPUs as circles, with numbers where space permits.
 
@@ -100,23 +105,31 @@ def _draw(
     def colour(number: float) -> str:
         return to_hex(colormaps[_COLOURS](float((number - 1.0) / (most - 1.0))))
 
-    for (one, other), number in system_map.cables.items():
-        (x, y), (x2, y2) = at[one], at[other]
+    for (source, target), number in system_map.cables.items():
+        (x, y), (x2, y2) = centres[source], centres[target]
         panel.plot((x, x2), (y, y2), color="white", linewidth=7, zorder=1, solid_capstyle="butt")
         panel.plot((x, x2), (y, y2), color=LINE, linewidth=6, zorder=1.1, solid_capstyle="butt")
         panel.plot((x, x2), (y, y2), color=colour(number), linewidth=5, zorder=1.2)
         label, upright = f"{number:.2f}", x == x2
         room = 72 * (step if upright else abs(x2 - x) - 2 * radius)
-        if number >= 1.005 and room > text_width(label, TEXT_SIZE) + 2 * _BESIDE * upright:
-            how: dict[str, Any] = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
-            offset = (_BESIDE, 0) if upright else (0, _BESIDE)
+        if number >= 1.005 and room > text_width(label, TEXT_SIZE) + 2 * _LABEL_GAP * upright:
+            style: dict[str, Any] = {"ha": "left", "va": "center"} if upright else {"ha": "center", "va": "bottom"}
+            offset = (_LABEL_GAP, 0) if upright else (0, _LABEL_GAP)
             middle = (x + x2) / 2, (y + y2) / 2
-            panel.annotate(label, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **how)
+            panel.annotate(label, middle, offset, textcoords="offset points", fontsize=TEXT_SIZE, zorder=3, **style)
     for ipu, number in system_map.ipus.items():
         face = colour(number)
-        panel.add_patch(Circle(at[ipu], radius, facecolor=face, edgecolor=LINE, linewidth=0.8, zorder=2, clip_on=False))
+        panel.add_patch(
+            Circle(centres[ipu], radius, facecolor=face, edgecolor=LINE, linewidth=0.8, zorder=2, clip_on=False)
+        )
         lines = (f"IPU {ipu}", f"{number:.2f}")
         if max(text_width(line, TEXT_SIZE) for line in lines) < 72 * 2 * radius * 0.85:
             panel.text(
-                *at[ipu], "\n".join(lines), ha="center", va="center", fontsize=TEXT_SIZE, color=ink_on(face), zorder=3
+                *centres[ipu],
+                "\n".join(lines),
+                ha="center",
+                va="center",
+                fontsize=TEXT_SIZE,
+                color=ink_on(face),
+                zorder=3,
             )

@@ -81,9 +81,9 @@ def _replicas(summary: analysis.RunTimes) -> str:
 def ipu_table(summary: analysis.RunTimes) -> Table:
     """Return the use of each IPU's time, as shares of the makespan."""
     mode = "meets" if summary.sync.meets else "alone"
-    shown = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
-    used = {use.name for use in shown if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
-    columns = [use for use in shown if mode in use.always or use.name in used]
+    uses = [use for use in sorted(timelines.USES, key=lambda use: use.rank) if use.column]
+    used_names = {use.name for use in uses if any(ipu.cycles[use.name] for ipu in summary.pipeline_use)}
+    columns = [use for use in uses if mode in use.sync_modes or use.name in used_names]
 
     def part(cycles: int) -> str:
         return _percent(analysis.ratio(cycles, summary.makespan_cycles))

@@ -25,16 +25,16 @@ _DARK: Final = "#181b21"
 #: Least contrast of text and of lines in WCAG 2.1.
 _OF_TEXT, _OF_LINES = 4.5, 3.0
 #: Share of a text's background that must contrast with its ink; lines may cross the remainder.
-_SEEN: Final = 0.9
+_VISIBLE_SHARE: Final = 0.9
 _INKS: Final = ("#ffffff", "#000000")
 
 #: Function from a colour ``#rrggbb`` and whether it fills an area, to the theme's colour.
 Theme = Callable[[str, bool], str]
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(ink: str, ground: str) -> float:
     """Return the contrast of two colours ``#rrggbb``, 1 to 21 (WCAG 2.1)."""
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    light, dark = sorted((luminance(ink), luminance(ground)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -43,9 +43,9 @@ def in_dark(colour: str, is_face: bool) -> str:
     if is_face:
         with suppress(KeyError):  # a fill colour of no look
             return page_colours(colour, "dark")["fill"]
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    red, green, blue = (int(colour[digit : digit + 2], 16) for digit in (1, 3, 5))
     if max(red, green, blue) - min(red, green, blue) <= 16:  # grey: white becomes paper, black becomes white
-        paper = [int(_DARK[at : at + 2], 16) for at in (1, 3, 5)]
+        paper = [int(_DARK[digit : digit + 2], 16) for digit in (1, 3, 5)]
         share = (red + green + blue) / 765
         return "#" + "".join(f"{round(255 + (part - 255) * share):02x}" for part in paper)
     parts = [red, green, blue]
@@ -132,5 +132,10 @@ def _ink(figure: Figure, texts: Sequence[Text]) -> None:
         colours, counts = np.unique(ground[low:high, left:right].reshape(-1, 3), axis=0, return_counts=True)
         pixels = [_hex(pixel) for pixel in colours.tolist()]
         inks = (to_hex(text.get_color()), *_INKS)
-        seen = {ink: sum(counts[[contrast(ink, pixel) >= _OF_TEXT for pixel in pixels]]) for ink in inks}
-        text.set_color(next((ink for ink in inks if seen[ink] >= _SEEN * sum(counts)), max(seen, key=seen.__getitem__)))
+        contrasting = {ink: sum(counts[[contrast(ink, pixel) >= _OF_TEXT for pixel in pixels]]) for ink in inks}
+        text.set_color(
+            next(
+                (ink for ink in inks if contrasting[ink] >= _VISIBLE_SHARE * sum(counts)),
+                max(contrasting, key=contrasting.__getitem__),
+            )
+        )

@@ -20,56 +20,60 @@ class ThroughputPoint(NamedTuple):
 
     model: str
     published: float
-    simulated: float
-    fitted: bool
+    simulated_rate: float
+    is_fitted: bool
 
 
 @own_settings()
 def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     """Return two panels: simulated against published throughput, and the relative errors with bands."""
     figure = Chart(figsize=(WIDTH_IN, 4.6))
-    both = figure.subplots(1, 2)
+    panels = figure.subplots(1, 2)
     figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
     figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
-    least = min(min(point.published, point.simulated) for point in points) / _MARGIN
-    most = max(max(point.published, point.simulated) for point in points) * _MARGIN
+    least = min(min(point.published, point.simulated_rate) for point in points) / _MARGIN
+    most = max(max(point.published, point.simulated_rate) for point in points) * _MARGIN
     ends = np.array([least, most])
     for share, colour, name in _BANDS:
-        both[0].fill_between(ends, ends * (1 - share), ends * (1 + share), color=colour, linewidth=0, label=name)
-        both[1].axhspan(-100 * share, 100 * share, color=colour, linewidth=0)
-    both[0].plot(ends, ends, color=LINE, linewidth=0.8)
-    both[1].axhline(0, color=LINE, linewidth=0.8)
-    _points(both, points)
-    both[0].set_yscale("log")
-    both[0].set_ylim(least, most)
-    both[0].set_ylabel("simulated, items/s", fontsize=TEXT_SIZE)
-    both[1].set_ylabel("error of the simulation, %  (above: too fast)", fontsize=TEXT_SIZE)
-    errors = [100 * (point.simulated / point.published - 1) for point in points]
-    both[1].set_ylim(min(-12.0, 1.15 * min(errors)), max(12.0, 1.15 * max(errors)))
-    for axes in both:
+        panels[0].fill_between(ends, ends * (1 - share), ends * (1 + share), color=colour, linewidth=0, label=name)
+        panels[1].axhspan(-100 * share, 100 * share, color=colour, linewidth=0)
+    panels[0].plot(ends, ends, color=LINE, linewidth=0.8)
+    panels[1].axhline(0, color=LINE, linewidth=0.8)
+    _points(panels, points)
+    panels[0].set_yscale("log")
+    panels[0].set_ylim(least, most)
+    panels[0].set_ylabel("simulated, items/s", fontsize=TEXT_SIZE)
+    panels[1].set_ylabel("error of the simulation, %  (above: too fast)", fontsize=TEXT_SIZE)
+    errors = [100 * (point.simulated_rate / point.published - 1) for point in points]
+    panels[1].set_ylim(min(-12.0, 1.15 * min(errors)), max(12.0, 1.15 * max(errors)))
+    for axes in panels:
         axes.set_xscale("log")
         axes.set_xlim(least, most)
         axes.set_xlabel("published, items/s", fontsize=TEXT_SIZE)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         axes.set_axisbelow(True)
-    both[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    both[0].legend(fontsize=TEXT_SIZE, frameon=False, loc="upper left")
+    panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    panels[0].legend(fontsize=TEXT_SIZE, frameon=False, loc="upper left")
     return figure
 
 
-def _points(both: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
+def _points(panels: Sequence[Axes], points: Sequence[ThroughputPoint]) -> None:
     """Draw the points of each model in both panels; fitted points are hollow."""
     for number, model in enumerate(dict.fromkeys(point.model for point in points)):
         turn, first = divmod(number, len(SERIES))
         # Colours repeat after one turn through the series; the marker changes.
         colour, marker = SERIES[first][0], SERIES[(first + 3 * turn) % len(SERIES)][1]
-        of = [point for point in points if point.model == model]
-        for axes in both:
+        members = [point for point in points if point.model == model]
+        for axes in panels:
             axes.plot([], [], marker, color=colour, markersize=5, label=model)
-            for point in of:
-                at = point.simulated if axes is both[0] else 100 * (point.simulated / point.published - 1)
-                face = "white" if point.fitted else colour
-                axes.plot(point.published, at, marker, color=colour, markerfacecolor=face, markersize=5.5)
-    if any(point.fitted for point in points):
-        both[0].plot([], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=5, label="hollow: rates fitted")
+            for point in members:
+                value = (
+                    point.simulated_rate if axes is panels[0] else 100 * (point.simulated_rate / point.published - 1)
+                )
+                face = "white" if point.is_fitted else colour
+                axes.plot(point.published, value, marker, color=colour, markerfacecolor=face, markersize=5.5)
+    if any(point.is_fitted for point in points):
+        panels[0].plot(
+            [], [], "o", color=FAINT_TEXT, markerfacecolor="white", markersize=5, label="hollow: rates fitted"
+        )

@@ -14,7 +14,7 @@ from ipusim.api import timelines
 from ipusim.app.render.axes import second_axis
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.legend import LEGEND_LINE, Entry, draw_legend, legend_lines
-from ipusim.app.render.lettering import cut, text_width
+from ipusim.app.render.lettering import text_width, truncate
 from ipusim.app.render.style import FAINT_TEXT, LINE, TEXT_SIZE, ink_on
 from ipusim.app.render.window import Window
 from ipusim.base.looks import Look
@@ -26,11 +26,11 @@ _HIGHEST, _LOWEST = 0.22, 0.13
 #: Greatest inches of few rows together.
 _FEW: Final = 2.2
 #: Share of a row filled by its bar.
-_FILLED: Final = 0.76
+_BAR_SHARE: Final = 0.76
 #: Greatest shares of the width for names, and for words behind bars.
 _NAMES, _WORDS = 0.30, 0.32
 #: Inches beside names and words.
-_BESIDE: Final = 0.08
+_NAME_GAP: Final = 0.08
 #: Points left and right of a share in its part.
 _ROOM: Final = 3.0
 #: Rendered letters are slightly wider than their outlines.
@@ -40,14 +40,14 @@ _TOOTH, _TEETH = 0.04, 7
 #: Clock of the time axis: :func:`second_axis` counts cycles.
 _TICKS_HZ: Final = 10**12
 #: Look of a run with unknown parts.
-_UNKNOWN: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
+_UNKNOWN_PARTS: Final = Look("parts not known", "#f3f3f3", "#6a6a6a")
 
 
 def write_share(axes: Axes, x: float, y: float, share: float, look: Look, size: float = TEXT_SIZE) -> None:
     """Write a share in its part of a bar, with plain background on hatches."""
     ground = {"facecolor": look.face, "edgecolor": "none", "pad": 0.6} if look.hatch else None
-    how: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "color": ink_on(look.face)}
-    axes.text(x, y, f"{share:.0%}", bbox=ground, **how)
+    style: dict[str, Any] = {"fontsize": size, "ha": "center", "va": "center_baseline", "color": ink_on(look.face)}
+    axes.text(x, y, f"{share:.0%}", bbox=ground, **style)
 
 
 @dataclass(frozen=True)
@@ -73,11 +73,11 @@ class TimeBar:
         Negative parts have no length; positive parts shrink in proportion.
         """
         if self.parts is None or not sum(self.parts.values()):
-            return [(_UNKNOWN, 0.0, self.seconds or 0.0)] if self.seconds else []
+            return [(_UNKNOWN_PARTS, 0.0, self.seconds or 0.0)] if self.seconds else []
         whole = sum(self.parts.values())
-        seen = {part: cycles for part, cycles in self.parts.items() if cycles > 0}
-        seconds = (self.seconds or 0.0) / sum(seen.values())
-        return [(part.value, cycles / whole, cycles * seconds) for part, cycles in seen.items()]
+        lengths = {part: cycles for part, cycles in self.parts.items() if cycles > 0}
+        seconds = (self.seconds or 0.0) / sum(lengths.values())
+        return [(part.value, cycles / whole, cycles * seconds) for part, cycles in lengths.items()]
 
 
 @dataclass(frozen=True)
@@ -112,47 +112,47 @@ class TimeBars:
     def draw(self, figure: Chart, top: float) -> None:
         """Draw the bars ``top`` inches below the figure's top."""
         wide, tall = figure.get_size_inches()
-        names = [cut(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
-        words = [cut(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
-        left = _EDGE + _BESIDE + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
-        right = wide - _EDGE - _BESIDE - _WIDER * max(text_width(word, TEXT_SIZE) for word in words) / 72
+        names = [truncate(row.name, TEXT_SIZE, _NAMES * wide * 72) for row in self.rows]
+        words = [truncate(row.words, TEXT_SIZE, _WORDS * wide * 72) for row in self.rows]
+        left = _EDGE + _NAME_GAP + _WIDER * max(text_width(name, TEXT_SIZE) for name in names) / 72
+        right = wide - _EDGE - _NAME_GAP - _WIDER * max(text_width(word, TEXT_SIZE) for word in words) / 72
         width, rows = right - left, self.row_in * len(self.rows)
         figure.write(_EDGE, top, self.heading, fontsize=TEXT_SIZE + 1)
         top += _HEADING + _AXIS
         axes = figure.add_clear_axes(left, top, width, rows)
         second_axis(axes, Window(0, max(round(self.last_s * _TICKS_HZ), 1)), _TICKS_HZ, width)
-        shown = axes.get_xlim()[1]
-        axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= shown * (1 + 1e-9)])
+        last = axes.get_xlim()[1]
+        axes.set_xticks([tick for tick in axes.get_xticks() if 0 <= tick <= last * (1 + 1e-9)])
         axes.set_ylim(len(self.rows), 0)
-        for number, (row, name, said) in enumerate(zip(self.rows, names, words, strict=True)):
-            how: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline", "clip_on": False}
-            how |= {"fontsize": TEXT_SIZE, "color": FAINT_TEXT if row.seconds is None else LINE}
-            axes.text(-_BESIDE / width, number + 0.5, name, ha="right", **how)
-            axes.text(1 + _BESIDE / width, number + 0.5, said, ha="left", **how)
-            self._draw_bar(axes, row, number, shown / self.last_s if self.last_s else 1.0, width)
+        for number, (row, name, note) in enumerate(zip(self.rows, names, words, strict=True)):
+            style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center_baseline", "clip_on": False}
+            style |= {"fontsize": TEXT_SIZE, "color": FAINT_TEXT if row.seconds is None else LINE}
+            axes.text(-_NAME_GAP / width, number + 0.5, name, ha="right", **style)
+            axes.text(1 + _NAME_GAP / width, number + 0.5, note, ha="left", **style)
+            self._draw_bar(axes, row, number, last / self.last_s if self.last_s else 1.0, width)
         foot = tall - top - rows - LEGEND_LINE * len(self._legend(wide))
         draw_legend(figure, self._legend(wide), _EDGE, foot)
 
     def _draw_bar(self, axes: Axes, row: TimeBar, number: int, scale: float, width: float) -> None:
         """Draw the parts of a run's time, with shares where they fit."""
-        at, end = 0.0, self.last_s
+        begin, end = 0.0, self.last_s
         for look, share, seconds in row.lengths_s:
-            long = min(seconds, end - at)
-            corner = at * scale, number + (1 - _FILLED) / 2
-            box = corner, long * scale, _FILLED
+            long = min(seconds, end - begin)
+            corner = begin * scale, number + (1 - _BAR_SHARE) / 2
+            box = corner, long * scale, _BAR_SHARE
             axes.add_patch(Rectangle(*box, facecolor=look.face, edgecolor=look.ink, hatch=look.hatch, linewidth=0))
             axes.add_patch(Rectangle(*box, facecolor="none", edgecolor="white", linewidth=0.5))
             if share and long / end * width * 72 > text_width(f"{share:.0%}", TEXT_SIZE) + 2 * _ROOM:
                 size = min(TEXT_SIZE, self.row_in * 72 * 0.72)
-                write_share(axes, (at + long / 2) * scale, number + 0.5, share, look, size)
-            at += long
+                write_share(axes, (begin + long / 2) * scale, number + 0.5, share, look, size)
+            begin += long
         if row.seconds and row.seconds > end:
             teeth = [1.0 + _TOOTH / width * (tooth % 2) for tooth in range(_TEETH)]
-            below = [number + (1 - _FILLED) / 2 + _FILLED * tooth / (_TEETH - 1) for tooth in range(_TEETH)]
+            below = [number + (1 - _BAR_SHARE) / 2 + _BAR_SHARE * tooth / (_TEETH - 1) for tooth in range(_TEETH)]
             axes.plot(teeth, below, transform=axes.get_yaxis_transform(), color=LINE, linewidth=0.8, clip_on=False)
 
     def _legend(self, width_in: float) -> list[list[Entry]]:
         """Return the lines of the legend: parts of any run, in order."""
-        seen = {look for row in self.rows for look, *_ in row.lengths_s}
-        looks = [look for look in (*(part.value for part in timelines.TimePart), _UNKNOWN) if look in seen]
+        visible = {look for row in self.rows for look, *_ in row.lengths_s}
+        looks = [look for look in (*(part.value for part in timelines.TimePart), _UNKNOWN_PARTS) if look in visible]
         return legend_lines([Entry(look.name, look) for look in looks], width_in - 2 * _EDGE)

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from ipusim.api import Timeline
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.fold import replicas_alike
-from ipusim.app.render.lettering import cut, wrap
+from ipusim.app.render.lettering import truncate, wrap
 from ipusim.app.render.style import TEXT_SIZE, TITLE_SIZE
 from ipusim.app.render.window import Window
 from ipusim.base.units import counted
@@ -27,7 +27,7 @@ class TitleLine(NamedTuple):
 
 
 def default_title(
-    timeline: Timeline, shown: Window | None = None, *, of_replica: bool = False, headline: str = ""
+    timeline: Timeline, window: Window | None = None, *, of_replica: bool = False, headline: str = ""
 ) -> str:
     """Return a run's description above a line with schedule, size and window.
 
@@ -36,15 +36,15 @@ def default_title(
     picture of a single replica even if replicas differ. A ``headline`` replaces the description.
     """
     info = timeline.info
-    used = len(info.stages_of_ipu)
-    devices = [counted(used, "IPU")]
+    ipus = len(info.stages_of_ipu)
+    devices = [counted(ipus, "IPU")]
     if info.replicas > 1:
-        per_replica = counted(used // info.replicas, "IPU")
+        per_replica = counted(ipus // info.replicas, "IPU")
         devices = [f"{info.replicas} replicas", *devices]
         if of_replica:
             devices = [f"{info.replicas} replicas of {per_replica}"]
-        elif replicas_alike(timeline, shown):
-            devices = [f"{info.replicas} equal replicas of {per_replica}"]
+        elif replicas_alike(timeline, window):
+            devices = [f"{info.replicas} replicas of {per_replica}, each as this one"]
     words = ", ".join(
         (
             info.order_and_sync,
@@ -53,7 +53,7 @@ def default_title(
             counted(len(info.stages), "stage"),
             counted(info.micro_batches, "micro-batch", "es")
             + (f" in {info.segments} segments each" if info.segments > 1 else ""),
-            *([shown.name] if shown and shown.name else []),
+            *([window.name] if window and window.name else []),
         )
     )
     return headed(timeline, words, headline)
@@ -70,17 +70,17 @@ def headed(timeline: Timeline, words: str, headline: str = "") -> str:
 
 def shorter(title: str, width_in: float) -> str:
     """Shorten a title to two lines of headline and one of words, with ellipses."""
-    headline, *others = title.split("\n")
-    lines = [cut(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
-    lines += [cut(other, TEXT_SIZE, width_in * 72) for other in others[:1]]
+    headline, *lines_below = title.split("\n")
+    lines = [truncate(headline, TITLE_SIZE, _TWO_LINES * width_in * 72, bold=True)]
+    lines += [truncate(line, TEXT_SIZE, width_in * 72) for line in lines_below[:1]]
     return "\n".join(lines)
 
 
 def title_lines(title: str, width_in: float) -> list[TitleLine]:
     """Break a title to ``width_in``; the first line of its text is the headline."""
-    headline, *others = title.split("\n")
+    headline, *texts = title.split("\n")
     lines = [TitleLine(line, True) for line in wrap(headline, TITLE_SIZE, width_in * 72, bold=True)]
-    return lines + [TitleLine(line, False) for text in others for line in wrap(text, TEXT_SIZE, width_in * 72)]
+    return lines + [TitleLine(line, False) for text in texts for line in wrap(text, TEXT_SIZE, width_in * 72)]
 
 
 def titles_height(lines: Sequence[TitleLine]) -> float:
@@ -92,7 +92,7 @@ def write_titles(figure: Chart, lines: Sequence[TitleLine], edge_in: float) -> f
     """Write a title ``edge_in`` from the figure's edges, and return its height in inches."""
     top = edge_in
     for line in lines:
-        how: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontweight": "bold"} if line.headline else {}
-        figure.write(edge_in, top, line.text, **how)
+        style: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontweight": "bold"} if line.headline else {}
+        figure.write(edge_in, top, line.text, **style)
         top += _HEADLINE if line.headline else _WORDS
     return titles_height(lines)

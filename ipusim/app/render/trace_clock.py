@@ -16,6 +16,6 @@ _NS_PER_S: Final = 10**9
 
 def to_nanoseconds(cycles: Integers, clock_hz: int) -> Integers:
     """Convert cycles to whole nanoseconds, rounded to the nearest, for clocks below 9 GHz."""
-    seconds, rest = np.divmod(cycles, clock_hz)
-    nanoseconds: Integers = seconds * _NS_PER_S + (rest * _NS_PER_S + clock_hz // 2) // clock_hz
+    seconds, remainder = np.divmod(cycles, clock_hz)
+    nanoseconds: Integers = seconds * _NS_PER_S + (remainder * _NS_PER_S + clock_hz // 2) // clock_hz
     return nanoseconds

@@ -18,7 +18,7 @@ from ipusim.app.render.arrays import Integers
 from ipusim.app.render.shortened import left_out
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_counters import Counter, counters
-from ipusim.app.render.trace_flows import drawn_flows, sent
+from ipusim.app.render.trace_flows import drawn_flows, find_sends
 from ipusim.app.render.trace_tensors import LETTERS, Route, Tensors
 from ipusim.app.render.trace_tracks import Tracks, tracks
 
@@ -31,7 +31,7 @@ _PLAIN: Final = timelines.by_number(lambda row: row.name, object)
 #: Kinds whose slices are named with their micro-batch.
 _NUMBERED: Final = timelines.kinds_with(lambda row: row.numbered)
 #: Name of the tensors that an all-reduce over replicas sends over links.
-_SUMMED: Final = "gradients of all micro-batches"
+_ALL_GRADIENTS: Final = "gradients of all micro-batches"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Slices:
     name: list[str]
     sends: list[str]
     receives: list[str]
-    leaving: Integers
+    departures: Integers
     arriving: Integers
     kind: Integers
     numbers: dict[str, Integers]
@@ -106,14 +106,14 @@ class TraceContent:
         self.left_out = tuple(left_out(timeline))
         self.counters: tuple[Counter, ...] = counters(timeline, memory, waterfall)
         self.timeline = timeline.rows_alone()
-        once = timeline.contiguous()
+        run = timeline.contiguous()
         _, further, *_ = timeline.blocks.added(timeline.columns)
         self.tracks: Tracks = tracks(timeline, [(counter.name, counter.unit, counter.ipu) for counter in self.counters])
         crossing, self.flows = drawn_flows(timeline)
         self._sends_beside = timeline.rows(*timelines.SEND_KINDS)
-        self._sends, self._makers = sent(once)
-        self._tensors = Tensors(once, crossing, route, further)
-        self._leaving, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
+        self._sends, self._makers = find_sends(run)
+        self._tensors = Tensors(run, crossing, route, further)
+        self._departures, self._arriving = (_numbered_by_row(rows) for rows in (self.flows.leaves, self.flows.target))
 
     def bands(self) -> Iterator[tuple[int, Band]]:
         """Yield tracks and slices of executions, phases and work repeated after losses."""
@@ -126,12 +126,12 @@ class TraceContent:
     def _executions(self) -> Iterator[Band]:
         info = self.timeline.info
         about = {name: getattr(info, name) for name in _OF_RUN} | {"sync": info.sync.value}
-        of: dict[int, list[analysis.Phase]] = defaultdict(list)
+        phases_of: dict[int, list[analysis.Phase]] = defaultdict(list)
         for phase in analysis.phases_of(self.timeline):
-            of[phase.execution].append(phase)
-        following = 0
+            phases_of[phase.execution].append(phase)
+        begin = 0
         for execution in analysis.executions_of(self.timeline):
-            yield from self._gaps(following, execution.start)
+            yield from self._gaps(begin, execution.start)
             parts = tuple(
                 self._band(
                     phase.name,
@@ -141,11 +141,11 @@ class TraceContent:
                     {"cycles": phase.cycles},
                     self._gaps(phase.start, phase.end),
                 )
-                for phase in of[execution.index]
+                for phase in phases_of[execution.index]
             )
-            name, told = f"execution {execution.index}", {"cycles": execution.execution_cycles, **about}
-            yield self._band(name, "execution", execution.start, execution.end, told, parts)
-            following = execution.end
+            name, facts = f"execution {execution.index}", {"cycles": execution.execution_cycles, **about}
+            yield self._band(name, "execution", execution.start, execution.end, facts, parts)
+            begin = execution.end
 
     def _gaps(self, start: int, end: int) -> tuple[Band, ...]:
         """Return the periods left out between two cycles."""
@@ -178,24 +178,27 @@ class TraceContent:
 
     def slices(self) -> Iterator[Slices]:
         """Yield all slices in batches, without empty spans except passes, which flows refer to."""
-        drawn = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
+        is_drawn = (self.timeline.end > self.timeline.start) | timelines.of_kinds(self.timeline.kind, timelines.PASSES)
         for first in range(0, len(self.timeline), _SPANS):
-            yield self._slices(first + np.flatnonzero(drawn[first : first + _SPANS]))
+            yield self._slices(first + np.flatnonzero(is_drawn[first : first + _SPANS]))
 
     def _slices(self, rows: Integers) -> Slices:
         timeline = self.timeline
         off_ipu = ~timelines.of_kinds(timeline.kind[rows], timelines.IPU_KINDS)
         row, position = timeline.per_ipu(rows[~off_ipu])
-        on = np.where(
+        track = np.where(
             timelines.of_kinds(timeline.kind[row], timelines.IO_TILE_KINDS),
             self.tracks.io_tiles[position],
             self.tracks.ipu[position],
         )
-        beside = rows[off_ipu]
-        row, position = np.concatenate([row, beside]), np.concatenate([position, np.full(len(beside), timelines.NONE)])
-        on = np.concatenate([on, self._off_ipu_tracks(beside)])
-        order = np.lexsort((on, row))
-        row, position, on = row[order], position[order], on[order]
+        more_rows = rows[off_ipu]
+        row, position = (
+            np.concatenate([row, more_rows]),
+            np.concatenate([position, np.full(len(more_rows), timelines.NONE)]),
+        )
+        track = np.concatenate([track, self._off_ipu_tracks(more_rows)])
+        order = np.lexsort((track, row))
+        row, position, track = row[order], position[order], track[order]
         sends, receives = self._tensors_of(row, position)
         start, end = timeline.start[row], timeline.end[row]
         # A merged copy's bytes count on its links; on IPUs they would count once for each IPU.
@@ -212,13 +215,13 @@ class TraceContent:
         }
         return Slices(
             row=row,
-            track=on,
+            track=track,
             start_ns=self._nanoseconds(start),
             end_ns=self._nanoseconds(end),
             name=self._names(row),
             sends=sends,
             receives=receives,
-            leaving=_flows_at(*self._leaving, row),
+            departures=_flows_at(*self._departures, row),
             arriving=_flows_at(*self._arriving, row),
             kind=timeline.kind[row],
             numbers=numbers,
@@ -240,9 +243,9 @@ class TraceContent:
     def _tensors_of(self, row: Integers, position: Integers) -> tuple[list[str], list[str]]:
         """Return the tensors that inter-IPU copies send and receive."""
         copies = np.flatnonzero(self.timeline.kind[row] == SpanKind.EXCHANGE)
-        where = row[copies], position[copies]
+        places = row[copies], position[copies]
         sends, receives = np.full((2, len(row)), "", dtype=object)
-        sends[copies], receives[copies] = self._tensors.sent(*where), self._tensors.received(*where)
+        sends[copies], receives[copies] = self._tensors.sent_names(*places), self._tensors.received_names(*places)
         return sends.tolist(), receives.tolist()
 
     def _names(self, row: Integers) -> list[str]:
@@ -255,29 +258,29 @@ class TraceContent:
         stage, micro_batch = timeline.stage[row], timeline.micro_batch[row]
         names: list[str] = _PLAIN[kind].tolist()
         passes = np.flatnonzero(timelines.of_kinds(kind, timelines.PASSES))
-        for index, of, number in zip(
+        for index, number_of_stage, number in zip(
             passes.tolist(), stage[passes].tolist(), micro_batch[passes].tolist(), strict=True
         ):
-            names[index] = f"{names[index][:1]}{of}.{name_of(number)}{names[index][1:]}"
+            names[index] = f"{names[index][:1]}{number_of_stage}.{name_of(number)}{names[index][1:]}"
         sends = np.flatnonzero(np.isin(row, self._sends))
         makers = self._makers[np.searchsorted(self._sends, row[sends])]
-        for index, letter, of, number in zip(
+        for index, letter, number_of_stage, number in zip(
             sends.tolist(),
             LETTERS[timeline.kind[makers]],
             stage[sends].tolist(),
             micro_batch[sends].tolist(),
             strict=True,
         ):
-            names[index] += f" {letter}{of}.{name_of(number)}"
+            names[index] += f" {letter}{number_of_stage}.{name_of(number)}"
         copies = np.flatnonzero(timelines.of_kinds(kind, _NUMBERED) & (micro_batch != timelines.NONE))
         for index, number in zip(copies.tolist(), micro_batch[copies].tolist(), strict=True):
             names[index] += f" {name_of(number)}"
         links = np.flatnonzero(kind == SpanKind.LINK)
-        at = row[links]
-        carried = self._tensors.carried(at)
-        summing = (timeline.time_step[at] == timeline.info.time_steps).tolist()
+        members = row[links]
+        carried = self._tensors.carried(members)
+        summing = (timeline.time_step[members] == timeline.info.time_steps).tolist()
         for index, text, sums in zip(links.tolist(), carried, summing, strict=True):
-            names[index] = _SUMMED if sums else text or names[index]
+            names[index] = _ALL_GRADIENTS if sums else text or names[index]
         return names
 
 
@@ -287,11 +290,11 @@ def _numbered_by_row(rows: Integers) -> tuple[Integers, Integers]:
     return rows[order], order + 1
 
 
-def _flows_at(rows: Integers, numbers: Integers, selected: Integers) -> Integers:
-    """Return the flow numbers at ``selected`` rows, shape (selected, most flows per row)."""
-    first, after = (np.searchsorted(rows, selected, side=side) for side in ("left", "right"))
-    position = first[:, np.newaxis] + np.arange(int((after - first).max(initial=0)))
+def _flows_at(rows: Integers, numbers: Integers, members: Integers) -> Integers:
+    """Return the flow numbers at rows ``members``, shape (selected, most flows per row)."""
+    first, stop = (np.searchsorted(rows, members, side=side) for side in ("left", "right"))
+    position = first[:, np.newaxis] + np.arange(int((stop - first).max(initial=0)))
     matching: Integers = np.where(
-        position < after[:, np.newaxis], np.append(numbers, 0)[np.minimum(position, len(numbers))], 0
+        position < stop[:, np.newaxis], np.append(numbers, 0)[np.minimum(position, len(numbers))], 0
     )
     return matching

@@ -44,18 +44,18 @@ def counters(
     compute = timeline.rows(*timelines.COMPUTE_KINDS)
     copies = timeline.rows(SpanKind.EXCHANGE, SpanKind.SEND, SpanKind.BLOCKING_SEND)
     first, last = _lives(timeline)
-    one = np.ones_like
+    ones = np.ones_like
     busy = timeline.start[compute], timeline.end[compute]
-    copied = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
+    copy_columns = timeline.start[copies], timeline.end[copies], timeline.bytes[copies]
     clock_hz = timeline.info.clock_hz
     copied_words = "bytes per merged copy" if timeline.info.has_time_steps else "bytes on their way"
     of_all = (
-        ("busy IPUs", "IPUs", _levels(*busy, one(compute))),
-        ("micro-batches in flight", "micro-batches", _levels(first, last, one(first))),
-        (copied_words, "bytes", _levels(*copied)),
+        ("busy IPUs", "IPUs", _levels(*busy, ones(compute))),
+        ("micro-batches in flight", "micro-batches", _levels(first, last, ones(first))),
+        (copied_words, "bytes", _levels(*copy_columns)),
     )
     return (
-        *(_counter(clock_hz, name, unit, in_the_run(run, at), level) for name, unit, (at, level) in of_all),
+        *(_counter(clock_hz, name, unit, in_the_run(run, time), level) for name, unit, (time, level) in of_all),
         *_parts(waterfall),
         *(_counter(clock_hz, "memory", "bytes", curve.time, curve.allocated_bytes, curve.ipu) for curve in memory),
     )
@@ -66,13 +66,13 @@ def _parts(waterfall: analysis.Waterfall | None) -> Iterator[Counter]:
 
     Its name contains the share, as in the verdict.
     """
-    at = np.zeros(1, dtype=np.int64)
+    start = np.zeros(1, dtype=np.int64)
     if waterfall is None:
         return
     for part, cycles in waterfall.cycles.items():
         if cycles:
             name = f"time goes into {part.words}, {waterfall.share(part):.1%}"
-            yield Counter(name, "cycles", at, np.array([cycles], dtype=np.int64))
+            yield Counter(name, "cycles", start, np.array([cycles], dtype=np.int64))
 
 
 def _counter(clock_hz: int, name: str, unit: str, cycles: Integers, value: Integers, ipu: int | None = None) -> Counter:

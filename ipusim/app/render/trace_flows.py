@@ -26,9 +26,9 @@ class Flows:
     leaves: Integers
     forward: npt.NDArray[np.bool_]
 
-    def some(self, chosen: npt.NDArray[np.bool_]) -> Flows:
+    def select(self, members: npt.NDArray[np.bool_]) -> Flows:
         """Return the flows selected by a mask."""
-        return Flows(*(getattr(self, field.name)[chosen] for field in fields(self)))
+        return Flows(*(getattr(self, field.name)[members] for field in fields(self)))
 
 
 def flows(timeline: Timeline) -> Flows:
@@ -42,7 +42,7 @@ def flows(timeline: Timeline) -> Flows:
     forward = np.arange(len(source)) < len(activations[0])
     crosses = timeline.ipu[source] != timeline.ipu[target]
     source, target, forward = source[crosses], target[crosses], forward[crosses]
-    sends, makers = sent(timeline)
+    sends, makers = find_sends(timeline)
     taking_time = timeline.end[sends] > timeline.start[sends]
     send_of = np.arange(len(timeline))
     send_of[makers[taking_time]] = sends[taking_time]
@@ -57,18 +57,18 @@ def drawn_flows(timeline: Timeline) -> tuple[Flows, Flows]:
     # With every block once, each tensor has a consuming pass, perhaps outside the drawn rows.
     later, *_ = timeline.blocks.added(timeline.columns)
     crossing = flows(timeline.contiguous())
-    return crossing, crossing.some(later[crossing.source] == later[crossing.target])
+    return crossing, crossing.select(later[crossing.source] == later[crossing.target])
 
 
-def sent(timeline: Timeline) -> tuple[Integers, Integers]:
+def find_sends(timeline: Timeline) -> tuple[Integers, Integers]:
     """Return the rows of sends, and of the passes that produced their tensors.
 
     A store may come between pass and send: the producer is the nearest pass in the chain of causes.
     """
     sends = timeline.rows(SpanKind.SEND, SpanKind.BLOCKING_SEND)
     makers = timeline.cause[sends]
-    while (others := ~timelines.of_kinds(timeline.kind[makers], timelines.PASSES)).any():
-        makers[others] = timeline.cause[makers[others]]
+    while (unresolved := ~timelines.of_kinds(timeline.kind[makers], timelines.PASSES)).any():
+        makers[unresolved] = timeline.cause[makers[unresolved]]
     return sends, makers
 
 
@@ -88,10 +88,10 @@ def _neighbours(timeline: Timeline, rows: Integers, stride: int) -> tuple[Intege
     for jump in sorted({int(b - a) for a in range(stages) for b in np.flatnonzero(positions == positions[a] + stride)}):
         source = np.flatnonzero((stage + jump >= 0) & (stage + jump < stages))
         source = source[positions[stage[source] + jump] == positions[stage[source]] + stride]
-        needed = key[source] + jump
-        position = np.minimum(np.searchsorted(key[order], needed), len(key) - 1)
-        there = key[order][position] == needed
-        neighbours.append((rows[source[there]], rows[order[position[there]]]))
+        wanted_key = key[source] + jump
+        position = np.minimum(np.searchsorted(key[order], wanted_key), len(key) - 1)
+        exists = key[order][position] == wanted_key
+        neighbours.append((rows[source[exists]], rows[order[position[exists]]]))
     if not neighbours:
         return rows[:0], rows[:0]
     source, target = (np.concatenate(side) for side in zip(*neighbours, strict=True))

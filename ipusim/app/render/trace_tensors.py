@@ -35,30 +35,30 @@ class Tensors:
         self._steps = timeline.info.time_steps + 1
         self._width = max(len(timeline.info.ipus), len(timeline.info.links), 1)
         number = np.arange(len(flows.source))
-        self._sent = self._by_position(number, timeline.ipu[flows.source])
-        self._received = self._by_position(number, timeline.ipu[flows.target])
+        self._sends = self._by_position(number, timeline.ipu[flows.source])
+        self._receives = self._by_position(number, timeline.ipu[flows.target])
         self._latest = timeline.makespan_cycles + 2
         flow, link = self._on_links(route) if route else (number[:0], number[:0])
         self._carried = (
             self._by_position(flow, link)
             if timeline.info.has_time_steps
-            else _sorted(link * self._latest + timeline.end[flows.leaves[flow]], flow)
+            else _sort_flows(link * self._latest + timeline.end[flows.leaves[flow]], flow)
         )
 
-    def sent(self, rows: Integers, ipu: Integers) -> list[str]:
+    def sent_names(self, rows: Integers, ipu: Integers) -> list[str]:
         """Return the tensors that IPUs send after their rows' time-steps; columns of equal length."""
-        return self._named(self._sent, rows, ipu)
+        return self._names_at(self._sends, rows, ipu)
 
-    def received(self, rows: Integers, ipu: Integers) -> list[str]:
+    def received_names(self, rows: Integers, ipu: Integers) -> list[str]:
         """Return the tensors that IPUs receive after their rows' time-steps; columns of equal length."""
-        return self._named(self._received, rows, ipu)
+        return self._names_at(self._receives, rows, ipu)
 
     def carried(self, rows: Integers) -> list[str]:
         """Return the tensors on links during the spans ``rows``."""
         timeline = self._timeline
         link = timeline.link[rows]
         if timeline.info.has_time_steps:
-            return self._named(self._carried, rows, link)
+            return self._names_at(self._carried, rows, link)
         # A tensor leaves every link of its route on arrival, within the links' busy spans.
         begins, ends = (link * self._latest + times[rows] + 1 for times in (timeline.start, timeline.end))
         return self._names_between(self._carried, begins, ends, self._further[rows])
@@ -66,7 +66,7 @@ class Tensors:
     def _by_position(self, flow: Integers, position: Integers) -> tuple[Integers, Integers]:
         """Return sorted keys of time-step and position, and their flows."""
         row = self._flows.source[flow]
-        return _sorted(self._key(self._timeline.execution[row], self._timeline.time_step[row], position), flow)
+        return _sort_flows(self._key(self._timeline.execution[row], self._timeline.time_step[row], position), flow)
 
     def _key(self, execution: Integers, time_step: Integers, position: Integers) -> Integers:
         return (execution * self._steps + time_step) * self._width + position
@@ -76,19 +76,19 @@ class Tensors:
         info = self._timeline.info
         numbers = {name: number for number, name in enumerate(info.links)}
         source, target = (self._timeline.ipu[rows] for rows in (self._flows.source, self._flows.target))
-        pairs, which = np.unique(source * len(info.ipus) + target, return_inverse=True)
+        pairs, pair = np.unique(source * len(info.ipus) + target, return_inverse=True)
         ways = [
             [numbers[name] for name in route(*divmod(pair, len(info.ipus))) if name in numbers]
             for pair in pairs.tolist()
         ]
-        lengths = np.array([len(way) for way in ways], dtype=np.int64)[which]
-        flow = np.repeat(np.arange(len(which)), lengths)
-        first = np.concatenate([[0], np.cumsum([len(way) for way in ways])]).astype(np.int64)[which]
+        lengths = np.array([len(way) for way in ways], dtype=np.int64)[pair]
+        flow = np.repeat(np.arange(len(pair)), lengths)
+        first = np.concatenate([[0], np.cumsum([len(way) for way in ways])]).astype(np.int64)[pair]
         hop = np.arange(len(flow)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         hops = np.array([link for way in ways for link in way], dtype=np.int64)
         return flow, hops[np.repeat(first, lengths) + hop]
 
-    def _named(self, index: tuple[Integers, Integers], rows: Integers, position: Integers) -> list[str]:
+    def _names_at(self, index: tuple[Integers, Integers], rows: Integers, position: Integers) -> list[str]:
         keys = self._key(self._timeline.execution[rows], self._timeline.time_step[rows], position)
         return self._names_between(index, keys, keys + 1, self._further[rows])
 
@@ -97,11 +97,11 @@ class Tensors:
     ) -> list[str]:
         """Return the tensors with keys in the half-open ranges from ``begins`` to ``ends``."""
         keys, flow = index
-        first, after = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
-        stops = np.cumsum(after - first)
-        starts = stops - (after - first)
-        which = flow[np.repeat(first - starts, after - first) + np.arange(stops[-1] if len(stops) else 0)]
-        names = self._names(which, np.repeat(further, after - first))
+        first, last = np.searchsorted(keys, begins), np.searchsorted(keys, ends)
+        stops = np.cumsum(last - first)
+        starts = stops - (last - first)
+        flows = flow[np.repeat(first - starts, last - first) + np.arange(stops[-1] if len(stops) else 0)]
+        names = self._names(flows, np.repeat(further, last - first))
         return [
             names[begin] if end - begin == 1 else ", ".join(names[begin:end])
             for begin, end in zip(starts.tolist(), stops.tolist(), strict=True)
@@ -121,7 +121,7 @@ class Tensors:
         ]
 
 
-def _sorted(keys: Integers, flow: Integers) -> tuple[Integers, Integers]:
+def _sort_flows(keys: Integers, flow: Integers) -> tuple[Integers, Integers]:
     """Return ``keys`` in rising order, and their flows."""
     order = np.argsort(keys, kind="stable")
     return keys[order], flow[order]

@@ -99,9 +99,9 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
         result.ipu[ipu_row] = position
         if ipu_row in with_io_tiles:
             result.io_tiles[ipu_row] = result.add("I/O tiles", position)
-        own = sender == ipu_row
-        result.send[own] = len(result.all) + lane[own]
-        for number in range(int(lane[own].max(initial=timelines.NONE)) + 1):
+        members = sender == ipu_row
+        result.send[members] = len(result.all) + lane[members]
+        for number in range(int(lane[members].max(initial=timelines.NONE)) + 1):
             result.add(f"sends {number + 1}" if number else "sends", position)
         for name, unit, ipu in counters:
             if ipu == ipu_row:
@@ -119,13 +119,13 @@ def tracks(timeline: Timeline, counters: Sequence[tuple[str, str, int | None]]) 
     worked = timeline.rows(SpanKind.HOST)
     if len(worked):
         group = result.add("host", group=True)
-        there = set(np.unique(timeline.replica[worked] * len(timelines.HostTrack) + timeline.link[worked]).tolist())
+        feeds = set(np.unique(timeline.replica[worked] * len(timelines.HostTrack) + timeline.link[worked]).tolist())
         for feed in range(len(result.feed)):
             replica, number = divmod(feed, len(timelines.HostTrack))
             track = timelines.HostTrack(number)
-            if track.always or feed in there:
-                of = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
-                result.feed[feed] = result.add(track.word + of, group)
+            if track.is_permanent or feed in feeds:
+                suffix = "" if info.replicas == 1 or track.of_all_replicas else f" of replica {replica}"
+                result.feed[feed] = result.add(track.word + suffix, group)
     return result
 
 
@@ -139,13 +139,13 @@ def lanes(start: Integers, end: Integers, group: Integers) -> Integers:
     free: dict[int, list[int]] = {}
     busy: dict[int, list[tuple[int, int]]] = {}
     columns = zip(start.tolist(), end.tolist(), group.tolist(), strict=True)
-    for number, (begins, ends, of) in enumerate(columns):
-        waiting, ready = busy.setdefault(of, []), free.setdefault(of, [])
-        while waiting and waiting[0][0] <= begins:
-            heappush(ready, heappop(waiting)[1])
-        lane = heappop(ready) if ready else len(waiting)  # every existing lane is busy: open another
+    for number, (begins, ends, owner) in enumerate(columns):
+        ends_of_running, ready = busy.setdefault(owner, []), free.setdefault(owner, [])
+        while ends_of_running and ends_of_running[0][0] <= begins:
+            heappush(ready, heappop(ends_of_running)[1])
+        lane = heappop(ready) if ready else len(ends_of_running)  # every existing lane is busy: open another
         lane_of[number] = lane
-        heappush(waiting, (ends, lane))
+        heappush(ends_of_running, (ends, lane))
     return lane_of
 
 
@@ -179,6 +179,6 @@ def _ipu_name(info: timelines.TimelineInfo, ipu: int) -> str:
     if info.replicas > 1:
         name = f"replica {ipu // info.shards}, {name}"
     # Unnamed stages appear by number.
-    own = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
-    stage_names = ", ".join(f"{stage} {own[stage]}" if stage in own else str(stage) for stage in stages)
+    names = {stage: info.stages[stage] for stage in stages if info.stages[stage] != f"stage{stage}"}
+    stage_names = ", ".join(f"{stage} {names[stage]}" if stage in names else str(stage) for stage in stages)
     return f"{name}, stage{'s' if len(stages) > 1 else ''} {stage_names}" if stages else f"{name}, no stage"

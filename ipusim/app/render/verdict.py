@@ -28,7 +28,7 @@ def verdict_table(summary: Summary) -> Table:
     """Return the main results of a run, a row per result."""
     verdict, rates = summary.verdict, summary.throughput
     alike = (("replicas", summary.replicas), ("hosts", summary.hosts))
-    replicas = "".join(f" x {count} {what}" for what, count in alike if count > 1)
+    replicas = "".join(f" x {count} {unit}" for unit, count in alike if count > 1)
     size, count = summary.micro_batch_size, summary.count
     batch = f"{counted(size, 'sample')} x {counted(count, 'micro-batch', 'es')}{replicas}"
     rows = [
@@ -57,8 +57,8 @@ def verdict_table(summary: Summary) -> Table:
 
 
 def _ipus(summary: Summary) -> str:
-    used, every = len(summary.ipus) - len(summary.idle_ipus), len(summary.ipus)
-    return f"{every} IPU{'s' * (every != 1)}" if used == every else f"{used} of {every} IPUs"
+    used_ipus, all_ipus = len(summary.ipus) - len(summary.idle_ipus), len(summary.ipus)
+    return f"{all_ipus} IPU{'s' * (all_ipus != 1)}" if used_ipus == all_ipus else f"{used_ipus} of {all_ipus} IPUs"
 
 
 def bubble_words(bubble: analysis.Bubble) -> str:
@@ -68,9 +68,9 @@ def bubble_words(bubble: analysis.Bubble) -> str:
 
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
     """Return the current selection order, and the time saved by a faster order."""
-    what = "weight update" if summary.training else "execution"
-    estimated = ", estimated only from copies and sums of gradients" if faster.is_estimate else ""
-    return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {what}{estimated}"
+    period = "weight update" if summary.training else "execution"
+    estimated = ", estimated by copies and sums of gradients alone" if faster.is_estimate else ""
+    return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {period}{estimated}"
 
 
 def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
@@ -81,8 +81,8 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
     if waterfall is None:
         return "not computed for a long run without repetition: use ipusim explain"
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
-    named = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
-    words, remarks = ", ".join(named) or "nothing: the run takes no time", [*waterfall.remarks()]
+    texts = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
+    words, remarks = ", ".join(texts) or "nothing: it takes no time", [*waterfall.remarks()]
     return " ".join([f"{words}.", *remarks]) if remarks else words
 
 
@@ -119,8 +119,8 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
         parts.append(f"{numbered('IPU', ipus)} {waits} {more} longer for IPU {source}")
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
-        when = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
-        parts.append(f"after the end of the disturbances the run continues as before {when}")
+        moment = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
+        parts.append(f"when they end all goes on as before {moment}")
     elif cost.passes:
         parts.append("after the end of the disturbances the run does not return to its earlier times")
     return "; ".join(parts)
@@ -128,33 +128,35 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
 
 def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> Iterator[str]:
     """Yield waits for copies over disturbed cables, and unused disturbed cables."""
-    used, unused = ([cable for cable in cost.cables if cable.used is used] for used in (True, False))
-    if used:
-        ways = enumerated(map(_way, used), _MOST_CABLES)
+    used_cables, unused_cables = (
+        [cable for cable in cost.cables if cable.used is used_cables] for used_cables in (True, False)
+    )
+    if used_cables:
+        ways = enumerated(map(_way, used_cables), _MOST_CABLES)
         more = format_seconds(seconds(cost.cable_cycles))
         if cost.cable_cycles:
             yield f"IPUs together wait {more} longer for copies {ways}"
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:
-            yield "the run is shorter, as copies share links with other copies than before; no single copy is faster"
-        elif all(cable.dead for cable in used) and cost.slowdown < 1 + _LEAST_SHARE:
-            yield "the links of the detour have room for these copies"
-        if not all(cable.dead for cable in used):
+            yield "the run is shorter, as copies share links with other copies than before; none is faster by itself"
+        elif all(cable.dead for cable in used_cables) and cost.slowdown < 1 + _LEAST_SHARE:
+            yield "the links of that detour have room for them"
+        if not all(cable.dead for cable in used_cables):
             yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
-    if unused:
-        between = enumerated((_between(cable) for cable in unused), _MOST_CABLES)
-        yield f"no copies go over the cable{'s' * (len(unused) > 1)} between {between}"
+    if unused_cables:
+        ends = enumerated((_ends_words(cable) for cable in unused_cables), _MOST_CABLES)
+        yield f"no copies go over the cable{'s' * (len(unused_cables) > 1)} between {ends}"
 
 
 def _way(cable: analysis.DisturbedCable) -> str:
     if not cable.dead:
-        return f"over the cable between {_between(cable)}"
+        return f"over the cable between {_ends_words(cable)}"
     detour = f"IPU{'s' * (len(cable.detour) > 1)} {enumerated(cable.detour)}"
-    return f"round the dead cable between {_between(cable)} (by way of {detour})"
+    return f"round the dead cable between {_ends_words(cable)} (by way of {detour})"
 
 
-def _between(cable: analysis.DisturbedCable) -> str:
+def _ends_words(cable: analysis.DisturbedCable) -> str:
     return " and ".join(f"IPU {ipu}" for ipu in cable.link)
 
 
@@ -207,12 +209,12 @@ def against_one_words(verdict: analysis.Verdict, seconds: Callable[[int], float]
     """
     if verdict.speed_up is None or verdict.single_ipu_cycles is None:
         return f"not known: {verdict.single_ipu_refusal}"
-    alone = one_ipu_words(seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
+    single = one_ipu_words(seconds(verdict.single_ipu_cycles), verdict.single_ipu_excess_bytes)
     undisturbed = ", undisturbed" if disturbed else ""
     if not verdict.single_ipu_cycles:
-        return f"as fast: {alone}{undisturbed}"
+        return f"as fast: {single}{undisturbed}"
     slower = "slower, " if verdict.speed_up < 1 else ""
-    return f"{slower}{verdict.speed_up:.2f} times as fast: {alone}{undisturbed}"
+    return f"{slower}{verdict.speed_up:.2f} times as fast: {single}{undisturbed}"
 
 
 def one_ipu_words(seconds: float, excess_bytes: int) -> str:
@@ -224,8 +226,8 @@ def one_ipu_words(seconds: float, excess_bytes: int) -> str:
 def _learned(learning: analysis.LearningSummary | None) -> Iterator[tuple[str, str]]:
     if learning is None:
         return
-    known = learning.constant_predictor_loss
-    constant = "" if known is None else f"; {known:.4f} of the best constant predictor"
+    constant_loss = learning.constant_predictor_loss
+    constant = "" if constant_loss is None else f"; {constant_loss:.4f} of the best constant predictor"
     losses = [loss for loss in learning.mean_loss_by_step if loss is not None]
     if learning.diverged_at is not None:
         yield "mean loss", f"not finite from step {learning.diverged_at}: lower the learning rate"

@@ -17,14 +17,14 @@ class Break:
     """Break of a picture's time axis, where repeated periods are left out.
 
     Attributes:
-        at: cycle of the picture at the break's start.
+        start: cycle of the picture at the break's start.
         room: width in cycles of the picture.
         cycles: cycles of the run left out.
         copies: periods left out.
         micro_batches, executions: length of a period; one of them is 0.
     """
 
-    at: int
+    start: int
     room: int
     cycles: int
     copies: int
@@ -39,11 +39,11 @@ class Break:
     @property
     def words(self) -> str:
         """Periods left out: ``4,080 more periods of 8 micro-batches``."""
-        number, what, ending = self.micro_batches, "micro-batch", "es"
+        number, unit, ending = self.micro_batches, "micro-batch", "es"
         if self.executions:
-            number, what, ending = self.executions, "execution", "s"
+            number, unit, ending = self.executions, "execution", "s"
         periods = f"{self.copies:,} more period{'s' * (self.copies > 1)}"
-        return f"{periods} of {number:,} {what}{ending * (number > 1)}"
+        return f"{periods} of {number:,} {unit}{ending * (number > 1)}"
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Window:
         """Intervals between breaks: start, end, and offset from the picture's cycles to the run's."""
         begin, ahead, intervals = self.start, 0, []
         for gap in self.breaks:
-            intervals.append((begin, gap.at, ahead))
-            begin, ahead = gap.at + gap.room, ahead + gap.cycles - gap.room
+            intervals.append((begin, gap.start, ahead))
+            begin, ahead = gap.start + gap.room, ahead + gap.cycles - gap.room
         return (*intervals, (begin, self.end, ahead))
 
     def shows(self, cycle: int) -> int:
@@ -104,17 +104,17 @@ def phase_window(timeline: Timeline, phase: str, execution: int = 0) -> Window:
     ``phase`` is a phase's name such as ``ramp-up``; ``weight-update`` also means ``weight update``. Raises OutputError
     for a phase that the execution lacks, and TimelineError for an unknown execution.
     """
-    requested = phase.lower().replace("-", " ")
+    name = phase.lower().replace("-", " ")
     phases = analysis.execution_phases(timeline, execution)
     for candidate in phases:
-        if candidate.name.replace("-", " ") == requested:
+        if candidate.name.replace("-", " ") == name:
             margin = max(1, round(candidate.cycles * _CONTEXT))
             start, end = max(candidate.start - margin, 0), min(candidate.end + margin, run_end(timeline))
             return Window(start, end, f"{candidate.name} of execution {execution}")
-    known = ", ".join(candidate.name for candidate in phases)
+    names = ", ".join(candidate.name for candidate in phases)
     raise OutputError(
         f"expected a phase of execution {execution} under the schedule {timeline.info.schedule!r} "
-        f"in {timeline.info.sync.words} ({known or 'none'}), got {phase!r}"
+        f"in {timeline.info.sync.words} ({names or 'none'}), got {phase!r}"
     )
 
 
@@ -123,10 +123,10 @@ def execution_window(timeline: Timeline, execution: int = 0) -> Window:
 
     Raises TimelineError for an unknown execution.
     """
-    chosen = analysis.find_execution(timeline, execution)
+    found_execution = analysis.find_execution(timeline, execution)
     executions = timeline.info.executions
     name = f"execution {execution} of {executions}" if executions > 1 else ""
-    return Window(chosen.start, max(chosen.end, chosen.start + 1), name)
+    return Window(found_execution.start, max(found_execution.end, found_execution.start + 1), name)
 
 
 def loss_window(timeline: Timeline) -> Window | None:
@@ -140,9 +140,9 @@ def loss_window(timeline: Timeline) -> Window | None:
         return None
     begin = int(timeline.start[rows].min())
     executions, redone = analysis.executions_of(timeline), analysis.redone_work(timeline)
-    until = redone[0][1] if redone else begin + 1
+    last_start = redone[0][1] if redone else begin + 1
     start = max((execution.start for execution in executions if execution.end <= begin), default=begin)
-    end = min((execution.end for execution in executions if execution.end >= until), default=run_end(timeline))
+    end = min((execution.end for execution in executions if execution.end >= last_start), default=run_end(timeline))
     return Window(start, end, "the loss of an IPU")
 
 
@@ -166,5 +166,5 @@ def part_window(
         return phase_window(timeline, phase, execution or 0)
     if start is not None or end is not None:
         return window(timeline, start, end)
-    shown = loss_window(timeline) if execution is None else None
-    return shown or execution_window(timeline, execution or 0)
+    part = loss_window(timeline) if execution is None else None
+    return part or execution_window(timeline, execution or 0)

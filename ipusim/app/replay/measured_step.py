@@ -27,9 +27,9 @@ KINDS: Final = dict(
     )
 )
 #: Passes that produce the tensor for the previous stage's backward pass.
-_BACK: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
+_BACKWARD: Final = (SpanKind.BACKWARD, SpanKind.INPUT_GRADIENT)
 #: Microseconds of rounding by profilers.
-_ROUNDED: Final = 2
+_TOLERANCE_CYCLES: Final = 2
 #: Divisor of the shortest pass: largest share of a send within a pass's span.
 _SEND: Final = 20
 _ROW: Final = Row(0, 0, 0, -1, -1, -1, 0, 0, -1, 0, -1, 0)
@@ -43,27 +43,27 @@ class Key(NamedTuple):
     micro_batch: int
 
 
-class Ran(NamedTuple):
+class PassRun(NamedTuple):
     """Executed pass.
 
     Attributes:
         key: the pass.
         ipu: IPU of the pass.
         begin, end: begin and end in cycles.
-        until: end of the previous pass on the IPU; 0 for the first.
+        idle_from: end of the previous pass on the IPU; 0 for the first.
         source: pass on another IPU that produces the input tensor; None without one.
         sender: IPU of ``source``.
-        made: end of ``source``.
+        made_at: end of ``source``.
     """
 
     key: Key
     ipu: int
     begin: int
     end: int
-    until: int
+    idle_from: int
     source: Key | None
     sender: int
-    made: int
+    made_at: int
 
 
 @dataclass
@@ -81,23 +81,25 @@ class Step:
     @property
     def cycles(self) -> int:
         """Length of the step."""
-        ends = [end for own in self.passes.values() for _, end in own.values()]
+        ends = [end for spans in self.passes.values() for _, end in spans.values()]
         return max(*ends, *(end for _, end in self.updates.values()))
 
-    def ran(self) -> list[Ran]:
+    def pass_runs(self) -> list[PassRun]:
         """Return the passes in order of begin, with predecessors and senders."""
-        made = {key: (ipu, end) for ipu, own in self.passes.items() for key, (_, end) in own.items()}
-        found = []
-        for ipu, own in self.passes.items():
-            until = 0
-            for key, (begin, end) in own.items():
+        makers = {key: (ipu, end) for ipu, spans in self.passes.items() for key, (_, end) in spans.items()}
+        result = []
+        for ipu, spans in self.passes.items():
+            last_end = 0
+            for key, (begin, end) in spans.items():
                 forward = key.kind == SpanKind.FORWARD
-                kinds = (SpanKind.FORWARD,) if forward else _BACK if key.kind in _BACK else ()
+                kinds = (SpanKind.FORWARD,) if forward else _BACKWARD if key.kind in _BACKWARD else ()
                 sources = (Key(kind, key.stage + (-1 if forward else 1), key.micro_batch) for kind in kinds)
-                source = next((of for of in sources if of in made and made[of][0] != ipu), None)
-                found.append(Ran(key, ipu, begin, end, until, source, *(made[source] if source else (0, 0))))
-                until = end
-        return sorted(found, key=lambda ran: (ran.begin, ran.end))
+                source = next(
+                    (candidate for candidate in sources if candidate in makers and makers[candidate][0] != ipu), None
+                )
+                result.append(PassRun(key, ipu, begin, end, last_end, source, *(makers[source] if source else (0, 0))))
+                last_end = end
+        return sorted(result, key=lambda item: (item.begin, item.end))
 
 
 def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]:
@@ -110,8 +112,8 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     ranks: dict[int, set[int]] = defaultdict(set)
     for span in stages.spans:
         if span.start_us is None:
-            raise FileError(f"expected spans with a start time to replay, got only durations of {stages.tool}")
-        if span.what in KINDS:
+            raise FileError(f"expected spans with a begin to replay, got times alone of {stages.tool}")
+        if span.activity in KINDS:
             ranks[stages.mapping[names[span.stage]]].add(span.rank)
     for ipu, several in ranks.items():
         if len(several) > 1:
@@ -125,65 +127,65 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     for span in sorted(stages.spans, key=lambda span: (span.start_us or 0) + span.waited_us):
         if span.rank in ipu_of:
             by_step[span.step].append(span)
-    begun = min(span.start_us or Fraction(0) for span in stages.spans)
-    every = [_step(spans, ipu_of, names, begun, clock_hz) for spans in by_step.values()]
-    sizes = [sum(map(len, step.passes.values())) for step in every]
-    whole = [step for step, size in zip(every, sizes, strict=True) if size == max(sizes)]
+    origin = min(span.start_us or Fraction(0) for span in stages.spans)
+    steps = [_step(spans, ipu_of, names, origin, clock_hz) for spans in by_step.values()]
+    sizes = [sum(map(len, step.passes.values())) for step in steps]
+    whole = [step for step, size in zip(steps, sizes, strict=True) if size == max(sizes)]
     shifts = _shifts(whole)
     return [_shifted(step, shifts) for step in whole], shifts
 
 
 def _step(
-    spans: Sequence[Span], ipu_of: Mapping[int, int], names: Mapping[str, int], begun: Fraction, clock_hz: int
+    spans: Sequence[Span], ipu_of: Mapping[int, int], names: Mapping[str, int], origin: Fraction, clock_hz: int
 ) -> Step:
     """Return the step of spans sorted by begin."""
 
     def cycles(us: Fraction) -> int:
-        return round((us - begun) * clock_hz / 1_000_000)
+        return round((us - origin) * clock_hz / 1_000_000)
 
     step = Step({ipu: {} for ipu in sorted(ipu_of.values())})
-    known = {span.micro_batch for span in spans if span.micro_batch is not None}
-    numbers = {number: place for place, number in enumerate(sorted(known))}
-    seen: dict[tuple[str, str], int] = defaultdict(int)
-    until: dict[int, int] = {}
+    micro_batches = {span.micro_batch for span in spans if span.micro_batch is not None}
+    numbers = {number: place for place, number in enumerate(sorted(micro_batches))}
+    counts: dict[tuple[str, str], int] = defaultdict(int)
+    last_ends: dict[int, int] = {}
     last: dict[int, Fraction] = defaultdict(Fraction)
     for span in spans:
         ipu, begin = ipu_of[span.rank], (span.start_us or Fraction(0)) + span.waited_us
         end = begin - span.waited_us + span.us
-        if span.what == OVERLAP:
-            if not any(_within(other, span) for other in spans):
+        if span.activity == OVERLAP:
+            if not any(_within(neighbour, span) for neighbour in spans):
                 raise FileError(
                     "expected the times of each pass to replay, got overlapped pairs of a forward and a backward pass: "
                     "give each of the two a span in the pair"
                 )
             continue
-        if begin < last[ipu] - _ROUNDED:
+        if begin < last[ipu] - _TOLERANCE_CYCLES:
             raise FileError(
-                f"expected the passes and updates of rank {span.rank} one after the other to replay, got {span.what} "
-                f"at {float(begin):.16g} us before the end of the previous pass"
+                f"expected the passes and updates of rank {span.rank} one after the other to replay, got one of "
+                f"{span.activity} at {float(begin):.16g} us before the one before it ends"
             )
         last[ipu] = max(end, last[ipu])
-        first = max(cycles(begin), until.get(ipu, 0))
-        until[ipu] = max(cycles(end), first)
-        if span.what == UPDATE:
-            step.updates[ipu] = (step.updates.get(ipu, (first, 0))[0], until[ipu])
+        first = max(cycles(begin), last_ends.get(ipu, 0))
+        last_ends[ipu] = max(cycles(end), first)
+        if span.activity == UPDATE:
+            step.updates[ipu] = (step.updates.get(ipu, (first, 0))[0], last_ends[ipu])
             continue
-        count = seen[span.what, span.stage]
-        seen[span.what, span.stage] += 1
+        count = counts[span.activity, span.stage]
+        counts[span.activity, span.stage] += 1
         number = count if span.micro_batch is None else numbers[span.micro_batch]
-        key = Key(KINDS[span.what], names[span.stage], number)
+        key = Key(KINDS[span.activity], names[span.stage], number)
         if key in step.passes[ipu]:
             raise FileError(
-                f"expected each pass once in a step to replay, got {span.what} of stage {span.stage} and micro-batch "
-                f"{number} twice, at {float(begin):.16g} us: a weight update ends a step"
+                f"expected each pass once in a step to replay, got {span.activity} of stage {span.stage} and "
+                f"micro-batch {number} twice, at {float(begin):.16g} us: a weight update ends a step"
             )
-        step.passes[ipu][key] = (first, until[ipu])
+        step.passes[ipu][key] = (first, last_ends[ipu])
     return step
 
 
 def _within(span: Span, pair: Span) -> bool:
     begin = pair.start_us or Fraction(0)
-    return span.rank == pair.rank and span.what != OVERLAP and begin <= (span.start_us or 0) < begin + pair.us
+    return span.rank == pair.rank and span.activity != OVERLAP and begin <= (span.start_us or 0) < begin + pair.us
 
 
 def _shifts(steps: Sequence[Step]) -> dict[int, int]:
@@ -195,16 +197,22 @@ def _shifts(steps: Sequence[Step]) -> dict[int, int]:
     ranks' spans explain, and a small share of the shortest pass, since sends may be in one rank's spans only.
     """
     early: dict[tuple[int, int], list[int]] = defaultdict(list)
-    every = [ran for step in steps for ran in step.ran()]
-    shortest = min(ran.end - ran.begin for ran in every)
-    for ran in every:
-        if ran.source is not None and ran.made >= ran.until:
-            early[ran.sender, ran.ipu].append(ran.made - ran.begin)
+    passes = [item for step in steps for item in step.pass_runs()]
+    shortest = min(item.end - item.begin for item in passes)
+    for item in passes:
+        if item.source is not None and item.made_at >= item.idle_from:
+            early[item.sender, item.ipu].append(item.made_at - item.begin)
     least = {ends: statistics.median_low(cycles) for ends, cycles in early.items()}
     shifts: dict[int, int] = {}
     for ipu in steps[0].passes:
-        lows = [shifts[of] + late for (of, to), late in least.items() if to == ipu and of in shifts]
-        highs = [shifts[to] - late for (of, to), late in least.items() if of == ipu and to in shifts]
+        lows = [
+            shifts[sender] + late for (sender, receiver), late in least.items() if receiver == ipu and sender in shifts
+        ]
+        highs = [
+            shifts[receiver] - late
+            for (sender, receiver), late in least.items()
+            if sender == ipu and receiver in shifts
+        ]
         low = max(lows, default=min([0, *highs]))
         high = min(highs, default=max(low, 0))
         agree = max(low, -high, 0) <= max(low - high, shortest // _SEND, 0)
@@ -219,26 +227,26 @@ def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
 
     The cut remainder of a span is a send. Raises FileError for a tensor used before its pass begins.
     """
-    first = min(shifts[ipu] + begin for ipu, own in step.passes.items() for begin, _ in own.values())
+    first = min(shifts[ipu] + begin for ipu, spans in step.passes.items() for begin, _ in spans.values())
 
-    def moved(ipu: int, span: tuple[int, int]) -> tuple[int, int]:
+    def shift_span(ipu: int, span: tuple[int, int]) -> tuple[int, int]:
         return span[0] + shifts[ipu] - first, span[1] + shifts[ipu] - first
 
-    made = Step(
-        {ipu: {key: moved(ipu, span) for key, span in own.items()} for ipu, own in step.passes.items()},
-        {ipu: moved(ipu, span) for ipu, span in step.updates.items()},
+    result = Step(
+        {ipu: {key: shift_span(ipu, span) for key, span in spans.items()} for ipu, spans in step.passes.items()},
+        {ipu: shift_span(ipu, span) for ipu, span in step.updates.items()},
     )
-    for ran in made.ran():
-        if ran.source is not None and ran.begin < ran.made:
-            begin, end = made.passes[ran.sender][ran.source]
-            if ran.begin <= begin < end:
+    for item in result.pass_runs():
+        if item.source is not None and item.begin < item.made_at:
+            begin, end = result.passes[item.sender][item.source]
+            if item.begin <= begin < end:
                 raise FileError(
-                    f"expected passes that begin after their inputs to replay, got a pass of stage {ran.key.stage} "
-                    f"and micro-batch {ran.key.micro_batch} before the pass of stage {ran.source.stage} begins: spans "
-                    "may contain waits, which --name wait=NAME subtracts"
+                    f"expected passes that begin when their tensors are made to replay, got one of stage "
+                    f"{item.key.stage} and micro-batch {item.key.micro_batch} before that of stage {item.source.stage} "
+                    "begins: spans may have waits in them, which --name wait=NAME takes off"
                 )
-            made.passes[ran.sender][ran.source] = (begin, ran.begin)
-    return made
+            result.passes[item.sender][item.source] = (begin, item.begin)
+    return result
 
 
 def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelines.TimelineInfo) -> Timeline:
@@ -255,31 +263,33 @@ def timeline_of(step: Step, copies: Mapping[tuple[int, int], int], info: timelin
     row_of: dict[Key, int] = {}
     last: dict[int, int] = {}
 
-    def add(kind: SpanKind, start: int, end: int, cause: int, **others: int) -> int:
-        rows.append(_ROW._replace(kind=kind, start=start, end=end, cause=cause, **others))
+    def add(kind: SpanKind, start: int, end: int, cause: int, **columns: int) -> int:
+        rows.append(_ROW._replace(kind=kind, start=start, end=end, cause=cause, **columns))
         return len(rows) - 1
 
-    def begun(ipu: int, until: int, begin: int, cause: int) -> int:
-        if until == begin:
+    def add_wait(ipu: int, idle_from: int, begin: int, cause: int) -> int:
+        if idle_from == begin:
             return cause
-        add(SpanKind.HOST_WAIT, until, begin, cause, ipu=ipu)
-        return add(SpanKind.HOST, until, begin, cause, link=timelines.HostTrack.OUTSIDE)
+        add(SpanKind.HOST_WAIT, idle_from, begin, cause, ipu=ipu)
+        return add(SpanKind.HOST, idle_from, begin, cause, link=timelines.HostTrack.OUTSIDE)
 
-    for key, ipu, begin, end, before, source, sender, made in step.ran():
-        cause, until = last.get(ipu, timelines.NONE), before
+    for key, ipu, begin, end, last_end, source, sender, made_at in step.pass_runs():
+        cause, idle_from = last.get(ipu, timelines.NONE), last_end
         if source:
-            come, sent = min(made + copies[source.stage, key.stage], begin), row_of[source]
-            if come > made:
-                sent = add(SpanKind.SEND, made, come, sent, ipu=sender, stage=source.stage, micro_batch=key.micro_batch)
-            if come > until:
-                add(SpanKind.RECEIVE_WAIT, until, come, cause, ipu=ipu)
-                until, cause = come, sent
-        cause = begun(ipu, until, begin, cause)
+            come, send_row = min(made_at + copies[source.stage, key.stage], begin), row_of[source]
+            if come > made_at:
+                send_row = add(
+                    SpanKind.SEND, made_at, come, send_row, ipu=sender, stage=source.stage, micro_batch=key.micro_batch
+                )
+            if come > idle_from:
+                add(SpanKind.RECEIVE_WAIT, idle_from, come, cause, ipu=ipu)
+                idle_from, cause = come, send_row
+        cause = add_wait(ipu, idle_from, begin, cause)
         row_of[key] = last[ipu] = add(
             key.kind, begin, end, cause, ipu=ipu, stage=key.stage, micro_batch=key.micro_batch
         )
     for ipu, (begin, end) in step.updates.items():
-        cause = begun(ipu, rows[last[ipu]].end, begin, last[ipu])
+        cause = add_wait(ipu, rows[last[ipu]].end, begin, last[ipu])
         add(SpanKind.WEIGHT_UPDATE, begin, end, cause, ipu=ipu, time_step=info.time_steps)
     order = sorted(range(len(rows)), key=lambda row: (rows[row].start, rows[row].end, row))
     place = {row: number for number, row in enumerate(order)} | {timelines.NONE: timelines.NONE}

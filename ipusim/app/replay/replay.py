@@ -16,7 +16,7 @@ from ipusim.api import Job, Request, Run, SpanKind, analysis, assemble, execute,
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.profiles.stages import Stages
 from ipusim.app.profiles.written import figures_table, measured_data
-from ipusim.app.render.comparison import Compared, comparison
+from ipusim.app.render.comparison import TracedRun, comparison
 from ipusim.app.render.figures import Chart
 from ipusim.app.render.tables import Table
 from ipusim.app.replay.measured_step import KINDS, Key, Step, steps_of, timeline_of
@@ -55,8 +55,8 @@ class Replay(Result):
 
     Attributes:
         stages: the measurements.
-        measured: the step as measured.
-        simulated: simulation of the same Order with medians over the steps and copies without time.
+        measured_run: the step as measured.
+        simulated_run: simulation of the same Order with medians over the steps and copies without time.
         parts: cycles of each part of the difference between the two.
         step, steps: number of the step, and number of complete measured steps.
         order: passes of each rank in order, in torch's format.
@@ -64,8 +64,8 @@ class Replay(Result):
     """
 
     stages: Stages
-    measured: Run
-    simulated: Run
+    measured_run: Run
+    simulated_run: Run
     parts: Mapping[str, int]
     step: int
     steps: int
@@ -74,7 +74,7 @@ class Replay(Result):
 
     names = ("replay.json", "replay.png", "idle_causes.png", "critical_path.png")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the tables."""
         yield from self.words()
         yield from self.tables()
@@ -86,31 +86,32 @@ class Replay(Result):
     @cached_property
     def explanation(self) -> Explanation:
         """Idle time by cause and critical path of the measured step."""
-        unknown = "a measured step is no simulation: explain the simulation of its plan"
-        return explain(self.measured.timeline, unknown, said=self.measured.summary.waterfall)
+        reason = "a measured step is no simulation: explain that of its plan"
+        return explain(self.measured_run.timeline, reason, waterfall=self.measured_run.summary.waterfall)
 
-    def _both(self, figure: Callable[[Run], float]) -> tuple[float, float]:
+    def _seconds_of(self, figure: Callable[[Run], float]) -> tuple[float, float]:
         """Return a figure of the measured and the simulated run."""
-        return figure(self.measured), figure(self.simulated)
+        return figure(self.measured_run), figure(self.simulated_run)
 
     @property
     def _seconds(self) -> tuple[float, float]:
-        return self._both(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
+        return self._seconds_of(lambda run: run.timeline.makespan_cycles / run.timeline.info.clock_hz)
 
     def words(self) -> Iterator[str]:
         """Yield the two times, the largest part of the difference, and the bubble's definition."""
-        measured, simulated = self._seconds
+        measured_s, simulated_s = self._seconds
         largest = max(PARTS, key=lambda part: abs(self.parts[part]))
         yield (
-            f"Step {self.step + 1} of {self.steps} measured, the step with the median time, took "
-            f"{format_seconds(measured)}; the simulation of its plan with the medians of all steps takes "
-            f"{format_seconds(simulated)}, {(simulated - measured) / measured if measured else 0:+.1%}."
+            f"Step {self.step + 1} of {self.steps} measured, that of the median time, took "
+            f"{format_seconds(measured_s)}; "
+            f"the simulation of its plan with the medians of all steps takes {format_seconds(simulated_s)}, "
+            f"{(simulated_s - measured_s) / measured_s if measured_s else 0:+.1%}."
         )
         if any(self.parts.values()):
             yield f"Most of the difference is {largest}: {PARTS[largest]}."
         if self.steps == 1:
-            yield "With one step no straggler is known: the stages have the medians of all steps."
-        hz = self.measured.timeline.info.clock_hz
+            yield "Of one step no straggler is known: the stages have the medians of all steps."
+        hz = self.measured_run.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:
                 yield (
@@ -121,8 +122,8 @@ class Replay(Result):
 
     def tables(self) -> Iterator[Table]:
         """Yield tables of the runs, difference, variation by stage, idle causes and critical path."""
-        times, bubbles = self._seconds, self._both(lambda run: run.summary.bubble.idle_fraction)
-        hz, whole = self.measured.timeline.info.clock_hz, self.measured.timeline.makespan_cycles
+        times, bubbles = self._seconds, self._seconds_of(lambda run: run.summary.bubble.idle_fraction)
+        hz, whole = self.measured_run.timeline.info.clock_hz, self.measured_run.timeline.makespan_cycles
         rows = (
             ("time of the step", *map(format_seconds, times), _signed(times[0] - times[1])),
             ("bubble", *(f"{bubble:.1%}" for bubble in bubbles), f"{bubbles[0] - bubbles[1]:+.1%}"),
@@ -141,10 +142,10 @@ class Replay(Result):
         return {
             "step": self.step,
             "steps": self.steps,
-            "clock_hz": self.measured.timeline.info.clock_hz,
+            "clock_hz": self.measured_run.timeline.info.clock_hz,
             **{
                 name: {"cycles": run.timeline.makespan_cycles, "bubble": run.summary.bubble.idle_fraction}
-                for name, run in (("measured", self.measured), ("simulated", self.simulated))
+                for name, run in (("measured", self.measured_run), ("simulated", self.simulated_run))
             },
             "difference_cycles": {part.replace(" ", "_"): cycles for part, cycles in self.parts.items()},
             "stages": measured_data(self.stages),
@@ -156,28 +157,30 @@ class Replay(Result):
 
         A measured run has no scenario, since no simulation reproduces it.
         """
-        run = self.measured if name == "measured" else self.simulated
+        run = self.measured_run if name == "measured" else self.simulated_run
         request = replace(run.job.request, folder=folder)
         files = run_files(replace(run, job=replace(run.job, request=request)), picture_window(run.timeline), folder)
-        if run is self.measured:
+        if run is self.measured_run:
             return {name: content for name, content in files.items() if name != SCENARIO_FILE}
         return files | {ORDER: self.order.encode()}
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the steps below each other, and the measured step's explanation charts."""
-        return {"replay": self._drawn, **self.explanation.charts()}
+        return {"replay": self._draw, **self.explanation.charts()}
 
-    def _drawn(self) -> Chart:
-        title = f"{self.measured.timeline.info.title}\nbelow, the simulation of its plan with the medians of all steps"
+    def _draw(self) -> Chart:
+        first = self.measured_run.timeline.info.title
+        title = f"{first}\nbelow it the simulation of its plan with the medians of all steps"
         return comparison(
-            [Compared(self.measured.timeline, "measured"), Compared(self.simulated.timeline, "simulated")], title=title
+            [TracedRun(self.measured_run.timeline, "measured"), TracedRun(self.simulated_run.timeline, "simulated")],
+            title=title,
         )
 
 
 def order_text(step: Step) -> str:
     """Return the passes of every rank in order, in torch's format."""
     rows = (
-        ",".join(f"{key.stage}{_LETTERS[key.kind]}{key.micro_batch}" for key in own) for own in step.passes.values()
+        ",".join(f"{key.stage}{_LETTERS[key.kind]}{key.micro_batch}" for key in keys) for keys in step.passes.values()
     )
     return "".join(f"{row}\n" for row in rows)
 
@@ -203,33 +206,33 @@ def replay(stages: Stages, folder: Path, files: Sequence[Path]) -> Replay:
     step, order, copies = steps[number], order_text(steps[number]), _copies(steps)
     (folder / ORDER).write_text(order)
     several = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    said = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
+    description = f"A step as {stages.tool} measured it in {printable(files[0].name)}{several}"
     options = _options(stages, steps)
     request = Request.from_dict(
-        options, name="simulated", description=f"{said}, simulated with medians.", folder=folder
+        options, name="simulated", description=f"{description}, simulated with medians.", folder=folder
     )
-    simulated = execute(assemble(request).whole)
-    jobs = _jobs(simulated.job, steps, step, copies)
-    times = [simulated.timeline.makespan_cycles, *(runs.timeline_of(job).makespan_cycles for job in jobs), step.cycles]
-    parts = {part: later - before for part, (before, later) in zip(PARTS, pairwise(times), strict=True)}
-    info = replace(simulated.timeline.info, name="measured", title=said)
-    job = replace(jobs[-1], request=replace(request, name="measured", description=f"{said}."))
-    measured = runs.sum_up(job, timeline_of(step, copies, info), None)
-    return Replay(stages, measured, simulated, parts, number, len(steps), order, shifts)
+    run = execute(assemble(request).whole)
+    jobs = _jobs(run.job, steps, step, copies)
+    times = [run.timeline.makespan_cycles, *(runs.timeline_of(job).makespan_cycles for job in jobs), step.cycles]
+    parts = {part: later - earlier for part, (earlier, later) in zip(PARTS, pairwise(times), strict=True)}
+    info = replace(run.timeline.info, name="measured", title=description)
+    job = replace(jobs[-1], request=replace(request, name="measured", description=f"{description}."))
+    measured_run = runs.sum_up(job, timeline_of(step, copies, info), None)
+    return Replay(stages, measured_run, run, parts, number, len(steps), order, shifts)
 
 
 def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
     """Return the options of the measured Order with medians and free copies."""
     passes, updates = _medians(steps)
-    listed: list[dict[str, Any]] = [
+    stages_data: list[dict[str, Any]] = [
         {"name": name if _NAME.fullmatch(name) else f"stage{place}"} for place, name in enumerate(stages.stages)
     ]
     for (kind, stage), cycles in passes.items():
-        listed[stage][_WORDS[kind]] = cycles
+        stages_data[stage][_WORDS[kind]] = cycles
     for ipu, cycles in updates.items():
-        listed[stages.mapping.index(ipu)]["update"] = cycles  # update of every stage of the IPU
-    micro_batches = 1 + max(ran.key.micro_batch for ran in steps[0].ran())
-    pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": listed}
+        stages_data[stages.mapping.index(ipu)]["update"] = cycles  # update of every stage of the IPU
+    micro_batches = 1 + max(item.key.micro_batch for item in steps[0].pass_runs())
+    pipeline = {"schedule": ORDER, "gradient_accumulation_count": micro_batches, "stages": stages_data}
     training = any(kind != SpanKind.FORWARD for kind, _ in passes)
     return {"system": {"name": "free"}, "training": training, "pipeline": pipeline}
 
@@ -237,20 +240,20 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
 def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
     """Return Jobs that add copies, waits, jitter and stragglers in turn."""
     waits, late = _waits(step, copies)
-    (usual, updates), (here, updates_here) = _medians(steps), _medians([step])
-    lengths = {ran.key: ran.end - ran.begin for ran in step.ran()}
-    even = {key: cycles - here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
+    (usual, updates), (passes_here, updates_here) = _medians(steps), _medians([step])
+    lengths = {item.key: item.end - item.begin for item in step.pass_runs()}
+    equal_copies = {key: cycles - passes_here[key[:2]] + usual[key[:2]] for key, cycles in lengths.items()}
 
-    def stated(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
+    def job_with(passes: Mapping[Key, int], updates: Mapping[int, int]) -> Job:
         longer = {key: max(cycles + waits[key], 0) for key, cycles in passes.items()}
         later = {ipu: updates.get(ipu, 0) + late.get(ipu, 0) for ipu in job.costs.updates}
         return runs.with_stated_times(job, copies, longer, later)
 
     return [
         runs.with_stated_times(job, copies),
-        stated({key: usual[key[:2]] for key in lengths}, updates),
-        stated(even, updates_here),
-        stated(lengths, updates_here),
+        job_with({key: usual[key[:2]] for key in lengths}, updates),
+        job_with(equal_copies, updates_here),
+        job_with(lengths, updates_here),
     ]
 
 
@@ -258,8 +261,8 @@ def _medians(steps: Sequence[Step]) -> tuple[dict[tuple[SpanKind, int], int], di
     """Return median cycles of passes by kind and stage, and of updates."""
     passes, updates = defaultdict[tuple[SpanKind, int], list[int]](list), defaultdict[int, list[int]](list)
     for step in steps:
-        for ran in step.ran():
-            passes[ran.key[:2]].append(ran.end - ran.begin)
+        for item in step.pass_runs():
+            passes[item.key[:2]].append(item.end - item.begin)
         for ipu, (begin, end) in step.updates.items():
             updates[ipu].append(end - begin)
     return (
@@ -273,20 +276,20 @@ def _copies(steps: Sequence[Step]) -> dict[tuple[int, int], int]:
 
     Only awaited tensors count; other tensors arrive before their passes can begin.
     """
-    found: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for ran in (ran for step in steps for ran in step.ran()):
-        if ran.source is not None:
-            of_way = found[ran.source.stage, ran.key.stage]
-            of_way += [ran.begin - ran.made] if ran.made >= ran.until else []
-    return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in found.items()}
+    waits: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for item in (item for step in steps for item in step.pass_runs()):
+        if item.source is not None:
+            of_way = waits[item.source.stage, item.key.stage]
+            of_way += [item.begin - item.made_at] if item.made_at >= item.idle_from else []
+    return {ends: statistics.median_low(cycles) if cycles else 0 for ends, cycles in waits.items()}
 
 
 def _waits(step: Step, copies: Mapping[tuple[int, int], int]) -> tuple[dict[Key, int], dict[int, int]]:
     """Return the avoidable delay of every pass in cycles, and of every weight update."""
     waits, last = dict[Key, int](), dict[int, int]()
-    for ran in step.ran():
-        come = ran.made + copies[ran.source.stage, ran.key.stage] if ran.source else 0
-        waits[ran.key], last[ran.ipu] = max(ran.begin - max(ran.until, come), 0), ran.end
+    for item in step.pass_runs():
+        come = item.made_at + copies[item.source.stage, item.key.stage] if item.source else 0
+        waits[item.key], last[item.ipu] = max(item.begin - max(item.idle_from, come), 0), item.end
     return waits, {ipu: begin - last[ipu] for ipu, (begin, _) in step.updates.items()}
 
 

@@ -33,7 +33,7 @@ class Column:
     partial: bool = False
 
     @property
-    def missing(self) -> npt.NDArray[np.bool_]:
+    def is_missing(self) -> npt.NDArray[np.bool_]:
         """Mask of rows without a value."""
         return self.values < 0 if self.partial else np.zeros(len(self.values), dtype=np.bool_)
 
@@ -54,17 +54,17 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
     span. Entries that do not apply are missing.
     """
     if start is not None or end is not None:
-        timeline = _between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
+        timeline = _part_between(timeline, start or 0, timeline.makespan_cycles if end is None else end)
     timeline = in_rows(timeline)
     info = timeline.info
     track: Integers = timelines.by_number(lambda row: _TRACKS.index(row.track), np.int64)[timeline.kind]
     link = np.where(track == _TRACKS.index(timelines.Track.LINK), timeline.link, timelines.NONE)
     return {
-        "kind": _named(timeline.kind, [kind.name.lower().replace("_", " ") for kind in sorted(SpanKind)]),
+        "kind": _name_column(timeline.kind, [kind.name.lower().replace("_", " ") for kind in sorted(SpanKind)]),
         "track": _tracks(timeline, track),
         "ipu": Column(timeline.ipu, partial=True),
         "replica": Column(timeline.replica, partial=True),
-        "stage": _named(timeline.stage, info.stages),
+        "stage": _name_column(timeline.stage, info.stages),
         "micro_batch": Column(timeline.micro_batch, partial=True),
         "time_step": Column(
             timeline.time_step if info.has_time_steps else np.full(len(timeline), timelines.NONE, dtype=np.int64),
@@ -76,7 +76,7 @@ def span_columns(timeline: Timeline, start: int | None = None, end: int | None =
         "cycles": Column(timeline.end - timeline.start),
         "start_s": Column(timeline.start / info.clock_hz),
         "end_s": Column(timeline.end / info.clock_hz),
-        "link": _named(link, info.links),
+        "link": _name_column(link, info.links),
         "bytes": Column(timeline.bytes),
         "cause": Column(timeline.cause, partial=True),
     }
@@ -93,7 +93,7 @@ def ipu_columns(times: analysis.RunTimes) -> Columns:
     return {
         "ipu": _whole([use.ipu for use in uses]),
         "physical_ipu": _whole([use.physical_ipu for use in uses]),
-        "stages": _named(np.arange(len(stages)), stages),
+        "stages": _name_column(np.arange(len(stages)), stages),
         **{f"{name}_cycles": _whole([use.cycles[name] for use in uses]) for name in uses[0].cycles},
         "compute_cycles": _whole([use.compute_cycles for use in uses]),
         "utilisation": Column(np.array([analysis.ratio(use.compute_cycles, times.makespan_cycles) for use in uses])),
@@ -113,11 +113,11 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
             f"expected a table of memory of at most {2 * timelines.MOST_SPANS:,} rows, got {entries:,} changes"
         )
     curves = [curve.expanded() for curve in curves]
-    none = np.zeros(0, dtype=np.int64)
+    nothing_yet = np.zeros(0, dtype=np.int64)
     lengths = [len(curve.time) for curve in curves]
-    cycle = np.concatenate([none, *(curve.time for curve in curves)])
+    cycle = np.concatenate([nothing_yet, *(curve.time for curve in curves)])
     resident = np.repeat(np.array([curve.resident_bytes for curve in curves], dtype=np.int64), lengths)
-    live = np.concatenate([none, *(curve.live_bytes for curve in curves)])
+    live = np.concatenate([nothing_yet, *(curve.live_bytes for curve in curves)])
     return {
         "ipu": Column(np.repeat(np.array([curve.ipu for curve in curves], dtype=np.int64), lengths)),
         "cycle": Column(cycle),
@@ -125,7 +125,7 @@ def memory_columns(curves: Sequence[analysis.MemoryCurve], clock_hz: int) -> Col
         "allocated_bytes": Column(resident + live),
         "resident_bytes": Column(resident),
         "live_bytes": Column(live),
-        "fifo_bytes": Column(np.concatenate([none, *(curve.fifo_bytes for curve in curves)])),
+        "fifo_bytes": Column(np.concatenate([nothing_yet, *(curve.fifo_bytes for curve in curves)])),
     }
 
 
@@ -139,13 +139,13 @@ def in_rows(timeline: Timeline) -> Timeline:
     return timeline.expanded()
 
 
-def _between(timeline: Timeline, start: int, end: int) -> Timeline:
+def _part_between(timeline: Timeline, start: int, end: int) -> Timeline:
     """Return the spans between two cycles.
 
     Raises OutputError if spans exceed a table's rows.
     """
-    some = timeline.around(start, end, timelines.MOST_SPANS, 1)
-    if any(gap.start < end and gap.end > start for gap in left_out(some)):
+    part = timeline.around(start, end, timelines.MOST_SPANS, 1)
+    if any(gap.start < end and gap.end > start for gap in left_out(part)):
         raise _too_many(timeline)
     return timeline.spans(start, end)
 
@@ -161,7 +161,7 @@ def _whole(values: Sequence[int]) -> Column:
     return Column(np.array(values, dtype=np.int64))
 
 
-def _named(codes: Integers, names: Sequence[str]) -> Column:
+def _name_column(codes: Integers, names: Sequence[str]) -> Column:
     """Return a column of names for codes; duplicate names merge, negative codes are missing."""
     different = tuple(dict.fromkeys(names))
     position = np.array([*(different.index(name) for name in names), timelines.NONE])
@@ -181,17 +181,17 @@ def _tracks(timeline: Timeline, track: Integers) -> Column:
         key = key * (int(column.max(initial=0)) + 1) + column
     _, first, position = np.unique(key, return_index=True, return_inverse=True)
     spans = [Span(*(int(getattr(timeline, name)[row]) for name in Span._fields)) for row in first]
-    return _named(position, [_track(timeline, span) for span in spans])
+    return _name_column(position, [_track(timeline, span) for span in spans])
 
 
 def _track(timeline: Timeline, span: Span) -> str:
     info, track = timeline.info, next(kind.row.track for kind in SpanKind if kind == span.kind)
     if track is timelines.Track.LINK:
         return f"link {info.links[span.link]}"
-    of = f" of replica {span.replica}" if info.replicas > 1 and span.replica != timelines.NONE else ""
+    suffix = f" of replica {span.replica}" if info.replicas > 1 and span.replica != timelines.NONE else ""
     if track is timelines.Track.HOST:
         host = timelines.HostTrack(span.link)
-        return f"host {host.word}{'' if host.of_all_replicas else of}"
+        return f"host {host.word}{'' if host.of_all_replicas else suffix}"
     if span.ipu == timelines.ALL_IPUS:
-        return f"all IPUs{of}"
+        return f"all IPUs{suffix}"
     return f"IPU {span.ipu}" if track is timelines.Track.IPU else f"{track.value} of IPU {span.ipu}"

@@ -31,8 +31,8 @@ def run_file(run: Path, name: str) -> Path:
     Raises FileError for any other path.
     """
     if not run.exists() or (run.is_dir() and not has_run_file(run / name)):
-        got = "a folder without" if run.is_dir() else "no such file"
-        raise FileError(f"{run}: expected a run folder with {name}, or the file {name}, got {got}")
+        reason = "a folder without" if run.is_dir() else "no such file"
+        raise FileError(f"{run}: expected a run folder, with {name}, or that file itself, got {reason}")
     return run / name if run.is_dir() else run
 
 
@@ -69,8 +69,8 @@ def exported(run: Path, out: Path, start: int | None = None, end: int | None = N
         memory_columns(curves, timeline.info.clock_hz) if curves else None,
         ipu_columns(analysis.run_times_of(timeline)),
     )
-    written = parquet_bytes if out.suffix.lower() == ".parquet" else csv_bytes
-    return {name: written(table) for name, table in zip(table_names(out), tables, strict=True) if table is not None}
+    encode = parquet_bytes if out.suffix.lower() == ".parquet" else csv_bytes
+    return {name: encode(table) for name, table in zip(table_names(out), tables, strict=True) if table is not None}
 
 
 def csv_bytes(columns: Columns) -> bytes:
@@ -97,7 +97,7 @@ def _cells(column: Column) -> list[object]:
 
 def _array(pyarrow: Any, column: Column) -> pa.Array:
     if column.names is None:
-        return pyarrow.array(column.values, mask=column.missing)
+        return pyarrow.array(column.values, mask=column.is_missing)
     # 32 bit codes, supported by other Parquet readers too.
-    codes = pyarrow.array(column.values.astype("int32"), mask=column.missing)
+    codes = pyarrow.array(column.values.astype("int32"), mask=column.is_missing)
     return pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(column.names, pyarrow.string()))

@@ -22,7 +22,7 @@ from ipusim.base.files import check_target, kind_of, naming, open_run_file, read
 
 #: Hidden folder inside a results folder, hence on the same file system. Its parts: writer's lock, list of files in
 #: sha256sum format, new files until complete, old files until replaced.
-_OWN: Final = ".ipusim"
+_LIST_FOLDER: Final = ".ipusim"
 _LOCK, _LIST, _NEW, _OLD = "lock", "files.sha256", "new", "old"
 #: Required types of the parts: the folder may belong to another program, and links may lead anywhere.
 _PARTS: Final[dict[str, Callable[[int], bool]]] = {
@@ -69,34 +69,34 @@ class ResultsFolder:
             reads: inputs of the command, never overwritten or removed.
             may_be_link: whether the folder itself may be a link, as for a path given by a person.
         """
-        self._shown = folder
+        self._name = folder
         self._folder = folder.absolute()
         self._names = frozenset((*names, *outdated))
         self._outdated = frozenset(outdated)
         self._reads = tuple(reads)
         self._may_be_link = may_be_link
-        self._made: list[Path] = []
+        self._new_folders: list[Path] = []
         self._exit = ExitStack()
         #: Descriptors of the folder, of the hidden folder in it, and of the two inside.
-        self._at: dict[str, int] = {}
+        self._descriptors: dict[str, int] = {}
         self._process = 0
 
     def __enter__(self) -> Self:
         """Create and lock the folder, and clear up after a killed run."""
-        with ExitStack() as stack, naming(self._shown):
+        with ExitStack() as stack, naming(self._name):
             if self._folder.exists() and not self._folder.is_dir():
-                raise OutputError(f"{self._shown}: expected a folder for the results, got a file; name another")
+                raise OutputError(f"{self._name}: expected a folder for the results, got a file; name another")
             stack.callback(self._remove_made)
-            own = self._folder / _OWN
-            self._made = [path for path in (own, *own.parents) if not os.path.lexists(path)]
+            list_folder = self._folder / _LIST_FOLDER
+            self._new_folders = [path for path in (list_folder, *list_folder.parents) if not os.path.lexists(path)]
             self._open_parts(stack)
             stack.callback(self._remove_lock)
             self._take_lock(stack)
             stack.callback(self._leave_nothing_waiting)
             self._clear()
             for name in (_NEW, _OLD):
-                os.mkdir(name, dir_fd=self._at[_OWN])
-                self._open_folder(stack, name, self._at[_OWN])
+                os.mkdir(name, dir_fd=self._descriptors[_LIST_FOLDER])
+                self._open_folder(stack, name, self._descriptors[_LIST_FOLDER])
             self._check_places(self._names)
             self._process = os.getpid()
             self._exit = stack.pop_all()
@@ -116,8 +116,8 @@ class ResultsFolder:
         """Refuse any process except the entering one; raises OutputError."""
         if not self.is_mine:
             raise OutputError(
-                f"{self._shown}: expected the process that started the run, got a forked child process, which writes "
-                "no results"
+                f"{self._name}: expected the process that a run began in to write its results, got a forked child of "
+                "it, which writes none"
             )
 
     def read_aside(self, name: str, most_bytes: int) -> bytes:
@@ -125,12 +125,12 @@ class ResultsFolder:
 
         Such files stay from run to run. Raises OutputError for anything except a file of at most ``most_bytes``.
         """
-        self._check_part(_OWN, name, stat.S_ISREG)
+        self._check_part(_LIST_FOLDER, name, stat.S_ISREG)
         try:
-            with naming(self._shown), suppress(FileNotFoundError):
-                return read_run_file(Path(name), most_bytes, self._at[_OWN])
+            with naming(self._name), suppress(FileNotFoundError):
+                return read_run_file(Path(name), most_bytes, self._descriptors[_LIST_FOLDER])
         except FileError as error:
-            raise OutputError(f"{self._shown / _OWN}/{error}: remove it, or name another folder") from None
+            raise OutputError(f"{self._name / _LIST_FOLDER}/{error}: remove it, or name another folder") from None
         return b""
 
     def write_aside(self, name: str, content: bytes) -> BinaryIO:
@@ -139,18 +139,18 @@ class ResultsFolder:
         The file and its folder stay until :meth:`remove_aside`.
         """
         self.check_mine()
-        with naming(self._shown):
+        with naming(self._name):
             file = self._create(name)
             file.write(content)
             file.flush()
-            os.replace(name, name, src_dir_fd=self._at[_NEW], dst_dir_fd=self._at[_OWN])
+            os.replace(name, name, src_dir_fd=self._descriptors[_NEW], dst_dir_fd=self._descriptors[_LIST_FOLDER])
         return file
 
     def remove_aside(self, name: str) -> None:
         """Remove a file from the hidden folder."""
         self.check_mine()
-        with naming(self._shown), suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=self._at[_OWN])
+        with naming(self._name), suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self._descriptors[_LIST_FOLDER])
 
     def write(self, files: Mapping[str, bytes]) -> None:
         """Replace files by name once every new file is on disk.
@@ -159,55 +159,55 @@ class ResultsFolder:
         unchanged; foreign files stay. On failure the folder is unchanged.
         """
         self.check_mine()
-        with naming(self._shown):
+        with naming(self._name):
             self._check_places(files)
             for name, content in files.items():
                 with self._create(name) as file:
                     file.write(content)
-            before = self._listed()
-            now = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
-            stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, before)]
-            self._list(before | now)  # both, in case the process is killed
+            old_lines = self._read_list()
+            new_lines = {_listing(hashlib.sha256(content), name) for name, content in files.items()}
+            stale = [name for name in sorted(self._names - files.keys()) if self._is_own(name, old_lines)]
+            self._list(old_lines | new_lines)  # both, in case the process is killed
             self._exchange(files.keys(), stale)
-            others = {line for line in before if line.partition("  ")[2] not in self._names | files.keys()}
-            self._list(others | now)
-            self._made = []
+            foreign_lines = {line for line in old_lines if line.partition("  ")[2] not in self._names | files.keys()}
+            self._list(foreign_lines | new_lines)
+            self._new_folders = []
 
     def _open_parts(self, stack: ExitStack) -> None:
         """Create and open the folder and its hidden folder."""
         if not self._may_be_link and self._folder.is_symlink():
-            raise OutputError(f"{self._shown}: expected a folder, got {kind_of(stat.S_IFLNK)}; name another")
+            raise OutputError(f"{self._name}: expected a folder, got {kind_of(stat.S_IFLNK)}; name another")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._open_folder(stack, "", None)
-        self._check_part("", _OWN, stat.S_ISDIR)
+        self._check_part("", _LIST_FOLDER, stat.S_ISDIR)
         with suppress(FileExistsError):
-            os.mkdir(_OWN, dir_fd=self._at[""])
-        self._open_folder(stack, _OWN, self._at[""])
+            os.mkdir(_LIST_FOLDER, dir_fd=self._descriptors[""])
+        self._open_folder(stack, _LIST_FOLDER, self._descriptors[""])
         for name, is_right in _PARTS.items():
-            self._check_part(_OWN, name, is_right)
+            self._check_part(_LIST_FOLDER, name, is_right)
 
     def _open_folder(self, stack: ExitStack, name: str, within: int | None) -> None:
         follow = self._may_be_link and not name
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
-        self._at[name] = os.open(name or self._folder, flags, dir_fd=within)
-        stack.callback(os.close, self._at[name])
+        self._descriptors[name] = os.open(name or self._folder, flags, dir_fd=within)
+        stack.callback(os.close, self._descriptors[name])
 
     def _check_part(self, within: str, name: str, is_right: Callable[[int], bool]) -> None:
         """Refuse an existing part of the wrong type; raises OutputError."""
         with suppress(FileNotFoundError):
-            mode = os.lstat(name, dir_fd=self._at[within]).st_mode
+            mode = os.lstat(name, dir_fd=self._descriptors[within]).st_mode
             if not is_right(mode):
                 kind = "a folder" if is_right is stat.S_ISDIR else "a file"
                 raise OutputError(
-                    f"{self._shown / within / name}: expected {kind}, got {kind_of(mode)}: remove it, or name another "
+                    f"{self._name / within / name}: expected {kind}, got {kind_of(mode)}: remove it, or name another "
                     "folder for the results"
                 )
 
     def _take_lock(self, stack: ExitStack) -> None:
         try:
-            stack.enter_context(FileLock(self._folder / _OWN / _LOCK, timeout=0))
+            stack.enter_context(FileLock(self._folder / _LIST_FOLDER / _LOCK, timeout=0))
         except Timeout:
-            raise OutputError(f"{self._shown}: another run writes its results here; name another folder") from None
+            raise OutputError(f"{self._name}: another run writes its results here; name another folder") from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
@@ -216,24 +216,24 @@ class ResultsFolder:
         """Remove the folders of new and old files with their files."""
         for name in (_NEW, _OLD):
             with suppress(FileNotFoundError), ExitStack() as stack:
-                self._open_folder(stack, name, self._at[_OWN])
-                for file in list(os.scandir(self._at[name])):
-                    os.unlink(file.name, dir_fd=self._at[name])
-                os.rmdir(name, dir_fd=self._at[_OWN])
+                self._open_folder(stack, name, self._descriptors[_LIST_FOLDER])
+                for file in list(os.scandir(self._descriptors[name])):
+                    os.unlink(file.name, dir_fd=self._descriptors[name])
+                os.rmdir(name, dir_fd=self._descriptors[_LIST_FOLDER])
 
     def _leave_nothing_waiting(self) -> None:
         with suppress(OSError):
             self._clear()
 
     def _remove_lock(self) -> None:
-        if self._folder / _OWN in self._made:
+        if self._folder / _LIST_FOLDER in self._new_folders:
             with suppress(OSError):
-                os.unlink(_LOCK, dir_fd=self._at[_OWN])
+                os.unlink(_LOCK, dir_fd=self._descriptors[_LIST_FOLDER])
 
     def _remove_made(self) -> None:
         """Remove the folders created for missing results, innermost first."""
         with suppress(OSError):
-            for path in self._made:
+            for path in self._new_folders:
                 path.rmdir()
 
     def _check_places(self, names: Collection[str]) -> None:
@@ -241,9 +241,9 @@ class ResultsFolder:
 
         The folder's own scenario may be an input: a repeated run writes the scenario again.
         """
-        listed = self._listed()
+        lines = self._read_list()
         for name in sorted(names):
-            path, file, is_own = self._shown / name, self._folder / name, self._is_own(name, listed)
+            path, file, is_own = self._name / name, self._folder / name, self._is_own(name, lines)
             if name in self._outdated and not is_own:
                 continue  # stays unchanged
             check_target(path)
@@ -257,9 +257,9 @@ class ResultsFolder:
 
     def _create(self, name: str) -> BinaryIO:
         """Return a new file in the folder of new files."""
-        return open(name, "xb", opener=partial(os.open, mode=0o666, dir_fd=self._at[_NEW]))
+        return open(name, "xb", opener=partial(os.open, mode=0o666, dir_fd=self._descriptors[_NEW]))
 
-    def _listed(self) -> set[str]:
+    def _read_list(self) -> set[str]:
         lines = self.read_aside(_LIST, _MOST_LIST_BYTES).decode("utf-8", "replace").splitlines()
         return set(filter(_LINE.fullmatch, lines))
 
@@ -267,38 +267,38 @@ class ResultsFolder:
         text = "".join(f"{line}\n" for line in sorted(lines, key=lambda line: line.partition("  ")[::-1]))
         self.write_aside(_LIST, text.encode()).close()
 
-    def _is_own(self, name: str, listed: Collection[str]) -> bool:
+    def _is_own(self, name: str, lines: Collection[str]) -> bool:
         """Return whether a file is unchanged since an earlier run wrote it."""
-        if not any(line.endswith(f"  {name}") for line in listed):
+        if not any(line.endswith(f"  {name}") for line in lines):
             return False
         digest = hashlib.sha256()
         try:
-            with open_run_file(Path(name), self._at[""]) as file:
+            with open_run_file(Path(name), self._descriptors[""]) as file:
                 if os.fstat(file.fileno()).st_size > _MOST_BYTES:
                     return False
                 while chunk := file.read(_CHUNK_BYTES):
                     digest.update(chunk)
         except OSError:
             return False
-        return _listing(digest, name) in listed
+        return _listing(digest, name) in lines
 
     def _exchange(self, names: Collection[str], stale: Collection[str]) -> None:
         """Move old files away, new files in, and stale files away.
 
         On failure or interrupt every move is undone.
         """
-        with ExitStack() as back:
+        with ExitStack() as undo:
             for name in (*names, *stale):
                 with suppress(FileNotFoundError):
                     self._move(name, "", _OLD)
-                    back.callback(self._move, name, _OLD, "")
+                    undo.callback(self._move, name, _OLD, "")
                 if name in names:
                     self._move(name, _NEW, "")
-                    back.callback(self._move, name, "", _NEW)
-            back.pop_all()
+                    undo.callback(self._move, name, "", _NEW)
+            undo.pop_all()
 
     def _move(self, name: str, source: str, target: str) -> None:
-        os.rename(name, name, src_dir_fd=self._at[source], dst_dir_fd=self._at[target])
+        os.rename(name, name, src_dir_fd=self._descriptors[source], dst_dir_fd=self._descriptors[target])
 
 
 def _listing(content: hashlib._Hash, name: str) -> str:

@@ -85,5 +85,5 @@ def _repeats(blocks: Integers, entries: Sequence[int]) -> Iterator[tuple[timelin
     if blocks.dtype != np.int64 or blocks.ndim != 2 or not np.isin(blocks[:, 0], np.arange(len(entries))).all():
         raise FileError("blocks without a curve")
     for number, size in enumerate(entries):
-        own = blocks[blocks[:, 0] == number, 1:]
-        yield timelines.read_repeats(own, size) if len(own) else ()
+        rows = blocks[blocks[:, 0] == number, 1:]
+        yield timelines.read_repeats(rows, size) if len(rows) else ()

@@ -12,7 +12,7 @@ from typing import Final
 
 from ipusim.api import Job, Session, Timeline, analysis, assemble, pipelines, runs
 from ipusim.app.run_folder.stored import read_run
-from ipusim.app.scenario.load import job_of, placed, placed_request
+from ipusim.app.scenario.load import job_of, place_source, placed_request
 from ipusim.app.scenario.overrides import apply_overrides
 from ipusim.app.scenario.source import Source, read_source
 from ipusim.app.scenario.write import SCENARIO_FILE
@@ -24,19 +24,19 @@ from ipusim.base.units import enumerated
 #: Python function as named in options: file and function.
 _FUNCTION: Final = re.compile(r".+\.py:\w+", re.DOTALL)
 #: Most files named in a message.
-_NAMED: Final = 4
+_MOST_NAMES: Final = 4
 #: Hint for scenarios that name Python or files elsewhere.
 _TRUSTED: Final = "the option trust of explain runs and reads these files"
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class RunSource:
     """Run to analyse.
 
     Attributes:
         folder: folder of the run, existing or planned.
         job: Job of the run, or the reason for its absence as the end of a sentence.
-        stored: Timeline of a stored run.
+        stored_timeline: Timeline of a stored run.
         waterfall: parts of a stored run's time.
         source: scenario to simulate.
         shares: recomputed share of every stage's backward pass in a stored run.
@@ -45,7 +45,7 @@ class Opened:
 
     folder: Path
     job: Job | str
-    stored: Timeline | None = None
+    stored_timeline: Timeline | None = None
     waterfall: analysis.Waterfall | None = None
     source: Source | None = None
     shares: Mapping[tuple[pipelines.Pass, int], Fraction] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class Opened:
     def timeline(self) -> Timeline:
         """Timeline of the run; the first access simulates a scenario, with places in its errors."""
         if self.source is None or isinstance(self.job, str):
-            assert self.stored is not None
-            return self.stored
-        with placed(self.source):
+            assert self.stored_timeline is not None
+            return self.stored_timeline
+        with place_source(self.source):
             return Session(self.job).run(self.job.executions)
 
 
-def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> Opened:
+def open_source(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> RunSource:
     """Return a folder's stored run, or a scenario's run with ``overrides``.
 
     ``trust`` is passed to :func:`job_behind` for folders. Raises FileError for a folder without a run and for
@@ -71,12 +71,12 @@ def opened(path: Path, overrides: Sequence[str] = (), *, trust: bool = False) ->
     if not path.is_dir():
         source = apply_overrides(read_source(path), (*overrides, WITHOUT_ARITHMETIC))
         job = job_of(source)
-        return Opened(Path("reports") / job.name, job, source=source)
+        return RunSource(Path("reports") / job.name, job, source=source)
     if overrides:
-        raise FileError(f"{path}: expected a scenario with a key {overrides[0]!r} to change, got a run folder")
-    stored, behind = read_run(path), job_behind(path, trust=trust)
-    older = stored.older if isinstance(behind, str) else ""
-    return Opened(path, behind, stored.timeline, stored.waterfall, shares=stored.recomputed_shares, older=older)
+        raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
+    run, job_or_reason = read_run(path), job_behind(path, trust=trust)
+    older = run.older if isinstance(job_or_reason, str) else ""
+    return RunSource(path, job_or_reason, run.timeline, run.waterfall, shares=run.recomputed_shares, older=older)
 
 
 def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
@@ -96,9 +96,9 @@ def job_behind(folder: Path, *, trust: bool = False) -> Job | str:
         files = request.files()
         python = [name for name in files if _FUNCTION.fullmatch(name)]
         elsewhere = [name for name in files if name not in python and not _lies_in(folder, name)]
-        for names, what in ((python, "Python"), (elsewhere, "files outside of its folder")):
+        for names, reason in ((python, "Python"), (elsewhere, "files outside of its folder")):
             if names and not trust:
-                return f"{scenario} names {what}, {enumerated(map(runs.show, names), _NAMED)}; {_TRUSTED}"
+                return f"{scenario} names {reason}, {enumerated(map(runs.show, names), _MOST_NAMES)}; {_TRUSTED}"
         return assemble(request)
 
 

@@ -93,13 +93,11 @@ def check_output(path: Path, kind: OutputKind, reads: Iterable[Path] = ()) -> No
 
 def refuse_read(path: Path, reads: Iterable[Path]) -> None:
     """Refuse to overwrite a file that is read; raises OutputError."""
-    for other in reads:
+    for source in reads:
         # Path.resolve would fail on circular links.
-        is_same = os.path.realpath(path) == os.path.realpath(other)
-        if is_same or (path.exists() and other.exists() and path.samefile(other)):
-            raise OutputError(
-                f"{path}: expected an output different from all input files, got {other}: name another place"
-            )
+        is_same = os.path.realpath(path) == os.path.realpath(source)
+        if is_same or (path.exists() and source.exists() and path.samefile(source)):
+            raise OutputError(f"{path}: expected another file than one that is read, got {source}: name another place")
 
 
 def has_mark(path: Path, kind: OutputKind | None = None) -> bool:
@@ -122,8 +120,8 @@ def has_mark(path: Path, kind: OutputKind | None = None) -> bool:
 def _try(path: Path) -> None:
     """Test the creation of a file and its folders in a temporary folder; raises OSError."""
     target = resolve(path)
-    there = next(parent for parent in target.parents if os.path.lexists(parent))
-    with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=there) as waiting:
-        new = Path(waiting, *target.parts[len(there.parts) :])
+    parent = next(parent for parent in target.parents if os.path.lexists(parent))
+    with tempfile.TemporaryDirectory(prefix=".ipusim-", dir=parent) as scratch:
+        new = Path(scratch, *target.parts[len(parent.parts) :])
         new.parent.mkdir(parents=True, exist_ok=True)
         new.touch()

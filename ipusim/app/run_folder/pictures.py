@@ -15,21 +15,21 @@ from ipusim.app.run_folder.side_by_side import Maker, side_by_side
 from ipusim.app.study.result import picture_bytes
 
 
-def trace_chart(timeline: Timeline, shown: Window, options: Picture = DEFAULT) -> Chart:
+def trace_chart(timeline: Timeline, window: Window, options: Picture = DEFAULT) -> Chart:
     """Return the execution trace of a window; raises OptionError for an unreadably small size."""
-    title = default_title(timeline, shown, headline=options.title)
-    return execution_trace(timeline, shown.start, shown.end, title=title, picture=options)
+    title = default_title(timeline, window, headline=options.title)
+    return execution_trace(timeline, window.start, window.end, title=title, picture=options)
 
 
-def picture_makers(timeline: Timeline, shown: Window, fit: analysis.Fit | None) -> list[Maker]:
+def picture_makers(timeline: Timeline, window: Window, fit: analysis.Fit | None) -> list[Maker]:
     """Return functions that draw a run's pictures, slowest first; memory only if known."""
 
     def traces() -> dict[str, bytes]:
-        figure = trace_chart(timeline, shown)
+        figure = trace_chart(timeline, window)
         return {"trace.png": to_png(figure), "trace.svg": to_svg(figure)}
 
     def memory(fit: analysis.Fit) -> dict[str, bytes]:
-        return {"memory.png": to_png(memory_chart(timeline, fit, shown))}
+        return {"memory.png": to_png(memory_chart(timeline, fit, window))}
 
     return [*([partial(memory, fit)] if fit else ()), traces]
 
@@ -42,9 +42,9 @@ def pictures_of(run: tuple[Timeline, Window], fit: analysis.Fit | None, busy: in
     return side_by_side(picture_makers(*run, fit), busy)
 
 
-def picture(timeline: Timeline, shown: Window, suffix: str, options: Picture = DEFAULT) -> bytes:
+def picture(timeline: Timeline, window: Window, suffix: str, options: Picture = DEFAULT) -> bytes:
     """Return the execution trace of a window as ``.png``, ``.svg`` or ``.pdf``, ignoring case.
 
     Raises OptionError for an unreadably small size.
     """
-    return picture_bytes(trace_chart(timeline, shown, options), suffix.lower())
+    return picture_bytes(trace_chart(timeline, window, options), suffix.lower())

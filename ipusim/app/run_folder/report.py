@@ -50,9 +50,9 @@ _MOST_SENT: Final = 500_000
 #: Most passes of a training simulated twice for its time files; a pass makes a few rows.
 _MOST_PASSES: Final = 100_000
 #: Inputs of a run's files that do not depend on arithmetic.
-_Timed = tuple[Timeline, Window, analysis.Waterfall | None]
+_RunData = tuple[Timeline, Window, analysis.Waterfall | None]
 #: Background process that makes these files.
-Drawing = Ahead[_Timed]
+Drawing = Ahead[_RunData]
 
 
 def names_of(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -69,13 +69,13 @@ def losses_csv(learning: analysis.Learning) -> bytes:
     """
     several = any(loss.replica for loss in learning.losses)
     replica = ("replica",) if several else ()
-    summed = any(loss.micro_batches > 1 for loss in learning.losses)
-    last = ("micro_batches", *replica, "loss_sum") if summed else ("micro_batch", *replica, "loss")
+    is_sum = any(loss.micro_batches > 1 for loss in learning.losses)
+    last = ("micro_batches", *replica, "loss_sum") if is_sum else ("micro_batch", *replica, "loss")
     rows: list[tuple[object, ...]] = [("step", "execution", *last)]
     for loss in learning.losses:
-        of = (loss.replica,) if several else ()
-        which = loss.micro_batches if summed else loss.micro_batch
-        rows.append((loss.step, loss.execution, which, *of, repr(loss.loss)))
+        replica_cells = (loss.replica,) if several else ()
+        number = loss.micro_batches if is_sum else loss.micro_batch
+        rows.append((loss.step, loss.execution, number, *replica_cells, repr(loss.loss)))
     return csv_bytes(rows)
 
 
@@ -131,7 +131,7 @@ def run_curves(result: Run, timeline: Timeline | None = None) -> list[analysis.M
 
 def run_files(
     result: Run,
-    shown: Window,
+    view: Window,
     folder: Path,
     comments: Sequence[str] = (),
     *,
@@ -145,7 +145,7 @@ def run_files(
 
     Args:
         result: the run.
-        shown: window of the pictures.
+        view: window of the pictures.
         folder: the run folder.
         comments: lines at the head of ``scenario.yaml``, which reproduces the run. It is missing for programs of Python
             functions, which no scenario can express.
@@ -155,7 +155,7 @@ def run_files(
 
     of_results = partial(_files_of_results, result, folder, comments)
     of_time = partial(_files_of_time, result, full_trace=full_trace)
-    files = _made(result, shown, drawing, of_results, of_time)
+    files = _make_files(result, view, drawing, of_results, of_time)
     return {name: files[name] for name in sorted(files, key=RESULT_FILES.index)}
 
 
@@ -177,9 +177,9 @@ def _files_of_results(result: Run, folder: Path, comments: Sequence[str]) -> dic
 
 def _files_of_time(result: Run, *, full_trace: bool) -> dict[str, bytes]:
     """Return the files of :func:`run_files` that do not depend on arithmetic, except pictures."""
-    saved = io.BytesIO()
-    result.timeline.save(saved)
-    files = {"timeline.npz": saved.getvalue()}
+    file = io.BytesIO()
+    result.timeline.save(file)
+    files = {"timeline.npz": file.getvalue()}
     if result.describes_memory:
         files[MEMORY_FILE] = memory_file(run_curves(result))
     return files | {TRACE_FILE: trace_file(result, full=full_trace)}
@@ -198,27 +198,27 @@ def drawing_ahead(job: Job, window: Callable[[Timeline], Window], *, full_trace:
         full_trace: as in :func:`run_files`.
     """
 
-    def prepare() -> Callable[[_Timed], dict[str, bytes]]:
+    def prepare() -> Callable[[_RunData], dict[str, bytes]]:
         from ipusim.app.run_folder.pictures import pictures_of  # noqa: PLC0415
 
         draw = partial(pictures_of, fit=job.memory if job.describes_memory else None)
         if not _is_made_ahead(job):
-            return lambda sent: draw(sent[:2])
+            return lambda run_data: draw(run_data[:2])
         run = execute(replace(job, workload=None, held_out=None), jump=False)
-        expected = _timed(run, window(run.timeline))
-        files = draw(expected[:2], busy=1) | _files_of_time(run, full_trace=full_trace)
+        forecast = _run_data(run, window(run.timeline))
+        files = draw(forecast[:2], busy=1) | _files_of_time(run, full_trace=full_trace)
         title = run.timeline.info.title
 
-        def files_of(sent: _Timed) -> dict[str, bytes]:
-            return files if sent == expected and sent[0].info.title == title else draw(sent[:2])
+        def files_of(run_data: _RunData) -> dict[str, bytes]:
+            return files if run_data == forecast and run_data[0].info.title == title else draw(run_data[:2])
 
         return files_of
 
     return Ahead(prepare)
 
 
-def _timed(result: Run, shown: Window) -> _Timed:
-    return result.timeline, shown, result.summary.waterfall
+def _run_data(result: Run, view: Window) -> _RunData:
+    return result.timeline, view, result.summary.waterfall
 
 
 def _is_made_ahead(job: Job) -> bool:
@@ -226,31 +226,33 @@ def _is_made_ahead(job: Job) -> bool:
     return job.workload is not None and len(job.plan.kind) * job.executions <= _MOST_PASSES
 
 
-def _made(result: Run, shown: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker) -> dict[str, bytes]:
+def _make_files(
+    result: Run, view: Window, drawing: Drawing | None, of_results: Maker, of_time: Maker
+) -> dict[str, bytes]:
     """Return the files of a run, made by ``drawing``, forked processes and this process."""
-    timeline, made = result.timeline, {}
+    timeline, files = result.timeline, {}
     left = [of_results, of_time]
-    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_timed(result, shown)):
+    if drawing is not None and len(timeline) <= _MOST_SENT and drawing.send(_run_data(result, view)):
         give_back_memory()
-        here = 1 if _is_made_ahead(result.job) else 2
-        made = {name: content for make in left[:here] for name, content in make().items()}
-        drawn = drawing.brought()
-        left = left[here:] if drawn is None or "timeline.npz" not in drawn else []
-        if drawn is not None:
-            return made | drawn | {name: content for make in left for name, content in make().items()}
+        count = 1 if _is_made_ahead(result.job) else 2
+        files = {name: content for make in left[:count] for name, content in make().items()}
+        drawn_files = drawing.results()
+        left = left[count:] if drawn_files is None or "timeline.npz" not in drawn_files else []
+        if drawn_files is not None:
+            return files | drawn_files | {name: content for make in left for name, content in make().items()}
     from ipusim.app.run_folder.pictures import picture_makers  # noqa: PLC0415 - and matplotlib, where it draws here
 
-    makers = picture_makers(timeline, shown, result.memory if result.describes_memory else None)
-    return made | side_by_side([*makers, *left])
+    makers = picture_makers(timeline, view, result.memory if result.describes_memory else None)
+    return files | side_by_side([*makers, *left])
 
 
 def picture_name(start: int | None, end: int | None, phase: str | None, execution: int | None) -> str:
     """Return a picture's name by its window, such as ``trace-ramp-up.png``; distinct from a run's files."""
     if start is not None or end is not None:
-        shown = f"cycles-{start or 0}-{'end' if end is None else end}"
+        part = f"cycles-{start or 0}-{'end' if end is None else end}"
     elif phase is not None:
-        of = f"-execution-{execution}" if execution else ""
-        shown = f"{phase_word(phase)}{of}"
+        suffix = f"-execution-{execution}" if execution else ""
+        part = f"{phase_word(phase)}{suffix}"
     else:
-        shown = f"execution-{execution or 0}"
-    return f"trace-{shown}.png"
+        part = f"execution-{execution or 0}"
+    return f"trace-{part}.png"

@@ -36,11 +36,11 @@ def side_by_side(makers: Sequence[Maker], busy: int = 0) -> dict[str, bytes]:
             give_back_memory()
             gc.disable()
             stack.callback(gc.enable)
-        children = [_begun(make, stack) for make in makers[: max(_spare_cores() - busy, 0)]]
-        here = [make() for make in makers[len(children) :]]
-        brought = [child.brought() if child else None for child in children]
-        aside = [make() if made is None else made for made, make in zip(brought, makers, strict=False)]
-    return {name: content for made in (*aside, *here) for name, content in made.items()}
+        children = [_begin(make, stack) for make in makers[: max(_spare_cores() - busy, 0)]]
+        last_results = [make() for make in makers[len(children) :]]
+        child_results = [child.results() if child else None for child in children]
+        aside = [make() if result is None else result for result, make in zip(child_results, makers, strict=False)]
+    return {name: content for result in (*aside, *last_results) for name, content in result.items()}
 
 
 class Ahead(Generic[T]):
@@ -70,11 +70,11 @@ class Ahead(Generic[T]):
         def make() -> dict[str, bytes]:
             gc.disable()
             os.close(writes)  # ends the child quietly with this process
-            prepared = self._prepare()
+            finish = self._prepare()
             with os.fdopen(reads, "rb") as file:
-                return prepared(pickle.load(file))
+                return finish(pickle.load(file))
 
-        self._child = _begun(make, self._stack)
+        self._child = _begin(make, self._stack)
         os.close(reads)
         return self
 
@@ -93,9 +93,9 @@ class Ahead(Generic[T]):
             return False
         return True
 
-    def brought(self) -> dict[str, bytes] | None:
+    def results(self) -> dict[str, bytes] | None:
         """Return the child's files for the sent value; None on any failure."""
-        return self._child.brought() if self._child else None
+        return self._child.results() if self._child else None
 
 
 def give_back_memory() -> None:
@@ -120,15 +120,15 @@ class _Child:
     process: int
     pipe: int
 
-    def brought(self) -> dict[str, bytes] | None:
+    def results(self) -> dict[str, bytes] | None:
         """Return the result; None on failure."""
         with os.fdopen(self.pipe, "rb", closefd=False) as file:
             content = file.read()
         try:
-            made: dict[str, bytes] = pickle.loads(content)
+            result: dict[str, bytes] = pickle.loads(content)
         except (EOFError, pickle.UnpicklingError):
             return None
-        return made
+        return result
 
     def end(self) -> None:
         """Kill the child, finished or not, and close the pipe."""
@@ -137,7 +137,7 @@ class _Child:
         os.waitpid(self.process, 0)
 
 
-def _begun(make: Maker, stack: ExitStack) -> _Child | None:
+def _begin(make: Maker, stack: ExitStack) -> _Child | None:
     """Fork a child that calls ``make`` and is killed with the stack; None without a fork."""
     reads, writes = os.pipe()
     try:

@@ -20,7 +20,7 @@ from ipusim.base.files import has_run_file, open_run_file, read_run_file
 from ipusim.base.looks import key_of
 
 #: Files of every run folder.
-_ALWAYS: Final = ("summary.json", "timeline.npz")
+_REQUIRED_FILES: Final = ("summary.json", "timeline.npz")
 #: Files of runs with known memory: over time, and as a picture; older folders have only the picture.
 _MEMORY: Final = (MEMORY_FILE, "memory.png")
 #: Perfetto trace of the whole run, compressed.
@@ -35,7 +35,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 #: Expected content of a summary in messages.
 _OF_IPUS: Final = "the memory of each IPU in the format of a run"
 #: Displayed keys of ``summary.json`` and of its ``memory``, with their types.
-_SAID: Final = {"description": str, "notes": list, "memory": dict}
+_DETAILS: Final = {"description": str, "notes": list, "memory": dict}
 _SAID_OF_MEMORY: Final = {"fits": str | bool, "verdict": str, "ipus": list}
 #: Holders of bytes stated by stages.
 _OF_STAGES: Final = (pipelines.Holder.PARAMETERS, pipelines.Holder.STATE, pipelines.Holder.FIFOS)
@@ -66,8 +66,8 @@ class StoredRun:
         version = self.summary.get("schema_version", 1)
         if version == analysis.SCHEMA_VERSION:
             return ""
-        what = analysis.OLDER_VERSIONS[version]
-        return f"The folder is an older version's: its summary.json, of schema version {version}, {what}."
+        change = analysis.OLDER_VERSIONS[version]
+        return f"The folder is an older version's: its summary.json, of schema version {version}, {change}."
 
     @property
     def fits(self) -> analysis.Fits:
@@ -101,7 +101,7 @@ class StoredRun:
         """IPUs with the same peak as the fullest; raises FileError like ``fullest``."""
         with self.as_written(_OF_IPUS):
             most = self._fullest()["peak_bytes"]
-            return sorted(int(each["ipu"]) for each in self.summary["memory"]["ipus"] if each["peak_bytes"] == most)
+            return sorted(int(ipu["ipu"]) for ipu in self.summary["memory"]["ipus"] if ipu["peak_bytes"] == most)
 
     @property
     def peak_cycle(self) -> int:
@@ -166,17 +166,17 @@ class StoredRun:
         return fullest
 
     @contextmanager
-    def as_written(self, what: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
+    def as_written(self, content: str = "the summary of a run as ipusim writes it") -> Iterator[None]:
         """Convert lookup and type errors of the block to FileError.
 
-        ``what`` names the expected content of ``summary.json``.
+        ``content`` names the expected content of ``summary.json``.
         """
         try:
             yield
         except FileError:
             raise
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            raise FileError(f"{self.folder / 'summary.json'}: expected {what}, got {error!r}") from None
+            raise FileError(f"{self.folder / 'summary.json'}: expected {content}, got {error!r}") from None
 
 
 def read_run(folder: Path) -> StoredRun:
@@ -187,9 +187,10 @@ def read_run(folder: Path) -> StoredRun:
     """
     if not folder.is_dir():
         raise FileError(f"{folder}: expected a run folder, got {'a file' if folder.exists() else 'no such folder'}")
-    if missing := [name for name in _ALWAYS if not has_run_file(folder / name)]:
+    if absent_files := [name for name in _REQUIRED_FILES if not has_run_file(folder / name)]:
         raise FileError(
-            f"{folder}: expected a run folder, with {' and '.join(_ALWAYS)}, got none with {' or '.join(missing)}"
+            f"{folder}: expected a run folder, with {' and '.join(_REQUIRED_FILES)}, got none with "
+            f"{' or '.join(absent_files)}"
         )
     with open_run_file(folder / "timeline.npz") as file:
         timeline = Timeline.load(file)
@@ -199,18 +200,18 @@ def read_run(folder: Path) -> StoredRun:
 def _summary(path: Path) -> dict[str, Any]:
     summary: Any = _json(path, "the summary of a run")
     memory = summary.get("memory") if isinstance(summary, dict) else None
-    for keys, part in ((_SAID, summary), (_SAID_OF_MEMORY, memory)):
+    for keys, part in ((_DETAILS, summary), (_SAID_OF_MEMORY, memory)):
         if not isinstance(part, dict) or not all(isinstance(part.get(key), kind) for key, kind in keys.items()):
             raise FileError(f"{path}: expected the summary of a run, got JSON without a valid {', '.join(keys)}")
     version = summary.get("schema_version", 1)
     if type(version) is not int or version not in (*analysis.OLDER_VERSIONS, analysis.SCHEMA_VERSION):
-        expected = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
-        raise FileError(f"{path}: {expected}, got {runs.show(version)}: a later version of ipusim may have written it")
+        hint = f"expected a schema_version from 1 to {analysis.SCHEMA_VERSION}"
+        raise FileError(f"{path}: {hint}, got {runs.show(version)}: a later version of ipusim may have written it")
     if version < analysis.SCHEMA_VERSION:
         summary = _brought_up(summary)
     if (answer := summary["memory"]["fits"]) not in tuple(analysis.Fits):
-        known = runs.one_of(analysis.Fits)
-        raise FileError(f"{path}: expected the summary of a run, got memory.fits {runs.show(answer)}, not {known}")
+        answers = runs.one_of(analysis.Fits)
+        raise FileError(f"{path}: expected the summary of a run, got memory.fits {runs.show(answer)}, not {answers}")
     return dict(summary)
 
 
@@ -240,10 +241,10 @@ def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
     if memory["fits"] is False:
         return {"fits": analysis.Fits.NO, "verdict": f"Memory: {analysis.Fits.NO}: {verdict}"}
     with suppress(LookupError, TypeError, AttributeError):  # malformed summaries
-        held = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _OF_STAGES]
-        if not any(held) and not any(stage["kept_bytes"] for stage in memory["stages"]):
-            unknown = f"Memory: {analysis.Fits.UNKNOWN}: the scenario states no memory of its stages."
-            return {"fits": analysis.Fits.UNKNOWN, "verdict": unknown}
+        bytes_of_stages = [ipu["holders"].get(holder.key) for ipu in memory["ipus"] for holder in _OF_STAGES]
+        if not any(bytes_of_stages) and not any(stage["kept_bytes"] for stage in memory["stages"]):
+            memory_words = f"Memory: {analysis.Fits.UNKNOWN}: the scenario states no memory of its stages."
+            return {"fits": analysis.Fits.UNKNOWN, "verdict": memory_words}
         limit = memory["sram_bytes"]
         if limit is not None and any(ipu["peak_bytes"] > limit for ipu in memory["ipus"]):
             words = verdict.replace("every IPU fits without code; with", f"{analysis.Fits.WITHOUT_CODE}: with")
@@ -251,16 +252,16 @@ def _answered(memory: Mapping[str, Any]) -> dict[str, str]:
     return {"fits": analysis.Fits.YES, "verdict": verdict}
 
 
-def _json(path: Path, what: str) -> Any:
+def _json(path: Path, noun: str) -> Any:
     """Return the JSON of a run folder's file; raises FileError for other text and impossible values."""
     content = read_run_file(path, _MOST_BYTES)
     try:
         data = json.loads(content)
         wrong = next(_impossible(data), "")
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: expected {what}, got a file without valid JSON: {error}") from None
+        raise FileError(f"{path}: expected {noun}, got what is no JSON: {error}") from None
     if wrong:
-        raise FileError(f"{path}: expected {what}, got JSON with {wrong}")
+        raise FileError(f"{path}: expected {noun}, got JSON with {wrong}")
     return data
 
 

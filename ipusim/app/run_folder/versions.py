@@ -18,5 +18,5 @@ def versions() -> tuple[str, ...]:
 
     The lines depend on neither machine nor date.
     """
-    others = ", ".join(f"{name} {version_of(name)}" for name in _PACKAGES)
-    return (f"Written by ipusim {version_of('ipusim')} with Python {platform.python_version()}, {others}.",)
+    packages = ", ".join(f"{name} {version_of(name)}" for name in _PACKAGES)
+    return (f"Written by ipusim {version_of('ipusim')} with Python {platform.python_version()}, {packages}.",)

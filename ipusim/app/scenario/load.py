@@ -55,12 +55,12 @@ def _request_of(source: Source) -> Iterator[Request]:
     path = source.path
     # The file names a run without a name in its scenario; unprintable bytes become %XX.
     name = "".join(c if c.isprintable() else quote(c, errors="surrogateescape") for c in path.stem)
-    with placed(source):
+    with place_source(source):
         yield Request.from_dict(source.data, name=name, description=source.description, folder=path.parent)
 
 
 @contextmanager
-def placed(source: Source) -> Iterator[None]:
+def place_source(source: Source) -> Iterator[None]:
     """Add positions in the file of ``source`` to problems raised in the block."""
     try:
         yield

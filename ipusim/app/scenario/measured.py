@@ -36,15 +36,15 @@ def measured_text(path: Path) -> str:
         f"{printable(path.name)}, {many} as measured{unit}. Machine, schedule and count are defaults: --set "
         "changes them."
     )
-    listed = [{"name": stage.name} | runs.options_set(stage) for stage in stages]
-    return f"# {head}\n\n{runs.dump(plan_of(len(stages), listed))}"
+    stages_data = [{"name": stage.name} | runs.options_set(stage) for stage in stages]
+    return f"# {head}\n\n{runs.dump(plan_of(len(stages), stages_data))}"
 
 
-def plan_of(stages: int, written: Any, count: int | None = None) -> dict[str, Any]:
+def plan_of(stages: int, stages_data: Any, count: int | None = None) -> dict[str, Any]:
     """Return the default options of measured stages, at another ``count`` if given.
 
-    ``written`` represents the stages: inline, or as their file.
+    ``stages_data`` represents the stages: inline, or as their file.
     """
     pipeline = {"schedule": "grouped" if stages > 1 else "single"}
     counts = {"gradient_accumulation_count": count or _COUNT * stages}
-    return {"system": {"name": "free"}, "pipeline": {**pipeline, **counts, "stages": written}}
+    return {"system": {"name": "free"}, "pipeline": {**pipeline, **counts, "stages": stages_data}}

@@ -37,7 +37,7 @@ def apply_overrides(
         try:
             if not equals or not name:
                 raise _nowhere(f"expected path=value, such as pipeline.repeat_count=10, got {override!r}")
-            path = _put(data, name.split("."), located := runs.Located(position.source, position), text)
+            path = _set_value(data, name.split("."), located := runs.Located(position.source, position), text)
         except RequestError as error:
             problems += [runs.PlacedProblem(position, "", problem.text) for problem in error.problems]
             continue
@@ -73,24 +73,24 @@ def _nowhere(text: str) -> RequestError:
     return RequestError([Problem((), text)])
 
 
-def _put(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
+def _set_value(data: dict[str, Any], names: list[str], located: runs.Located, text: str) -> KeyPath:
     """Set the option at ``names`` to the YAML ``text``; return the path with numeric indices."""
-    here: Any = data
+    value: Any = data
     path: KeyPath = ()
     for depth, name in enumerate(names):
-        if isinstance(here, list):
-            key: str | int = runs.index_of(here, name, path)
-        elif isinstance(here, dict):
+        if isinstance(value, list):
+            key: str | int = runs.index_of(value, name, path)
+        elif isinstance(value, dict):
             if not name:
                 raise _nowhere(f"expected keys joined by single dots, got {'.'.join(names)!r}")
             key = name
-            if depth < len(names) - 1 and here.get(name) is None:
-                here[name] = {}
+            if depth < len(names) - 1 and value.get(name) is None:
+                value[name] = {}
         else:
-            raise _nowhere(f"expected {runs.dotted(path)} to be a mapping or a list, got {runs.show(here)}")
+            raise _nowhere(f"expected {runs.dotted(path)} to be a mapping or a list, got {runs.show(value)}")
         path = (*path, key)
         if depth == len(names) - 1:
-            here[key] = located.read(text, path)
+            value[key] = located.read(text, path)
         else:
-            here = here[key]
+            value = value[key]
     return path

@@ -29,10 +29,10 @@ class ScenarioError(IpusimError, ValueError):
 
         The last line has the number and first position of the remaining problems.
         """
-        shown, rest = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
-        if len(rest) <= 1:
+        first, remainder = self.problems[: MOST_LINES - 1], self.problems[MOST_LINES - 1 :]
+        if len(remainder) <= 1:
             return "\n".join(map(str, self.problems))
-        return "\n".join(map(str, [*shown, replace(rest[0], text=f"... and {len(rest):,} more problems")]))
+        return "\n".join(map(str, [*first, replace(remainder[0], text=f"... and {len(remainder):,} more problems")]))
 
 
 class ScenarioMemoryError(ScenarioError, OutOfMemoryError):

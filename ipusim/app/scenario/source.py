@@ -65,9 +65,9 @@ def parse_source(text: str, path: Path) -> Source:
     if located.problems:
         raise ScenarioError(located.problems)
     if not isinstance(data, dict):
-        got = "an empty file" if data is None else runs.show(data)
+        content = "an empty file" if data is None else runs.show(data)
         position = located.values.get((), runs.Place(str(path)))
-        raise _refused(position, f"expected a mapping of keys such as 'system' and 'pipeline', got {got}")
+        raise _refusal(position, f"expected a mapping of keys such as 'system' and 'pipeline', got {content}")
     return Source(path, text, data, located.values, located.keys, description_of(text))
 
 
@@ -76,7 +76,7 @@ def read_source(path: Path) -> Source:
 
     Raises ScenarioError for unreadable files, malformed YAML, and malformed tables of stages.
     """
-    refuse = partial(_refused, runs.Place(str(path)))
+    refuse = partial(_refusal, runs.Place(str(path)))
     if path.suffix == ".py":
         raise refuse(
             "expected a scenario, a YAML file, got a program: `ipusim import` writes the scenario of a program"
@@ -106,7 +106,7 @@ def read_source(path: Path) -> Source:
 
 def _read_measured(path: Path) -> Source:
     """Return the scenario of a file of measured stages; positions are the file itself."""
-    here = runs.Place(str(path))
+    place = runs.Place(str(path))
     try:
         text = measured_text(path)
     except FileError as error:
@@ -115,15 +115,15 @@ def _read_measured(path: Path) -> Source:
             [runs.PlacedProblem(runs.Place(position), "", problem) for position, _, problem in problems]
         ) from None
     except FileNotFoundError:
-        raise _refused(here, f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}") from None
+        raise _refusal(place, f"expected a file of measured stages, got no such file{_near(path, SUFFIX)}") from None
     except (OSError, ValueError) as error:  # ValueError for a null byte in the name
         reason = error.strerror if isinstance(error, OSError) else error
-        raise _refused(here, f"expected a file that can be read, got: {reason}") from None
+        raise _refusal(place, f"expected a file that can be read, got: {reason}") from None
     source = parse_source(text, path)
-    return replace(source, values=dict.fromkeys(source.values, here), keys=dict.fromkeys(source.keys, here))
+    return replace(source, values=dict.fromkeys(source.values, place), keys=dict.fromkeys(source.keys, place))
 
 
-def _refused(position: runs.Place, text: str) -> ScenarioError:
+def _refusal(position: runs.Place, text: str) -> ScenarioError:
     return ScenarioError([runs.PlacedProblem(position, "", text)])
 
 
@@ -132,5 +132,5 @@ def _near(path: Path, suffix: str) -> str:
 
     Suffixes are not compared: short names with a common suffix would always be similar.
     """
-    near = did_you_mean(path.stem, sorted(other.stem for other in path.parent.glob(f"*{suffix}")))
+    near = did_you_mean(path.stem, sorted(candidate.stem for candidate in path.parent.glob(f"*{suffix}")))
     return near.removesuffix("?") + f"{suffix}?" if near else ""

@@ -34,13 +34,13 @@ def scenario_text(request: Request, folder: Path, head: Sequence[str] = ()) -> s
     if request.functions is not None or not (schedule in schedules.HOUSE or re.fullmatch(schedules.FILE, schedule)):
         return None
     try:
-        options = _written(request.to_dict(folder))
+        options = _plain_value(request.to_dict(folder))
     except ArithmeticError:
         return None
     options.pop("name", None)
-    named = {"name": request.name} if _NAME.fullmatch(request.name) else {}
+    name_entry = {"name": request.name} if _NAME.fullmatch(request.name) else {}
     comment = "".join(f"# {line}".rstrip() + "\n" for line in head)
-    text = f"{_description(request.description)}\n{comment}{runs.dump(named | options)}"
+    text = f"{_description(request.description)}\n{comment}{runs.dump(name_entry | options)}"
     return text if len(text.encode()) <= MAX_SCENARIO_BYTES else None
 
 
@@ -52,13 +52,13 @@ def _description(text: str) -> str:
     return comment if description_of(comment) == words else f"# {words}\n"
 
 
-def _written(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return options as YAML data; raises ArithmeticError for fractions without finite decimals."""
     if isinstance(value, dict):
         first = [key for key in ("name", "type") if key in value]  # as people write them
-        return {key: _written(value[key]) for key in dict.fromkeys([*first, *value])}
+        return {key: _plain_value(value[key]) for key in dict.fromkeys([*first, *value])}
     if isinstance(value, list):
-        return [_written(item) for item in value]
+        return [_plain_value(item) for item in value]
     return _decimal(value) if isinstance(value, Fraction) else value
 
 

@@ -36,12 +36,12 @@ def best_first(
     for outcome in outcomes:
         if analysis.usable(fits(outcome)):
             equals[cost(outcome)].append(outcome)
-    ranked: list[T] = []
+    in_order: list[T] = []
     for least in sorted(equals):
         peaks = [peak for outcome in equals[least] if (peak := peak_bytes(outcome)) is not None]
         if len(peaks) == len(equals[least]):
             order = sorted(range(len(peaks)), key=peaks.__getitem__)
-            ranked += (equals[least][position] for position in order)
+            in_order += (equals[least][position] for position in order)
         else:
-            ranked += equals[least]
-    return ranked
+            in_order += equals[least]
+    return in_order

@@ -9,14 +9,14 @@ from ipusim.api import analysis
 
 #: Figures with a column in files, except learning; makespan first, beside its cycles.
 _COLUMNS: Final = sorted(
-    (each for each in analysis.FIGURES if each.measure and not each.path.startswith("learning.")),
-    key=lambda each: each.name != "makespan",
+    (figure for figure in analysis.FIGURES if figure.measure and not figure.path.startswith("learning.")),
+    key=lambda figure: figure.name != "makespan",
 )
 
 
 def figure_columns(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Return figures by column in files; None for a missing figure."""
-    return {each.column: figures.get(each.name) for each in _COLUMNS}
+    return {figure.column: figures.get(figure.name) for figure in _COLUMNS}
 
 
 def figure_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:

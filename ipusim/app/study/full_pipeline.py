@@ -33,30 +33,30 @@ class Full:
 
     Attributes:
         count: least number of micro-batches of a full pipeline.
-        apart: period of the full pipeline, in micro-batches.
+        spacing: period of the full pipeline, in micro-batches.
         cycles: cycles at ``count`` micro-batches.
         slope: cycles per further micro-batch.
     """
 
     count: int
-    apart: int
+    spacing: int
     cycles: Fraction | int
     slope: Fraction
 
     @property
-    def fixed(self) -> Fraction:
+    def fixed_cycles(self) -> Fraction:
         """Cycles independent of the count: ramps, weight update, all-reduce."""
         return self.cycles - self.count * self.slope
 
     def share(self, count: int) -> Fraction:
         """Return the throughput at ``count`` as a share of its limit for large counts."""
-        return count * self.slope / (count * self.slope + self.fixed)
+        return count * self.slope / (count * self.slope + self.fixed_cycles)
 
     def least_count(self, share: Fraction, multiple: int) -> int:
         """Return the least multiple of ``multiple`` with ``share`` of the limiting throughput."""
         if not self.slope:
             return multiple
-        least = self.fixed * share / ((1 - share) * self.slope)
+        least = self.fixed_cycles * share / ((1 - share) * self.slope)
         return max(math.ceil(least / multiple) * multiple, multiple)
 
 
@@ -73,29 +73,29 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
 
     Raises CountError if every count is refused, NeverFullError without equal differences.
     """
-    refused: CountError | None = None
-    taken = False
+    refusal: CountError | None = None
+    has_count = False
     for doubling in range(_MOST_DOUBLINGS):
         count = max(_FIRST, -(-least // multiple)) * multiple * 2**doubling
         for period in _PERIODS:
-            apart = period * multiple
+            spacing = period * multiple
             try:
-                cycles = [cycles_at(count + turn * apart) for turn in range(3)]
+                cycles = [cycles_at(count + turn * spacing) for turn in range(3)]
             except CountError as error:
-                refused = error
+                refusal = error
                 continue
-            taken = True
+            has_count = True
             if cycles[1] - cycles[0] == cycles[2] - cycles[1]:
-                return Full(count, apart, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * apart))
-    if refused is not None and not taken:
-        raise refused
+                return Full(count, spacing, cycles[0], Fraction(cycles[2] - cycles[0]) / (2 * spacing))
+    if refusal is not None and not has_count:
+        raise refusal
     raise NeverFullError(
-        "expected a time that grows by an equal step for each further micro-batch, or for each few micro-batches, "
-        f"got unequal steps up to a gradient_accumulation_count of {count + 2 * apart}"
+        "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
+        f"does not up to a gradient_accumulation_count of {count + 2 * spacing}"
     )
 
 
-def update_cycles(job: Job, priced: runs.Priced = lambda of: (of.costs, of.system)) -> Fraction:
+def update_cycles(job: Job, priced: runs.Priced = lambda part: (part.costs, part.system)) -> Fraction:
     """Return the mean cycles of a weight update, with the host's part.
 
     Repetitive session runs are simulated in part. The first weight updates may take longer, until the feeds' buffers

@@ -32,7 +32,7 @@ class Result:
 
     names: ClassVar[tuple[str, ...]] = ()
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield sentences and tables in reading order; an empty text is a blank line."""
         raise NotImplementedError
 
@@ -70,7 +70,7 @@ class Result:
         Pictures with other names show the main chart.
         """
         charts = self.charts()
-        drawn: dict[str, Chart] = {}
+        chart_of: dict[str, Chart] = {}
         files = {}
         for name in names:
             form = Path(name).suffix.lower()
@@ -79,8 +79,8 @@ class Result:
                 continue
             stem = Path(name).stem if name in self.names else next(iter(charts), "")
             if stem in charts:
-                drawn[stem] = drawn.get(stem) or charts[stem]()
-                files[name] = picture_bytes(drawn[stem], form)
+                chart_of[stem] = chart_of.get(stem) or charts[stem]()
+                files[name] = picture_bytes(chart_of[stem], form)
         return files
 
 
@@ -166,7 +166,7 @@ def table_markdown(table: Table) -> str:
 _TEXTS: Final[Mapping[str, Callable[[Result], bytes]]] = {
     ".json": lambda result: json_bytes(result.data()),
     ".csv": lambda result: rows_csv(result.rows()),
-    ".md": lambda result: markdown([*result.shown()]),
+    ".md": lambda result: markdown([*result.printout()]),
     ".parquet": lambda result: rows_parquet(result.rows()),
 }
 _PICTURES: Final = (".png", ".svg", ".pdf")

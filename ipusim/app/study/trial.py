@@ -16,7 +16,7 @@ from ipusim.api import Job, Request, Timeline, analysis, assemble, hardware, run
 from ipusim.base.errors import IpusimError
 
 #: Changes that remove a request's arithmetic.
-_ALONE: Final = {"numerics": "off", "evaluate": None, "expect": None}
+_NO_NUMERICS: Final = {"numerics": "off", "evaluate": None, "expect": None}
 #: Overrides of a scenario file with the same effect, and for laying out programs that do not fit; problems keep their
 #: places in the file.
 WITHOUT_ARITHMETIC: Final = "numerics=off"
@@ -93,7 +93,7 @@ class Trial:
         return program.micro_batch_size * program.shape.count * self.accepted_job.system.learners
 
 
-def tried(request: Request, changes: Mapping[str, Any] | None = None) -> Trial:
+def try_request(request: Request, changes: Mapping[str, Any] | None = None) -> Trial:
     """Return the Trial of a request with changed options; reading a time runs the program.
 
     Args:
@@ -124,12 +124,12 @@ def time_alone(request: Request, changes: Mapping[str, Any] | None = None, *, mi
         RequestError: for unknown names and invalid values.
     """
     changes = changes or {}
-    alone = {} if request.functions is not None else _ALONE
+    no_numerics = {} if request.functions is not None else _NO_NUMERICS
     reported = {"memory": "report"} if misfits and is_limited(request, changes) else {}
-    return changed(request, {**alone, **reported, **changes})
+    return change_request(request, {**no_numerics, **reported, **changes})
 
 
-def changed(request: Request, changes: Mapping[str, Any]) -> Request:
+def change_request(request: Request, changes: Mapping[str, Any]) -> Request:
     """Return ``request`` with changed options by dotted name; None removes an option.
 
     Raises RequestError for an unknown option.

@@ -36,7 +36,7 @@ class Baseline:
     training: bool
 
     @property
-    def selected(self) -> bool:
+    def has_selection(self) -> bool:
         """Whether the scenario selects a specific device."""
         return self.request.options.system.select_ipus is not None
 
@@ -46,7 +46,7 @@ class Baseline:
         return hardware.MACHINES[self.request.options.system.name]
 
     @property
-    def limited(self) -> bool:
+    def has_limits(self) -> bool:
         """Whether plans must fit in memory, even if the scenario only reports misfits."""
         return is_limited(self.request)
 
@@ -68,8 +68,8 @@ class Baseline:
     @property
     def activations(self) -> str:
         """Memory that activations move to, or ``stay``."""
-        moved = self.request.options.pipeline.offload_activations
-        return moved.to if isinstance(moved, runs.MovedActivationsSpec) else STAY
+        spec = self.request.options.pipeline.offload_activations
+        return spec.to if isinstance(spec, runs.MovedActivationsSpec) else STAY
 
     @property
     def micro_batch_size(self) -> int:
@@ -98,9 +98,9 @@ def _with_listed_stages(request: Request) -> Request:
     if not isinstance(request.options.pipeline.stages, str):
         return request
     findings = runs.Findings(request.is_set)
-    listed = runs.with_stages(request.options, request.folder, findings)
+    full_options = runs.with_stages(request.options, request.folder, findings)
     findings.raise_if_any()
-    return request.replace({"pipeline.stages": runs.options_set(listed.pipeline.stages)})
+    return request.replace({"pipeline.stages": runs.options_set(full_options.pipeline.stages)})
 
 
 def baseline_of(request: Request) -> Baseline:
@@ -119,12 +119,12 @@ def baseline_of(request: Request) -> Baseline:
         raise OptionError("scenario", text)
     if options.disturbances:
         raise OptionError("scenario", f"expected a system without disturbances, got {len(options.disturbances)}")
-    fixed = _concurrent(options.pipeline)
+    concurrent = _concurrent(options.pipeline)
     job, refusal = None, ""
     try:
-        job = assemble(time_alone(request, misfits=not fixed))
+        job = assemble(time_alone(request, misfits=not concurrent))
     except RequestError as error:
-        if fixed:
+        if concurrent:
             raise
         refusal = str(error)
     if job is not None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.prices import Maxima, Prices, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
-from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, SENT, UPDATE, Copy
+from ipusim.app.suggest.terms import COLUMNS, INFEED, OUTFEED, TRANSFERS, UPDATE, Copy
 from ipusim.app.suggest.units import KINDS, Table, Units, sums
 
 #: Tolerance of sums of fractions, in cycles.
@@ -142,7 +142,7 @@ class Bounds:
         """
         size = len(self._units) + 1
         possible = np.broadcast_to(np.triu(np.ones((size, size)), 1) > 0, (len(mapping), size, size)).copy()
-        for first, second in self._units.shared:
+        for first, second in self._units.shared_pairs:
             if first == 0:
                 elsewhere = [stage for stage, ipu in enumerate(mapping) if ipu != mapping[0]]
                 possible[elsewhere, : second + 1, second + 1 :] = False
@@ -214,11 +214,11 @@ class Bounds:
         values[:, INFEED, 0], values[:, OUTFEED, -1] = self._units.host.infeed, self._units.host.outfeed
         between = cuts[:, 1 : self._stages]
         for sent, stages, by_unit in zip((0, 1), (slice(None, -1), slice(1, None)), self._sent, strict=True):
-            moved = values[:, SENT][:, sent, stages]
+            moved = values[:, TRANSFERS][:, sent, stages]
             moved[:] = by_unit[1:-1].min(initial=np.inf)
             moved[:, : between.shape[1]] = by_unit[between]
         if (sends := self._terms.sends) is not None:
-            values[:, SENT] = sends[0] + np.floor(values[:, SENT] * sends[1])
+            values[:, TRANSFERS] = sends[0] + np.floor(values[:, TRANSFERS] * sends[1])
         return values.reshape(len(cuts), COLUMNS * self._stages)
 
     def _maxima(self, cuts: Table, values: Numbers, numbers: Iterable[int]) -> Iterator[Numbers]:

@@ -21,7 +21,7 @@ class Budget:
     """Time and work budget of a search, spent by the inner loops.
 
     Attributes:
-        ended: limit that ended the search; empty while the search may continue.
+        end_reason: limit that ended the search; empty while the search may continue.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Budget:
         if seconds is not None and not seconds > 0:
             raise OptionError("seconds", f"expected a time above 0, got {seconds:g}")
         self._began = time.monotonic()
-        self._until = self._search_until = None
+        self._deadline = self._search_until = None
         if seconds is not None:
-            self._until = self._began + seconds
-            self._search_until = self._until - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
+            self._deadline = self._began + seconds
+            self._search_until = self._deadline - min(_AFTERWARDS * seconds, _MOST_AFTERWARDS_S)
         self._work, self._most = 0, work
         self._interrupted = interrupted
-        self.ended = ""
+        self.end_reason = ""
 
     def part(self, share: float) -> Budget:
         """Return a separate budget: a ``share`` of the remaining time, and the same work."""
-        seconds = None if self._until is None else max(share * (self._until - time.monotonic()), 1e-3)
+        seconds = None if self._deadline is None else max(share * (self._deadline - time.monotonic()), 1e-3)
         return Budget(seconds, self._most, self._interrupted)
 
     @property
@@ -65,21 +65,21 @@ class Budget:
         """Spend ``work``; raises SearchEndedError once a limit is reached."""
         self._work += work
         if self._interrupted():
-            self.ended = "an interrupt"
+            self.end_reason = "an interrupt"
         elif self._search_until is not None and time.monotonic() > self._search_until:
-            self.ended = "the time limit"
+            self.end_reason = "the time limit"
         elif self._most is not None and self._work > self._most:
-            self.ended = f"the limit of {self._most} bounded cuts"
-        if self.ended:
-            raise SearchEndedError(self.ended)
+            self.end_reason = f"the limit of {self._most} bounded cuts"
+        if self.end_reason:
+            raise SearchEndedError(self.end_reason)
 
     def begin_afterwards(self) -> None:
         """Allow the runners-up half of the remaining time, and any number of cuts."""
         self._most = None
-        if self._until is not None:
-            self._search_until = (time.monotonic() + self._until) / 2
+        if self._deadline is not None:
+            self._search_until = (time.monotonic() + self._deadline) / 2
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the whole budget is spent, including time reserved for later work."""
-        return self._interrupted() or (self._until is not None and time.monotonic() > self._until)
+        return self._interrupted() or (self._deadline is not None and time.monotonic() > self._deadline)

@@ -184,7 +184,7 @@ class Choice:
         """Return the choice as options by dotted name; ``cuts`` are the first units of stages, beginning with 0."""
         serialized = baseline.serialization > 1
         changes: dict[str, Any] = {
-            "system.auto_select_ipus": None if baseline.selected else self.ipus,
+            "system.auto_select_ipus": None if baseline.has_selection else self.ipus,
             "system.selection_order": None if self.order == "AUTO" else self.order,
             "pipeline.schedule": self.schedule,
             "pipeline.sync": self.sync or None,
@@ -310,7 +310,7 @@ def sizes_of(baseline: Baseline, limits: Limits) -> tuple[int, ...]:
 
     Raises OptionError for a size that the machine does not offer.
     """
-    if baseline.selected:
+    if baseline.has_selection:
         return (baseline.ipus,)
     machine = hardware.find_machine(baseline.request.options.system.name)
     if limits.ipus is None:
@@ -339,14 +339,16 @@ def possible(choice: Choice, units: Units) -> bool:
             for one in range(stages)
             for other in range(one, min(stages, one + second - first + 1))
         )
-        for first, second in units.shared
+        for first, second in units.shared_pairs
     )
 
 
 def _schedules(baseline: Baseline, limits: Limits) -> list[tuple[str, Schedule]]:
     """Return the schedules by name, beginning with the given schedule, which wins ties."""
     own = baseline.request.options.pipeline.schedule
-    candidates = (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.called(limits.schedules)
+    candidates = (
+        (own, *GRAPHCORES, "single") if limits.schedules is None else core_schedules.expand_names(limits.schedules)
+    )
     result: dict[str, Schedule] = {}
     for name in candidates:
         schedule = core_schedules.schedule_of(name, baseline.request.folder)

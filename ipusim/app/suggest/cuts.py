@@ -20,14 +20,14 @@ from ipusim.app.suggest.memory import MemoryBound
 from ipusim.app.suggest.units import Table, Units
 
 #: Maximum number of partial cuts in a batch.
-_TOGETHER: Final = 4096
+_PART_SIZE: Final = 4096
 #: Excess bytes charged to a cut that separates units with shared weights.
-_APART: Final = 1 << 50
+_SPLIT_COST: Final = 1 << 50
 #: Precision of the least time of a choice, as a power of two of its share, and maximum doublings of the bracket.
 _CLOSE: Final = 9
 _DOUBLINGS: Final = 6
 #: Shifts of a single stage's first unit, and shifts of the first units of several stages together.
-_ALONE: Final = (-3, -2, -1, 1, 2, 3)
+_STEPS: Final = (-3, -2, -1, 1, 2, 3)
 _MOVED_TOGETHER: Final = (-2, -1, 1, 2)
 #: Approximate number of moves of two stages.
 _MOVES: Final = 2000
@@ -96,18 +96,18 @@ class Cutter:
         """
         units, memory = self.units, self.memory
         work = np.diff(units.passes[0, 0] + (units.passes[1, 0] if units.training else 0))
-        starts = np.unique(np.array([_even(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
+        starts = np.unique(np.array([_even_cut(work, len(self.memory.mapping)), *self.bounds.cheapest]), axis=0)
 
         def excess(cuts: Table) -> Table:
-            apart = np.where(self._together(cuts), 0, _APART)
+            split_cost = np.where(self._share_ipus(cuts), 0, _SPLIT_COST)
             if memory.sram_bytes is None:
-                return apart
-            over = np.maximum(memory.of_ipus(cuts) + spare - memory.sram_bytes, 0)
-            return np.asarray(apart + over.sum(axis=0))
+                return split_cost
+            excess_bytes = np.maximum(memory.of_ipus(cuts) + spare - memory.sram_bytes, 0)
+            return np.asarray(split_cost + excess_bytes.sum(axis=0))
 
         best = np.lexsort((self.bounds.of(starts), excess(starts)))[0]
-        cut, over = _descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
-        return None if over else cut
+        cut, surplus = _descended(tuple(starts[best].tolist()), excess, self.bounds.of, spend)
+        return None if surplus else cut
 
     def below(self, below: int, most: int, spend: Callable[[int], None] = lambda _: None) -> BoundedCuts:
         """Return the cuts with a bound below ``below`` that may fit in memory.
@@ -115,7 +115,7 @@ class Cutter:
         Each stage keeps only the best ``most`` partial cuts.
         """
         stages, size = len(self.memory.mapping), len(self.units)
-        begun, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
+        starts_of_cuts, within = np.zeros((1, 1), dtype=np.int64), self.bounds.within(below)
         bounds = np.zeros(1, dtype=np.int64)
         left: int | None = None
         looked_at = 0
@@ -125,61 +125,61 @@ class Cutter:
             else:
                 ends = (stage + 1,)
             parts = []
-            for part in _parts(begun):
+            for part in _parts(starts_of_cuts):
                 parts.append(self._longer(part, np.array(ends), below, within))
                 looked_at += parts[-1][2]
                 spend(parts[-1][2])
-            begun = np.concatenate([cuts for cuts, _, _ in parts])
-            bounds = np.concatenate([own for _, own, _ in parts])
-            if len(begun) > most:
+            starts_of_cuts = np.concatenate([cuts for cuts, _, _ in parts])
+            bounds = np.concatenate([part_bounds for _, part_bounds, _ in parts])
+            if len(starts_of_cuts) > most:
                 best = np.argsort(bounds, kind="stable")
-                dropped = int(bounds[best[most]])
-                left = dropped if left is None else min(left, dropped)
-                begun, bounds = begun[best[:most]], bounds[best[:most]]
-        order = np.lexsort((*begun.T[::-1], bounds))
-        return BoundedCuts(begun[order], bounds[order], left, looked_at)
+                left_bound = int(bounds[best[most]])
+                left = left_bound if left is None else min(left, left_bound)
+                starts_of_cuts, bounds = starts_of_cuts[best[:most]], bounds[best[:most]]
+        order = np.lexsort((*starts_of_cuts.T[::-1], bounds))
+        return BoundedCuts(starts_of_cuts[order], bounds[order], left, looked_at)
 
-    def _longer(self, begun: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
+    def _longer(self, cuts_so_far: Table, ends: Table, below: int, within: Bounds) -> tuple[Table, Table, int]:
         """Extend partial cuts by a stage within bound and memory; count the candidates."""
-        row, end = np.nonzero(begun[:, -1:] < ends[None, :])
-        cuts = np.concatenate([begun[row], ends[end][:, None]], axis=1)
+        row, end = np.nonzero(cuts_so_far[:, -1:] < ends[None, :])
+        cuts = np.concatenate([cuts_so_far[row], ends[end][:, None]], axis=1)
         looked_at = len(cuts)
-        cuts = cuts[self._together(cuts)]
+        cuts = cuts[self._share_ipus(cuts)]
         cuts = cuts[self.memory.fits(cuts)]
         return *within.lower(cuts, below), looked_at
 
-    def _together(self, cuts: Table) -> Table:
+    def _share_ipus(self, cuts: Table) -> Table:
         """Return a mask of cuts that can join units with shared weights.
 
         Units with shared weights must be on one IPU.
         """
-        done = cuts.shape[1] - 1
+        last_stage = cuts.shape[1] - 1
         mapping = np.array(self.memory.mapping)
         good = np.ones(len(cuts), dtype=bool)
-        for first, second in self.units.shared:
+        for first, second in self.units.shared_pairs:
             stage = np.sum(cuts[:, 1:] <= first, axis=1), np.sum(cuts[:, 1:] <= second, axis=1)
-            known = stage[0] < done
+            is_known = stage[0] < last_stage
             home = mapping[np.minimum(stage[0], len(mapping) - 1)]
-            later = np.array([np.isin(ipu, mapping[done:]) for ipu in range(mapping.max() + 1)])[home]
-            there = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
-            good &= ~known | np.where(stage[1] < done, there, later)
+            later = np.array([np.isin(ipu, mapping[last_stage:]) for ipu in range(mapping.max() + 1)])[home]
+            is_home = mapping[np.minimum(stage[1], len(mapping) - 1)] == home
+            good &= ~is_known | np.where(stage[1] < last_stage, is_home, later)
         return good
 
 
-def _parts(begun: Table) -> Iterator[Table]:
+def _parts(cuts: Table) -> Iterator[Table]:
     """Yield partial cuts in batches of limited size; a single empty batch for no cuts."""
-    for start in range(0, max(len(begun), 1), _TOGETHER):
-        yield begun[start : start + _TOGETHER]
+    for start in range(0, max(len(cuts), 1), _PART_SIZE):
+        yield cuts[start : start + _PART_SIZE]
 
 
-def _even(work: Table, stages: int) -> tuple[int, ...]:
+def _even_cut(work: Table, stages: int) -> tuple[int, ...]:
     """Return the cut into ``stages`` closest to even shares of ``work``, given per unit."""
     ends, size = np.concatenate([[0], np.cumsum(work)]), len(work)
-    cut = [0]
+    places = [0]
     for stage in range(1, stages):
         nearest = int(np.argmin(np.abs(ends * stages - ends[-1] * stage)))
-        cut.append(min(max(nearest, cut[-1] + 1), size - (stages - stage)))
-    return (*cut, size)
+        places.append(min(max(nearest, places[-1] + 1), size - (stages - stage)))
+    return (*places, size)
 
 
 def _descended(
@@ -193,12 +193,12 @@ def _descended(
     Moves reduce the excess first, then the cycles.
     """
     cut = np.array([start])
-    over, takes = int(excess(cut)[0]), int(cycles(cut)[0])
+    surplus, takes = int(excess(cut)[0]), int(cycles(cut)[0])
     while True:
         moves = _moves(cut[0])
         spend(len(moves))
         excesses = excess(moves)
-        good = excesses <= over
+        good = excesses <= surplus
         if not good.any():
             break
         moves, excesses = moves[good], excesses[good]
@@ -206,29 +206,32 @@ def _descended(
         moves = moves[excesses == least]
         times = cycles(moves)
         best = int(np.argmin(times))
-        if (int(least), int(times[best])) >= (over, takes):
+        if (int(least), int(times[best])) >= (surplus, takes):
             break
-        cut, over, takes = moves[best : best + 1], int(least), int(times[best])
-    return tuple(cut[0].tolist()), over
+        cut, surplus, takes = moves[best : best + 1], int(least), int(times[best])
+    return tuple(cut[0].tolist()), surplus
 
 
 def _moves(cut: Table) -> Table:
     """Return the cuts one move away from ``cut``, in a fixed order."""
     inner = len(cut) - 2
     moves: list[Table] = []
-    for stage, by in product(range(1, inner + 1), _ALONE):
-        moves.append(_moved(cut, {stage: by}))
+    for stage, units in product(range(1, inner + 1), _STEPS):
+        moves.append(_move_cut(cut, {stage: units}))
     reach = max(_MOVES // (8 * max(inner, 1)), 1)
     for first in range(1, inner + 1):
         for second in range(first + 1, min(first + reach, inner) + 1):
-            moves += [_moved(cut, {first: one, second: other}) for one, other in product((-1, 1), repeat=2)]
-            moves += [_moved(cut, dict.fromkeys(range(first, second + 1), by)) for by in _MOVED_TOGETHER]
-    moved = np.array(moves, dtype=np.int64).reshape(-1, len(cut))
-    return np.unique(moved[(np.diff(moved, axis=1) > 0).all(axis=1)], axis=0)
+            moves += [
+                _move_cut(cut, {first: first_step, second: second_step})
+                for first_step, second_step in product((-1, 1), repeat=2)
+            ]
+            moves += [_move_cut(cut, dict.fromkeys(range(first, second + 1), units)) for units in _MOVED_TOGETHER]
+    candidates = np.array(moves, dtype=np.int64).reshape(-1, len(cut))
+    return np.unique(candidates[(np.diff(candidates, axis=1) > 0).all(axis=1)], axis=0)
 
 
-def _moved(cut: Table, by: dict[int, int]) -> Table:
-    moved = cut.copy()
-    for stage, units in by.items():
-        moved[stage] += units
-    return moved
+def _move_cut(cut: Table, units_of: dict[int, int]) -> Table:
+    result = cut.copy()
+    for stage, units in units_of.items():
+        result[stage] += units
+    return result

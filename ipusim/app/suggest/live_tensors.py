@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ipusim.api import Plan, pipelines
 
 #: Pass that needs a part of a stage's memory, by attribute of StageFootprint.
-_RUNNING: Final = {
+_PASS_TENSORS: Final = {
     "forward": pipelines.Pass.FORWARD,
     "backward": pipelines.Pass.BACKWARD,
     "recompute": pipelines.Pass.RECOMPUTE,
@@ -19,7 +19,7 @@ _RUNNING: Final = {
     "weight_half": pipelines.Pass.WEIGHT_GRADIENT,
 }
 #: Parts of a stage's memory, named by StageFootprint attribute.
-PARTS: Final = ("saved", "recomputed", "rest", *_RUNNING)
+PARTS: Final = ("kept_bytes", "recomputed", "halves_bytes", *_PASS_TENSORS)
 #: Stages of each IPU, and for each distinct moment a row of counts: how often each part of each stage is live.
 LiveTensors = Mapping[int, tuple[tuple[int, ...], npt.NDArray[np.int64]]]
 
@@ -29,26 +29,28 @@ def live_tensors(plan: Plan) -> LiveTensors:
     shape, live = plan.shape, {}
     for ipu in plan.ipus:
         rows = np.flatnonzero(plan.ipu == ipu)
-        stages = tuple(stage for stage, on in enumerate(shape.mapping) if on == ipu)
+        stages = tuple(stage for stage, owner in enumerate(shape.mapping) if owner == ipu)
         columns = []
         for stage in stages:
-            own = plan.stage[rows] == stage
-            kind = plan.kind[rows][own]
-            nothing = pipelines.StageFootprint(
+            members = plan.stage[rows] == stage
+            kind = plan.kind[rows][members]
+            empty = pipelines.StageFootprint(
                 ipus=(ipu,),
                 fifo_depth=plan.fifo_depths[stage] if shape.training else 0,
-                saved=0,
+                kept_bytes=0,
                 recomputed=0,
                 forward=0,
                 backward=0,
                 recomputes=shape.recompute and shape.recomputes(stage),
                 training=shape.training,
             )
-            levels_of = pipelines.alive(nothing, kind)
-            levels = (levels_of.outside, levels_of.recomputed, levels_of.waiting)
-            during = [level.during for level in levels] + [(kind == run).astype(np.int64) for run in _RUNNING.values()]
-            after = [level.after for level in levels] + [np.zeros_like(kind)] * len(_RUNNING)
-            of_stage = pipelines.Levels(np.stack(during, axis=1), np.stack(after, axis=1))
-            columns.append(pipelines.spread(of_stage, own).during)
+            levels_of = pipelines.alive(empty, kind)
+            levels = (levels_of.outside, levels_of.recomputed, levels_of.halves)
+            during = [level.during for level in levels] + [
+                (kind == run).astype(np.int64) for run in _PASS_TENSORS.values()
+            ]
+            levels_after = [level.at_end for level in levels] + [np.zeros_like(kind)] * len(_PASS_TENSORS)
+            of_stage = pipelines.Levels(np.stack(during, axis=1), np.stack(levels_after, axis=1))
+            columns.append(pipelines.spread_levels(of_stage, members).during)
         live[ipu] = stages, np.unique(np.concatenate(columns, axis=1), axis=0)
     return live

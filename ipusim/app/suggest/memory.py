@@ -169,14 +169,20 @@ def memory_bound(
     stash = np.zeros_like(units.stash) if checkpoints else units.stash
     parts = {recomputes: _parts(units, layout, stash, recomputes=recomputes) for recomputes in (False, True)}
     of_stages = [parts[shape.recomputes(stage)] for stage in range(shape.stages)]
-    whole = units.sum_of(lambda profile: profile.parameter_bytes - offload.weight_bytes(profile))
+    whole = units.sum_of(
+        lambda profile: profile.parameter_bytes - offload.weight_bytes(profile) + profile.untrained_bytes
+    )
     if shape.training:
         whole = whole + units.sum_of(lambda profile: profile.accumulator_bytes - offload.accumulator_bytes(profile))
         whole = whole + units.sum_of(offload.resident_state_bytes)
     resident = np.array([whole] * shape.stages)
-    _add_buffers(resident, units, layout, [of_stage[PARTS.index("saved")] for of_stage in of_stages])
+    _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
-    loaded = units.sum_of(lambda profile: offload.weight_bytes(profile) + offload.state_bytes(profile))
+    if offload.by_variable:
+        state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
+    else:
+        state = units.sum_of(offload.state_bytes)
+    loaded = units.sum_of(offload.weight_bytes) + state
     temporary, update = maxima(units.column("temporary_bytes")), loaded * shape.training
     return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
 
@@ -212,7 +218,7 @@ def _parts(units: Units, layout: Layout, stash: Table, *, recomputes: bool) -> T
         taken = np.append(units.column("input_bytes"), 0)
         gradients = np.maximum(working, units.sent_backward[:, None])
         if not layout.offload.activations:
-            parts["saved"] = np.broadcast_to(taken[:, None], stash.shape) if recomputes else stash
+            parts["kept_bytes"] = np.broadcast_to(taken[:, None], stash.shape) if recomputes else stash
         if recomputes and shape.recompute:
             parts["recomputed"] = stash
         parts["backward"] = gradients + weights + (stash if recomputes and shape.recompute_inline else 0)

@@ -93,9 +93,9 @@ class Prices:
 
     def of(self, cuts: Table) -> Numbers:
         """Return lower bounds on the costs of partial or complete ``cuts``."""
-        done = cuts.shape[1] - 1
-        least = self.fixed + self.rests[done, cuts[:, -1]]
-        for stage in range(done):
+        stages = cuts.shape[1] - 1
+        least = self.fixed + self.rests[stages, cuts[:, -1]]
+        for stage in range(stages):
             least = least + self.takes[stage, cuts[:, stage], cuts[:, stage + 1]]
         return np.asarray(least)
 
@@ -109,8 +109,8 @@ def raised(maxima: Maxima, steps: int, enough: float, spend: Callable[[], None])
         enough: bound at which to stop.
         spend: called before each step.
     """
-    used = np.concatenate([maxima.rows.any(axis=(2, 3)), maxima.least[:, None] > 0], axis=1)
-    weights = used / np.maximum(used.sum(axis=1, keepdims=True), 1)
+    is_used = np.concatenate([maxima.rows.any(axis=(2, 3)), maxima.least[:, None] > 0], axis=1)
+    weights = is_used / np.maximum(is_used.sum(axis=1, keepdims=True), 1)
     best: Prices | None = None
     last: dict[tuple[int, ...], None] = {}
     for step in range(steps):
@@ -137,7 +137,7 @@ def _cheapest(takes: Numbers, rests: Numbers) -> tuple[int, ...]:
     """Return the cheapest cut; ties go to the earliest cuts."""
     cut = [0]
     for stage in range(len(takes)):
-        behind = takes[stage, cut[-1]] + rests[stage + 1]
-        behind[: cut[-1] + 1] = np.inf
-        cut.append(int(np.argmin(behind)))
+        cycles = takes[stage, cut[-1]] + rests[stage + 1]
+        cycles[: cut[-1] + 1] = np.inf
+        cut.append(int(np.argmin(cycles)))
     return tuple(cut)

@@ -30,11 +30,11 @@ def any_cut(possible: npt.NDArray[np.bool_]) -> bool:
     return bool(np.isfinite(least_sum(np.where(possible, 0.0, np.inf))[0, 0]))
 
 
-def _from_behind(takes: Numbers, joined: np.ufunc) -> Numbers:
-    """Return the least ``joined`` cycles from each stage on, without empty stages."""
+def _from_behind(takes: Numbers, join: np.ufunc) -> Numbers:
+    """Return the least joined cycles from each stage on, without empty stages."""
     least = np.full((len(takes) + 1, takes.shape[1]), np.inf)
     least[-1, -1] = 0
     proper = np.where(np.tri(takes.shape[1], dtype=bool), np.inf, takes)
     for stage in reversed(range(len(takes))):
-        least[stage] = joined(proper[stage], least[stage + 1][None, :]).min(axis=1)
+        least[stage] = join(proper[stage], least[stage + 1][None, :]).min(axis=1)
     return least

@@ -25,7 +25,7 @@ _NUMBERS: Final[dict[str, Callable[[Choice], int]]] = {
     "micro_batch_sizes": lambda choice: choice.micro_batch_size,
 }
 #: Maximum number of oversized layers per message.
-_NAMED: Final = 3
+_MOST_UNITS: Final = 3
 _WORDS: Final = ("placements", "recompute", "offload", "sharding", "activations")
 
 
@@ -36,13 +36,13 @@ def refuse_limits(baseline: Baseline, limits: Limits, search: Search) -> None:
         OptionError: if a limit excludes all plans.
         RequestError: if a rule refuses all plans.
     """
-    searched = search.searched
+    outcome = search.searched
     units = search.units(limits.sizes_of(baseline)[0])
-    if not searched.choices:
+    if not outcome.choices:
         _refuse_option(baseline, limits, units)
-    if not searched.choices or (searched.refused.total() == searched.choices and not searched.too_large):
-        if searched.choices and not any("multiple" in reason for reason in searched.refused):
-            (reason, _), *_ = searched.refused.most_common(1)
+    if not outcome.choices or (outcome.refused.total() == outcome.choices and not outcome.too_large):
+        if outcome.choices and not any("multiple" in reason for reason in outcome.refused):
+            (reason, _), *_ = outcome.refused.most_common(1)
             first = reason.splitlines()[0]
             raise RequestError([Problem((), f"every plan is refused, most of the plans with this message: {first}")])
         batch = limits.global_batch or baseline.global_batch
@@ -60,65 +60,67 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
             values = getattr(limits, name)
             if values is None:
                 continue
-            others = [*choices(baseline, replace(limits, **{name: None}), units, whatever=whatever)]
-            if not others:
+            alternatives = [*choices(baseline, replace(limits, **{name: None}), units, whatever=whatever)]
+            if not alternatives:
                 continue
-            got = ", ".join(map(str, values))
+            values_text = ", ".join(map(str, values))
             if name not in _NUMBERS:
-                raise OptionError(name, f"expected other values for a plan with the other options, got {got}")
-            numbers = sorted({_NUMBERS[name](choice) for choice in others})
-            raise OptionError(name, f"expected {runs.one_of([*map(str, numbers)])} with the other options, got {got}")
+                raise OptionError(name, f"expected others for any plan with the other options, got {values_text}")
+            numbers = sorted({_NUMBERS[name](choice) for choice in alternatives})
+            raise OptionError(
+                name, f"expected {runs.one_of([*map(str, numbers)])} with the other options, got {values_text}"
+            )
         if any(True for _ in choices(baseline, limits, units, whatever=True)):
             return
 
 
-def why_none(baseline: Baseline, searched: Searched) -> str:
+def why_none(baseline: Baseline, outcome: Searched) -> str:
     """Explain a search without plan: proof of misfits, or the end of its budget."""
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
-        f"Searched {counted(searched.choices, 'layout')}: {searched.refused.total()} refused by a rule, and "
-        f"{searched.too_large} too large with every cut of the model"
+        f"Looked at {counted(outcome.choices, 'way')} to lay the model out: {outcome.refused.total()} refused by a "
+        f"rule, and {outcome.too_large} too large wherever the model is cut"
     )
-    plans = counted(searched.assembled, "plan")
-    cuts = f"{searched.bounded:,} cuts of the layouts bounded, {plans} assembled; no plan fits"
-    if searched.left is None:
-        least = max([searched.least_bytes or 0, *searched.least_of_units.values()])
-        full = "with every layout and every cut, at least one IPU is too full"
+    plans = counted(outcome.assembled, "plan")
+    cuts = f"{outcome.bounded:,} of their cuts bounded, {plans} assembled, none of which fits"
+    if outcome.left is None:
+        least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
+        full = "each cut of each way to lay the model out leaves some IPU too full"
         if sram_bytes is not None and least > sram_bytes:
             has = f"and each IPU has {format_bytes(sram_bytes)}"
             full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
-        large = _too_large(baseline, searched)
-        advice = _advice(baseline, alone=bool(large))
-        return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
+        large = _too_large(baseline, outcome)
+        advice = _advice(baseline, is_single=bool(large))
+        return f"No plan that was searched fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
-    fastest = "" if clock is None else f", with no plan faster than {format_seconds(searched.left / clock)}"
+    fastest = "" if clock is None else f", of which none is faster than {format_seconds(outcome.left / clock)}"
     return (
-        f"No plan was found, without a proof that no plan fits {system}: {searched.stopped} ended the search. "
-        f"{looked}; {cuts}. Still open: {counted(searched.open, 'layout')}{fastest}. Allow more time, or search fewer "
-        "values (ipus, stages, schedules)."
+        f"No plan was found, and that none fits {system} is not proven: {outcome.stopped} ended the search. {looked}; "
+        f"{cuts}. Still open: {counted(outcome.open, 'way')}{fastest}. Take more time, or search less (ipus, stages, "
+        "schedules)."
     )
 
 
-def _advice(baseline: Baseline, *, alone: bool) -> str:
+def _advice(baseline: Baseline, *, is_single: bool) -> str:
     """Return advice: an option outside the search, or ways to use less memory.
 
     Args:
         baseline: given plan.
-        alone: whether a single layer is too large for an IPU, so that more IPUs do not help.
+        is_single: whether a single layer is too large for an IPU, so that more IPUs do not help.
     """
     moves = () if baseline.job is None or is_long(baseline.job) else memory_moves(baseline.job).moves
     if moves and analysis.usable((move := moves[0]).fits):
         return f"The given plan fits with {move.words}: {options_of(move)}"
     smaller = baseline.micro_batch_size > 1
-    if alone:
-        return f"More IPUs do not help{', smaller micro-batches may' * smaller}."
-    return f"Use more IPUs{', or smaller micro-batches' * smaller}."
+    if is_single:
+        return f"More IPUs do not change that{', smaller micro-batches may' * smaller}."
+    return f"Take more IPUs{', or smaller micro-batches' * smaller}."
 
 
-def _too_large(baseline: Baseline, searched: Searched) -> str:
+def _too_large(baseline: Baseline, outcome: Searched) -> str:
     """Return a sentence on layers, or given stages, too large for an IPU."""
-    units, least = searched.units, searched.least_of_units
+    units, least = outcome.units, outcome.least_of_units
     if baseline.job is None or units is None:
         return ""
     sram_bytes = baseline.job.system.ipu.sram_bytes
@@ -126,16 +128,16 @@ def _too_large(baseline: Baseline, searched: Searched) -> str:
     if not large:
         return ""
     profiles = dict(zip(units.names, units.profiles, strict=True))
-    named = []
-    for name in large[:_NAMED]:
+    texts = []
+    for name in large[:_MOST_UNITS]:
         learnt = sum(elements for elements, _ in profiles[name].accumulator_tensors)
         weights = f" with its {learnt:,} weights" if learnt else ""
         excess = format_bytes(least[name] - sram_bytes)
-        named.append(f"{name}{weights} ({format_bytes(least[name])} at least, {excess} too much)")
-    what = "layer" if units.movable else "stage"
-    more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
-    are = f"This {what} is" if len(large) == 1 else f"Each of these {what}s is"
-    return f"{are} too large for an IPU on its own, with every cut of the model: {', '.join(named)}{more}. "
+        texts.append(f"{name}{weights} ({format_bytes(least[name])} at least, {excess} too much)")
+    noun = "layer" if units.movable else "stage"
+    more = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
+    are = f"This {noun} is" if len(large) == 1 else f"Each of these {noun}s is"
+    return f"{are} too large for an IPU by itself, wherever the model is cut: {', '.join(texts)}{more}. "
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

@@ -21,18 +21,22 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, position in source.values.items():
         if path and str(position).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
-            changes[path] = (_at(source.data, path), "as given by --set")
-    for name, changed in suggestion.changes.items():
+            changes[path] = (_value_at(source.data, path), "as --set had it")
+    for name, new_value in suggestion.changes.items():
         path = tuple(name.split("."))
-        before = _at(source.data, path)
+        old_value = _value_at(source.data, path)
         # A removed option is written with its effective value if the file had a value.
-        in_effect = changed is None and before is not None
-        value = reduce(getattr, map(str, path), suggestion.job.request.options) if in_effect else changed
-        if value != before and not (before is None and _default(suggestion, name, value)):
-            taken = _REPLACES.get(name)
-            instead = "" if taken is None or _at(source.data, (path[0], taken)) is None else f"in place of {taken}: "
-            was = instead if before is None else f"was {_shown(before)}: "
-            changes[path] = (value, "" if value is None else was + why(suggestion, name))
+        in_effect = new_value is None and old_value is not None
+        value = reduce(getattr, map(str, path), suggestion.job.request.options) if in_effect else new_value
+        if value != old_value and not (old_value is None and _default(suggestion, name, value)):
+            replaced_key = _REPLACES.get(name)
+            instead = (
+                ""
+                if replaced_key is None or _value_at(source.data, (path[0], replaced_key)) is None
+                else f"in place of {replaced_key}: "
+            )
+            was = instead if old_value is None else f"was {_value_text(old_value)}: "
+            changes[path] = (value, "" if value is None else was + reason_for(suggestion, name))
         # Expectations of the given plan do not hold for the suggested plan.
     changes = {path: change for path, change in changes.items() if path[0] != "expect"} | {("expect",): (None, "")}
     return runs.edited(source.text, changes)
@@ -45,7 +49,7 @@ def _default(suggestion: Suggestion, name: str, value: Any) -> bool:
     return (name, value) == ("pipeline.micro_batch_size", suggestion.baseline.micro_batch_size)
 
 
-def _at(data: Any, path: KeyPath) -> Any:
+def _value_at(data: Any, path: KeyPath) -> Any:
     """Return the value at ``path``; None if the path does not exist."""
     for key in path:
         try:
@@ -55,19 +59,19 @@ def _at(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def why(suggestion: Suggestion, name: str) -> str:
+def reason_for(suggestion: Suggestion, name: str) -> str:
     """Return the reason for an option of the suggested plan."""
     job = suggestion.job
     shape, system = job.program.shape, job.system
     ipus, stages = len(set(shape.mapping)), shape.positions
     hosts = f" x {system.hosts} hosts" if system.hosts > 1 else ""
-    taken = bool(suggestion.changes.get(name))
+    is_on = bool(suggestion.changes.get(name))
     reasons = {
         "system.auto_select_ipus": f"{system.replicas} replicas of {system.shards} IPUs"
         if system.replicas > 1
         else f"one replica on {ipus} of {system.count} IPUs",
         "system.selection_order": "the fastest copies between these IPUs",
-        **dict.fromkeys(suggestion.moved, "products in less memory leave room for a faster plan"),
+        **dict.fromkeys(suggestion.added_options, "products in less memory leave room for a faster plan"),
         "system.enable_remote_buffers": "the optimizer's state lies in Streaming Memory",
         "pipeline.schedule": f"the fastest fitting schedule of the search, with {stages} stages"
         if stages > 1
@@ -79,23 +83,23 @@ def why(suggestion: Suggestion, name: str) -> str:
         "pipeline.gradient_accumulation_count": (
             f"x {system.replicas} replicas{hosts} x {job.program.micro_batch_size} samples is the global batch"
         ),
-        "pipeline.allow_recompute": "kept activations would not fit, or would give a slower plan"
-        if taken
-        else "kept activations fit",
-        "pipeline.recomputation_mode": "the faster mode of recomputation" if taken else "no recomputation",
-        "pipeline.offload_weight_update_variables": "the optimizer's state would take memory needed by faster stages"
-        if taken
-        else "the state fits on its IPUs, without copies from and to Streaming Memory",
-        "pipeline.replicated_optimizer_state_sharding": "each replica moves only its part"
-        if taken
-        else "each replica has the whole state",
-        "pipeline.variables_on_host": "Streaming Memory replaces the host, and the IPUs update the weights",
-        "pipeline.offload_activations": "activations would take memory needed by faster stages",
+        "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan"
+        if is_on
+        else "activations fit as they are kept",
+        "pipeline.recomputation_mode": "the faster way to compute them again" if is_on else "nothing is computed again",
+        "pipeline.offload_weight_update_variables": "the optimizer's state would take memory that faster stages need"
+        if is_on
+        else "the state fits its IPUs, and comes and goes no more",
+        "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone"
+        if is_on
+        else "each replica has all of the state",
+        "pipeline.variables_on_host": "Streaming Memory takes the place of the host, and the IPUs update the weights",
+        "pipeline.offload_activations": "activations would take the memory that faster stages need",
     }
     return reasons.get(name, "part of the suggested plan")
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, list):
         text = ", ".join(map(str, value))
         return f"[{text}]" if len(text) < 60 else f"{len(value)} of them"

@@ -18,9 +18,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ipusim.api import analysis
+from ipusim.api import analysis, runs
 from ipusim.app.explain.trial import puts_together
-from ipusim.app.study.trial import tried
+from ipusim.app.study.trial import try_request
 from ipusim.app.suggest.baseline import Baseline
 from ipusim.app.suggest.bounds import Bounds
 from ipusim.app.suggest.budget import Budget, SearchEndedError
@@ -29,7 +29,7 @@ from ipusim.app.suggest.cuts import Cutter
 from ipusim.app.suggest.layout import Layout, Layouts, least_together, together_under
 from ipusim.app.suggest.memory import memory_bound
 from ipusim.app.suggest.programmes import any_cut
-from ipusim.app.suggest.searched import TOGETHER, Plan, Searched
+from ipusim.app.suggest.searched import NEEDS_MEMORY, Plan, Searched
 from ipusim.app.suggest.terms import on_any
 from ipusim.app.suggest.units import Units, units_of
 
@@ -243,14 +243,13 @@ class Search:
                 return
         options, layout = self._baseline.request.options, next(iter(layouts.values()))
         if self._is_a_guess(layout):
-            self.searched.refused[TOGETHER] += 1
-            self.searched.reasons[choice.schedule][TOGETHER] += 1
+            self.searched.refused[NEEDS_MEMORY] += 1
+            self.searched.reasons[choice.schedule][NEEDS_MEMORY] += 1
             return
         self.searched.laid_out.add(choice.schedule)
         layout = replace(layout, terms=on_any([candidate.terms for candidate in layouts.values()]))
-        limit = layout.system.ipu.sram_bytes if self._baseline.limited else None
-        checkpoints = bool(options.pipeline.recomputation_checkpoints)
-        memory = memory_bound(units, layout, limit, options.code_bytes, checkpoints)
+        limit = layout.system.ipu.sram_bytes if self._baseline.has_limits else None
+        memory = memory_bound(units, layout, limit, options.code_bytes, runs.may_keep_layers(options))
         possible, searched = memory.possible_stages(), self.searched
         searched.least_bytes = min(searched.least_bytes or memory.least_bytes, memory.least_bytes)
         for name, least in zip(units.names, memory.of_units().tolist(), strict=True):
@@ -264,7 +263,7 @@ class Search:
     def _is_a_guess(self, layout: Layout) -> bool:
         """Return whether stages of unknown memory share an IPU without requested placements."""
         given = self._baseline.job
-        if given is None or given.memory.known or self._limits.placements is not None:
+        if given is None or given.memory.is_known or self._limits.placements is not None:
             return False
         return puts_together(given.program.shape, layout.plan.shape)
 
@@ -353,13 +352,13 @@ class Search:
         choice = replace(item.choice, order=leaf.order)
         cuts = leaf.cuts[:-1]
         changes = choice.changes(self._baseline, item.cutter.units, cuts)
-        trial = tried(self._baseline.request, changes)
+        trial = try_request(self._baseline.request, changes)
         searched.assembled += 1
         if trial.job is None:
             searched.refused[trial.refusal] += 1
         elif not analysis.usable(trial.fits):
             searched.misfits += 1
-            full = trial.job.memory.over
+            full = trial.job.memory.excess_peaks
             item.full.update(on_ipu for on_ipu in item.on_ipus(leaf.cuts) if on_ipu[0] in {peak.ipu for peak in full})
             return max((peak.bytes - (trial.job.memory.sram_bytes or 0) for peak in full), default=0)
         else:

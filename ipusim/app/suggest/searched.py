@@ -35,7 +35,7 @@ class Plan:
 
 
 #: Reason to skip choices with more stages on an IPU, if the memory of the stages is unknown.
-TOGETHER: Final = "the plan puts several stages on an IPU, and the memory of stages is not known"
+NEEDS_MEMORY: Final = "it puts stages together on an IPU, and what they hold is not known"
 
 
 @dataclass(eq=False)
@@ -43,7 +43,7 @@ class Searched:
     """Progress and result of a search.
 
     Attributes:
-        known: cycles of the given plan, if legal and within the limits; slower plans are skipped.
+        given_cycles: cycles of the given plan, if legal and within the limits; slower plans are skipped.
         plans: simulated plans that fit, fastest first.
         choices: number of layouts, cuts aside.
         refused: number of layouts refused, by the refusing rule's message.
@@ -62,7 +62,7 @@ class Searched:
         stopped: limit that ended the search early; empty for a proven result.
     """
 
-    known: int | None = None
+    given_cycles: int | None = None
     plans: list[Plan] = field(default_factory=list)
     choices: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -81,10 +81,10 @@ class Searched:
     stopped: str = ""
 
     @property
-    def without(self) -> dict[str, str]:
+    def refusal_of(self) -> dict[str, str]:
         """Schedules without an accepted layout, with their most frequent reason."""
-        refused = {name: reasons for name, reasons in self.reasons.items() if name not in self.laid_out}
-        return {name: reasons.most_common(1)[0][0] for name, reasons in refused.items()}
+        refusals = {name: reasons for name, reasons in self.reasons.items() if name not in self.laid_out}
+        return {name: reasons.most_common(1)[0][0] for name, reasons in refusals.items()}
 
     @property
     def simulated(self) -> int:
@@ -92,7 +92,7 @@ class Searched:
         return len(self.plans)
 
     @property
-    def shown(self) -> tuple[Plan, ...]:
+    def best_plans(self) -> tuple[Plan, ...]:
         """Best plan of each kind, fastest first."""
         best: dict[tuple[object, ...], Plan] = {}
         for plan in self.plans:
@@ -102,14 +102,14 @@ class Searched:
     @property
     def best(self) -> int | None:
         """Cycles of the best simulated plan; None if no plan fits so far."""
-        known = [] if self.known is None else [self.known]
-        return min([*known, *(plan.cycles for plan in self.plans)], default=None)
+        cycles = [] if self.given_cycles is None else [self.given_cycles]
+        return min([*cycles, *(plan.cycles for plan in self.plans)], default=None)
 
     def gap(self, bound: int | None) -> float:
         """Return the share by which ``bound`` is below the best time; 0 if above."""
         return 0.0 if bound is None or not self.best else max(1 - bound / self.best, 0.0)
 
-    def leave(self, bound: int, stopped: str) -> None:
-        """Record that cuts with bounds of at least ``bound`` were skipped because of ``stopped``."""
+    def leave(self, bound: int, reason: str) -> None:
+        """Record that cuts with bounds of at least ``bound`` were skipped because of ``reason``."""
         self.left = bound if self.left is None else min(self.left, bound)
-        self.stopped = stopped
+        self.stopped = reason

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ipusim.api import Job, Request, analysis, machine, runs
 from ipusim.app.explain.memory_moves import products_in_half
 from ipusim.app.study.full_pipeline import Full, NeverFullError, once_full, update_cycles
-from ipusim.app.study.trial import Trial, changed, tried
+from ipusim.app.study.trial import Trial, change_request, try_request
 from ipusim.app.suggest.baseline import Baseline, baseline_of
 from ipusim.app.suggest.budget import Budget
 from ipusim.app.suggest.choices import Limits
@@ -89,22 +89,22 @@ class Suggestion:
 
     Attributes:
         baseline: given plan of the scenario.
-        own: trial of the given plan; has cycles even if the plan exceeds memory.
+        given_trial: trial of the given plan; has cycles even if the plan exceeds memory.
         searched: progress and result of the search.
         limits: limits of the search.
-        moved: options changed before the search, by dotted name, as the given plan fits only with these changes.
+        added_options: options changed before the search, by dotted name; the given plan fits only with them.
         moved_baseline: trial of the given plan with the changed options; None if no options changed, or if the limits
             exclude the given plan.
-        beside: second search, without the changed options or with them.
+        runner_up: second search, without the changed options or with them.
     """
 
     baseline: Baseline
-    own: Trial
+    given_trial: Trial
     searched: Searched
     limits: Limits
-    moved: Mapping[str, Any] = field(default_factory=dict)
+    added_options: Mapping[str, Any] = field(default_factory=dict)
     moved_baseline: Trial | None = None
-    beside: Searched | None = None
+    runner_up: Searched | None = None
 
     @property
     def outcome(self) -> Outcome:
@@ -127,21 +127,28 @@ class Suggestion:
     def plan(self) -> Plan | None:
         """Suggested plan; None if no plan is faster than the given plan."""
         plans = self.searched.plans
-        if not plans or (self.searched.known is not None and plans[0].cycles >= self.searched.known):
+        if not plans or (self.searched.given_cycles is not None and plans[0].cycles >= self.searched.given_cycles):
             return None
-        unchanged = not self.moved and analysis.usable(self.own.fits) and same_plan(plans[0].trial.job, self.own.job)
+        unchanged = (
+            not self.added_options
+            and analysis.usable(self.given_trial.fits)
+            and same_plan(plans[0].trial.job, self.given_trial.job)
+        )
         return None if unchanged else plans[0]
 
     @property
     def trial(self) -> Trial:
         """Trial of the suggested plan, or of the given plan if best."""
-        return self.plan.trial if self.plan is not None else self.moved_baseline or self.own
+        return self.plan.trial if self.plan is not None else self.moved_baseline or self.given_trial
 
     @property
     def changes(self) -> dict[str, Any]:
         """Options of the suggested plan by dotted name; empty if the given plan is best."""
         plan = self.plan
-        return {**self.moved, **({} if plan is None else plan.choice.changes(self.baseline, plan.units, plan.cuts))}
+        return {
+            **self.added_options,
+            **({} if plan is None else plan.choice.changes(self.baseline, plan.units, plan.cuts)),
+        }
 
     @property
     def job(self) -> Job:
@@ -158,7 +165,7 @@ class Suggestion:
     def request(self) -> Request:
         """Request of the suggested plan, arithmetic included; raises the errors of ``job``."""
         self.raise_if_none()
-        return changed(self.baseline.request, self.changes)
+        return change_request(self.baseline.request, self.changes)
 
     @cached_property
     def verdict(self) -> analysis.Verdict:
@@ -174,18 +181,18 @@ class Suggestion:
     @cached_property
     def own_ceiling(self) -> Ceiling | str:
         """Ceiling of the given plan, in the format of ``ceiling``."""
-        return "" if self.own.job is None else ceiling_of(self.own.job)
+        return "" if self.given_trial.job is None else ceiling_of(self.given_trial.job)
 
     @property
     def left(self) -> int | None:
         """Lowest bound of the plans not looked at; None after a complete search."""
-        searches = (self.searched, *([] if self.beside is None else [self.beside]))
-        return min((one.left for one in searches if one.left is not None), default=None)
+        searches = (self.searched, *([] if self.runner_up is None else [self.runner_up]))
+        return min((item.left for item in searches if item.left is not None), default=None)
 
     @property
     def stopped(self) -> str:
         """Limit that ended the search early; empty after a complete search."""
-        return self.searched.stopped or ("" if self.beside is None else self.beside.stopped)
+        return self.searched.stopped or ("" if self.runner_up is None else self.runner_up.stopped)
 
     @property
     def gap(self) -> float:
@@ -193,9 +200,9 @@ class Suggestion:
         return self.searched.gap(self.left)
 
 
-def same_plan(one: Job | None, other: Job | None) -> bool:
+def same_plan(first: Job | None, second: Job | None) -> bool:
     """Return whether both jobs exist and have equal plans and costs."""
-    return one is not None and other is not None and one.plan == other.plan and one.costs == other.costs
+    return first is not None and second is not None and first.plan == second.plan and first.costs == second.costs
 
 
 @sharing
@@ -210,7 +217,7 @@ def ceiling_of(job: Job) -> Ceiling | str:
     request, shape = job.request, job.program.shape
 
     def cycles_at(count: int) -> Fraction:
-        trial = tried(request, {"pipeline.gradient_accumulation_count": count})
+        trial = try_request(request, {"pipeline.gradient_accumulation_count": count})
         if trial.job is None:
             raise CountError(trial.refusal)
         return update_cycles(trial.job)
@@ -239,7 +246,7 @@ def suggest(
     simulations: int = SIMULATIONS,
     runners_up: int = RUNNERS_UP,
     budget: Budget | None = None,
-    progress: Callable[[Baseline, Searched], None] = lambda _baseline, _searched: None,
+    progress: Callable[[Baseline, Searched], None] = lambda _baseline, _outcome: None,
 ) -> Suggestion:
     """Search for the best legal plan of ``request`` within ``limits``.
 
@@ -264,47 +271,59 @@ def suggest(
     """
     budget, limits = budget or Budget(), limits or Limits()
     baseline = baseline_of(request)
-    own = Trial(baseline.job, baseline.refusal)
+    given_trial = Trial(baseline.job, baseline.refusal)
     if baseline.concurrent:
-        if limited := limits.names:
-            text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
-            raise OptionError(limited[0], f"{text}{' and {}' * len(limited[1:])}", *limited)
-        return Suggestion(baseline, own, Searched(known=own.cycles), limits)
-    searches = [_Begun({}, baseline, own if analysis.usable(own.fits) and limits.leave(baseline) else None, budget)]
-    if (with_room := _with_products_in_half(baseline, own, limits, budget)) is not None:
+        if names := limits.names:
+            text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
+        return Suggestion(baseline, given_trial, Searched(given_cycles=given_trial.cycles), limits)
+    searches = [
+        _SearchStart(
+            {}, baseline, given_trial if analysis.usable(given_trial.fits) and limits.leave(baseline) else None, budget
+        )
+    ]
+    if (with_room := _with_products_in_half(baseline, given_trial, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
     with machine.one_blas_thread():
-        finished: list[Search] = []
-        for begun in searches:
-            fastest = min((one.searched.best for one in finished if one.searched.best is not None), default=None)
-            finished.append(begun.run(limits, simulations, progress, fastest))
-        best = min(finished, key=lambda one: inf if one.searched.best is None else one.searched.best)
-        beside = next((one.searched for one in finished if one is not best), None)
+        past: list[Search] = []
+        for start in searches:
+            fastest = min((item.searched.best for item in past if item.searched.best is not None), default=None)
+            past.append(start.run(limits, simulations, progress, fastest))
+        best = min(past, key=lambda item: inf if item.searched.best is None else item.searched.best)
+        runner_up = next((item.searched for item in past if item is not best), None)
         if best.searched.best is None:
-            refuse_limits(baseline, limits, finished[-1])
-            first = finished[0].searched if beside else None
-            return Suggestion(baseline, own, finished[-1].searched, limits, beside=first)
+            refuse_limits(baseline, limits, past[-1])
+            first = past[0].searched if runner_up else None
+            return Suggestion(baseline, given_trial, past[-1].searched, limits, runner_up=first)
         budget.begin_afterwards()
         best.runners_up(runners_up)
-    begun = searches[finished.index(best)]
-    return Suggestion(baseline, own, best.searched, limits, begun.moved, begun.known if begun.moved else None, beside)
+    start = searches[past.index(best)]
+    return Suggestion(
+        baseline,
+        given_trial,
+        best.searched,
+        limits,
+        start.added_options,
+        start.trial if start.added_options else None,
+        runner_up,
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Begun:
+class _SearchStart:
     """Search to be run.
 
     Attributes:
-        moved: options that differ from the given request.
+        added_options: options that differ from the given request.
         baseline: given plan with the changed options.
-        known: trial of that plan; None if memory is exceeded, or if the limits exclude the plan.
+        trial: trial of that plan; None if memory is exceeded, or if the limits exclude the plan.
         budget: budget of the search.
     """
 
-    moved: Mapping[str, Any]
+    added_options: Mapping[str, Any]
     baseline: Baseline
-    known: Trial | None
+    trial: Trial | None
     budget: Budget
 
     def run(
@@ -314,23 +333,25 @@ class _Begun:
 
         ``fastest`` is the result of an earlier search.
         """
-        own = None if self.known is None else self.known.cycles
-        known = min((cycles for cycles in (own, fastest) if cycles is not None), default=None)
-        search = Search(self.baseline, limits, most=most, budget=self.budget, known=known)
-        search.run(lambda searched: progress(self.baseline, searched))
+        given_cycles = None if self.trial is None else self.trial.cycles
+        least_cycles = min((cycles for cycles in (given_cycles, fastest) if cycles is not None), default=None)
+        search = Search(self.baseline, limits, most=most, budget=self.budget, known=least_cycles)
+        search.run(lambda outcome: progress(self.baseline, outcome))
         return search
 
 
-def _with_products_in_half(baseline: Baseline, own: Trial, limits: Limits, budget: Budget) -> _Begun | None:
+def _with_products_in_half(
+    baseline: Baseline, given_trial: Trial, limits: Limits, budget: Budget
+) -> _SearchStart | None:
     """Return a search from the given plan with products in half the memory.
 
     None if the given plan already fits, or still exceeds memory with products in half the memory.
     """
-    if analysis.usable(own.fits) or baseline.job is None or not baseline.limited:
+    if analysis.usable(given_trial.fits) or baseline.job is None or not baseline.has_limits:
         return None
     changes = products_in_half(baseline.job)
-    trial = tried(baseline.request, changes) if changes else own
+    trial = try_request(baseline.request, changes) if changes else given_trial
     if not analysis.usable(trial.fits):
         return None
-    known = trial if limits.leave(baseline) else None
-    return _Begun(changes, baseline_of(changed(baseline.request, changes)), known, budget.part(0.5))
+    start_trial = trial if limits.leave(baseline) else None
+    return _SearchStart(changes, baseline_of(change_request(baseline.request, changes)), start_trial, budget.part(0.5))

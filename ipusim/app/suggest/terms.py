@@ -27,7 +27,7 @@ Column = npt.NDArray[np.int64]
 #: (point-to-point); weight update; infeed element; outfeed element.
 COLUMNS: Final = len(KINDS) + 5
 SENT_FORWARD, SENT_BACKWARD, UPDATE, INFEED, OUTFEED = range(len(KINDS), COLUMNS)
-SENT: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
+TRANSFERS: Final = slice(SENT_FORWARD, SENT_BACKWARD + 1)
 #: Index in KINDS by pass number.
 _KIND_OF: Final = np.array(
     [KINDS.index(pipelines.Pass.FORWARD if kind is pipelines.Pass.RECOMPUTE else kind) for kind in pipelines.Pass]
@@ -113,9 +113,9 @@ def terms_on(device: System, plan: Plan, passes: tuple[Term, ...]) -> Terms:
     return Terms(passes, (tuple(_copies(plan, device)),))
 
 
-def _counts(plan: Plan, inline: bool, group: Column, groups: int, chosen: Column | slice = slice(None)) -> Numbers:
-    """Return coefficients of all columns and stages, for ``groups`` of the ``chosen`` passes."""
-    kind, stage, stages = plan.kind[chosen], plan.stage[chosen], plan.shape.stages
+def _counts(plan: Plan, inline: bool, group: Column, groups: int, members: Column | slice = slice(None)) -> Numbers:
+    """Return coefficients of all columns and stages, for ``groups`` of the ``members`` passes."""
+    kind, stage, stages = plan.kind[members], plan.stage[members], plan.shape.stages
     size = COLUMNS * stages
     columns = group * size + _KIND_OF[kind] * stages + stage
     if inline:
@@ -145,8 +145,8 @@ def _time_steps(plan: Plan, inline: bool) -> Iterator[Term]:
 def _distinct(counts: Numbers) -> tuple[Numbers, Column]:
     """Return the distinct rows of small whole numbers, with their frequencies; sorting bytes is fastest."""
     rows = np.ascontiguousarray(counts.astype(np.uint8))
-    packed = rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
-    _, first, times = np.unique(packed, return_index=True, return_counts=True)
+    rows_as_bytes = rows.view(np.dtype((np.void, rows.shape[1]))).ravel()
+    _, first, times = np.unique(rows_as_bytes, return_index=True, return_counts=True)
     return counts[first], times
 
 
@@ -163,7 +163,7 @@ def _ways(plan: Plan, inline: bool) -> Term:
     loads = _counts(plan, inline, np.searchsorted(ipus, plan.ipu), len(ipus))
     update = _updates(plan).rows if shape.training else np.zeros_like(loads)
     rows = []
-    back = pipelines.Pass.INPUT_GRADIENT if pipelines.Pass.INPUT_GRADIENT in plan.kind else pipelines.Pass.BACKWARD
+    backward = pipelines.Pass.INPUT_GRADIENT if pipelines.Pass.INPUT_GRADIENT in plan.kind else pipelines.Pass.BACKWARD
     for number, ipu in enumerate(ipus):
         first = shape.mapping.index(ipu)
         head, tail = np.zeros((2, COLUMNS, shape.stages))
@@ -171,10 +171,10 @@ def _ways(plan: Plan, inline: bool) -> Term:
         head[INFEED, 0] = first == 0
         rows.append(head.ravel() + loads[number] + update[number])
         if shape.training:
-            last = np.flatnonzero((plan.ipu == ipu) & (plan.stage == first) & (plan.kind == back))[-1]
-            done = np.flatnonzero(plan.ipu[: last + 1] == ipu)
-            tail[KINDS.index(back), :first] = tail[SENT_BACKWARD, 1 : first + 1] = 1
-            part = _counts(plan, inline, np.zeros(len(done), dtype=np.int64), 1, done)[0]
+            last = np.flatnonzero((plan.ipu == ipu) & (plan.stage == first) & (plan.kind == backward))[-1]
+            earlier_rows = np.flatnonzero(plan.ipu[: last + 1] == ipu)
+            tail[KINDS.index(backward), :first] = tail[SENT_BACKWARD, 1 : first + 1] = 1
+            part = _counts(plan, inline, np.zeros(len(earlier_rows), dtype=np.int64), 1, earlier_rows)[0]
             rows.append(head.ravel() + part + tail.ravel() + update[ipus.index(shape.mapping[0])])
     return Term(1, np.array(rows), loads)
 

@@ -24,7 +24,7 @@ Table = npt.NDArray[np.int64]
 #: Passes with separate costs; a recomputation costs as much as its forward pass.
 KINDS: Final = tuple(kind for kind in pipelines.Pass if kind is not pipelines.Pass.RECOMPUTE)
 #: Changes for learning the units' costs: each unit as a stage, all on one IPU, run once.
-_ALONE: Final[dict[str, Any]] = {
+_DEFAULT_VALUES: Final[dict[str, Any]] = {
     "system.auto_select_ipus": 1,
     "system.select_ipus": None,
     "system.selection_order": "AUTO",
@@ -64,7 +64,7 @@ class Units:
         passes: cycles of each of KINDS, shape (kinds, units + 1, units + 1).
         updates: cycles of the weight update.
         stash: lower bound on stashed bytes of a micro-batch.
-        shared: pairs of units that share weights and must be on one IPU.
+        shared_pairs: pairs of units that share weights and must be on one IPU.
         training: whether backward passes exist.
         host: cost of an element of each queue; a free outfeed unless every micro-batch sends an element.
         prefetch_depth: number of elements that the host prefetches.
@@ -76,7 +76,7 @@ class Units:
     passes: Table
     updates: Table
     stash: Table
-    shared: tuple[tuple[int, int], ...]
+    shared_pairs: tuple[tuple[int, int], ...]
     training: bool
     host: pricing.HostCosts
     prefetch_depth: int
@@ -125,16 +125,19 @@ def movable(options: runs.Options) -> bool:
     Stages with given cycles, options or branches stay unchanged.
     """
     pipeline = options.pipeline
-    own = pipeline.forward_propagation_stages_poplar_options, pipeline.backward_propagation_stages_poplar_options
-    listed = all(
+    poplar_options = (
+        pipeline.forward_propagation_stages_poplar_options,
+        pipeline.backward_propagation_stages_poplar_options,
+    )
+    is_listed = all(
         isinstance(stage, runs.NamedStageSpec) or (isinstance(stage, tuple) and isinstance(stage[0], str))
         for stage in pipeline.stages or ()
     )
     concurrent = any(isinstance(ipus, tuple) for ipus in pipeline.device_mapping or ())
     return (
         options.model is not None
-        and all(option is None for option in (pipeline.cycles, *own))
-        and listed
+        and all(option is None for option in (pipeline.cycles, *poplar_options))
+        and is_listed
         and not concurrent
     )
 
@@ -157,19 +160,19 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         )
         raise OptionError("scenario", text)
     names = [layer.spec.name for layer in layers]
-    changes: dict[str, Any] = {**_ALONE, "pipeline.micro_batch_size": micro_batch_size}
+    changes: dict[str, Any] = {**_DEFAULT_VALUES, "pipeline.micro_batch_size": micro_batch_size}
     if free:
         changes |= {"pipeline.stages": None, "pipeline.splits": names[1:]}
     job = assemble(time_alone(request, changes))
-    profiles, sent = job.program.stages, job.program.outfeed
+    profiles, outfeed = job.program.stages, job.program.outfeed
     costs = np.array([[_cycles(cost, job) for cost in _costs(profile)] for profile in profiles], dtype=np.int64).T
     first = costs.copy()
-    trained = next((index for index, profile in enumerate(profiles) if profile.parameter_bytes), None)
+    first_trained = next((index for index, profile in enumerate(profiles) if profile.parameter_bytes), None)
     if free and job.program.shape.training:
-        first[1:, :trained] = 0
-        if trained:
-            prefix = assemble(time_alone(request, {**changes, "pipeline.splits": names[trained + 1 :]}))
-            first[1:, trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
+        first[1:, :first_trained] = 0
+        if first_trained:
+            prefix = assemble(time_alone(request, {**changes, "pipeline.splits": names[first_trained + 1 :]}))
+            first[1:, first_trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
     passes = np.stack([sums(cycles) for cycles in costs])
     for kind, cycles in enumerate(first):
         passes[kind, 0] = sums(cycles)[0]
@@ -177,11 +180,13 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
         _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
         for profile in profiles
     ]
-    called = tuple(names) if free else tuple(profile.name for profile in profiles)
-    stash = _stash(profiles, _passing(request, changes, names, profiles), trained or 0 if free else 0, layers)
+    unit_names = tuple(names) if free else tuple(profile.name for profile in profiles)
+    stash = _stash(profiles, _passing(request, changes, names, profiles), first_trained or 0 if free else 0, layers)
     training, depth = job.program.shape.training, job.program.infeed.prefetch_depth
-    host = job.costs.host if sent.mode == "ALL" and not sent.accumulate else replace(job.costs.host, outfeed=0)
-    return Units(called, free, profiles, passes, sums(updates), stash, tuple(_shared(layers)), training, host, depth)
+    host = job.costs.host if outfeed.mode == "ALL" and not outfeed.accumulate else replace(job.costs.host, outfeed=0)
+    return Units(
+        unit_names, free, profiles, passes, sums(updates), stash, tuple(_shared_pairs(layers)), training, host, depth
+    )
 
 
 def _costs(profile: models.StageProfile) -> tuple[models.PassCost, ...]:
@@ -203,20 +208,20 @@ def _passing(
     The stash of a stage with both units gives the bytes. If either unit stashes nothing, a unit may hand on its input,
     and all passed bytes count.
     """
-    alone = [profile.stash_bytes for profile in profiles]
+    single_bytes = [profile.stash_bytes for profile in profiles]
     passing = np.array([profile.activation_bytes for profile in profiles], dtype=np.int64)
     for odd in (0, 1) if len(names) > 1 else ():
         splits = [name for unit, name in enumerate(names) if unit and unit % 2 == odd]
         pairs = assemble(time_alone(request, {**changes, "pipeline.splits": splits})).program.stages
         for number, pair in enumerate(pairs):
             unit = 2 * number - odd
-            if 0 < unit < len(names) - 1 and alone[unit] and alone[unit + 1]:
-                passing[unit] = min(passing[unit], alone[unit] + alone[unit + 1] - pair.stash_bytes)
+            if 0 < unit < len(names) - 1 and single_bytes[unit] and single_bytes[unit + 1]:
+                passing[unit] = min(passing[unit], single_bytes[unit] + single_bytes[unit + 1] - pair.stash_bytes)
     return passing
 
 
 def _stash(
-    profiles: Sequence[models.StageProfile], passing: Table, trained: int, layers: Sequence[runs.RequestedLayer]
+    profiles: Sequence[models.StageProfile], passing: Table, first_trained: int, layers: Sequence[runs.RequestedLayer]
 ) -> Table:
     """Return lower bounds on the bytes that stages stash of a micro-batch.
 
@@ -227,8 +232,8 @@ def _stash(
     if any(isinstance(layer.spec, runs.BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
         return np.zeros((len(stashed) + 1,) * 2, dtype=np.int64)
     table = sums(stashed - passing) + np.concatenate([[0], passing])[None, :]
-    stashed[:trained] = 0
-    passing = np.where(np.arange(len(passing)) < trained, 0, passing)
+    stashed[:first_trained] = 0
+    passing = np.where(np.arange(len(passing)) < first_trained, 0, passing)
     table[0] = sums(stashed - passing)[0] + np.concatenate([[0], passing])
     table = np.maximum(np.triu(table, 1), 0)
     single = np.arange(len(stashed))
@@ -236,7 +241,7 @@ def _stash(
     return np.asarray(table)
 
 
-def _shared(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
+def _shared_pairs(layers: Sequence[runs.RequestedLayer]) -> list[tuple[int, int]]:
     """Return pairs of layers whose second layer uses weights of the first."""
     places = {layer.spec.name: number for number, layer in enumerate(layers)}
     pairs = []

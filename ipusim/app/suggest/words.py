@@ -15,7 +15,7 @@ from ipusim.app.render.verdict import against_one_words
 from ipusim.app.study.result import Result
 from ipusim.app.study.trial import Trial
 from ipusim.app.suggest.baseline import Baseline
-from ipusim.app.suggest.searched import TOGETHER, Searched
+from ipusim.app.suggest.searched import NEEDS_MEMORY, Searched
 from ipusim.app.suggest.suggestion import RUNNERS_UP, Ceiling, Suggestion, same_plan
 from ipusim.app.synthesize.synthesis import Synthesis
 from ipusim.app.synthesize.verdict import verdict as order_verdict
@@ -39,7 +39,7 @@ class SuggestionResult(Result):
 
     names = ("suggestion.json", "suggestion.csv")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict, the cuts, the table of plans, and the search's extent."""
         yield from verdict(self.suggestion)
         if self.suggestion.why_none:
@@ -57,18 +57,18 @@ class SuggestionResult(Result):
 
     def data(self) -> dict[str, Any]:
         """Return the outcome, the plan's changes, the remaining gap, and all plans."""
-        found, searched = self.suggestion, self.suggestion.searched
+        suggestion, outcome = self.suggestion, self.suggestion.searched
         return {
-            "name": found.baseline.request.name,
-            "outcome": found.outcome.value,
-            "why_none": found.why_none or None,
-            "proven": found.left is None,
-            "gap": found.gap,
-            "stopped": found.stopped or None,
-            "changes": {} if found.why_none else runs.plain(found.changes),
+            "name": suggestion.baseline.request.name,
+            "outcome": suggestion.outcome.value,
+            "why_none": suggestion.why_none or None,
+            "proven": suggestion.left is None,
+            "gap": suggestion.gap,
+            "stopped": suggestion.stopped or None,
+            "changes": {} if suggestion.why_none else runs.plain(suggestion.changes),
             "plans": self.rows(),
             "searched": {
-                name: getattr(searched, name)
+                name: getattr(outcome, name)
                 for name in ("choices", "too_large", "bounded", "misfits", "assembled", "simulated")
             },
             "order": None if self.synthesis is None else [*order_verdict(self.synthesis)],
@@ -81,40 +81,44 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
         yield suggestion.why_none
         return
     job, trial = suggestion.job, suggestion.trial
-    room = f" with {PRODUCTS_IN_HALF}" if suggestion.moved else ""
+    room = f" with {PRODUCTS_IN_HALF}" if suggestion.added_options else ""
     if suggestion.plan is None:
-        keep = "Take" if suggestion.moved else "Keep"
+        keep = "Take" if suggestion.added_options else "Keep"
         yield f"{keep} the given plan{room}: {plan_words(job)}. Nothing faster {_proof(suggestion)}."
     else:
         yield f"Take {plan_words(job)}{',' * bool(room)}{room}."
-    what = "A weight update" if job.program.shape.training else "An execution"
-    yield f"{what} takes {_time(trial)}: {_rate(trial)}."
-    others = [other for other in _others(suggestion) if other.period * trial.samples == trial.period * other.samples]
-    as_fast = dict.fromkeys(_schedule(other.accepted_job) for other in others)
+    period = "A weight update" if job.program.shape.training else "An execution"
+    yield f"{period} takes {_time(trial)}: {_rate(trial)}."
+    equals = [
+        trial_of_plan
+        for trial_of_plan in _other_trials(suggestion)
+        if trial_of_plan.period * trial.samples == trial.period * trial_of_plan.samples
+    ]
+    as_fast = dict.fromkeys(_schedule(equal.accepted_job) for equal in equals)
     as_fast.pop(_schedule(job), None)  # the table shows plans with equal schedules but other options
     if as_fast:
-        yield f"As fast, among the plans below: {enumerated(as_fast)}."
-    if trial is not suggestion.own:
+        yield f"As fast, of the plans below: {enumerated(as_fast)}."
+    if trial is not suggestion.given_trial:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
     if note := pipelines.idealised(trial.accepted_job.plan.sync for _, trial in _trials(suggestion)):
         yield note
     yield job.memory.verdict()
     yield from ceiling_words(suggestion.ceiling, job, "")
-    if trial is not suggestion.own and suggestion.own.job is not None:
-        yield from ceiling_words(suggestion.own_ceiling, suggestion.own.job, "given plan's ")
+    if trial is not suggestion.given_trial and suggestion.given_trial.job is not None:
+        yield from ceiling_words(suggestion.own_ceiling, suggestion.given_trial.job, "given plan's ")
 
 
 def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
     """Yield a faster way to fit the given plan, by options outside the search."""
-    own, trial = suggestion.own, suggestion.trial
-    if suggestion.why_none or analysis.usable(own.fits) or own.job is None or trial.job is None:
+    given, trial = suggestion.given_trial, suggestion.trial
+    if suggestion.why_none or analysis.usable(given.fits) or given.job is None or trial.job is None:
         return
-    best = next(iter(memory_moves(own.job).moves), None)
+    best = next(iter(memory_moves(given.job).moves), None)
     if (
         best is not None
         and analysis.usable(best.fits)
-        and best.period_s * trial.samples < _seconds(trial) * own.samples
+        and best.period_s * trial.samples < _seconds(trial) * given.samples
     ):
         yield (
             f"The given plan with {best.words} is faster and fits: {format_seconds(best.period_s)} for a weight "
@@ -122,24 +126,24 @@ def with_less_memory(suggestion: Suggestion) -> Iterator[str]:
         )
 
 
-def so_far(baseline: Baseline, searched: Searched, seconds: float) -> str:
+def so_far(baseline: Baseline, outcome: Searched, seconds: float) -> str:
     """Return a search's progress: the best plan, and the bound on other plans."""
     clock = baseline.job.system.clock_hz if baseline.job else None
 
-    def shown(cycles: int) -> str:
+    def time_text(cycles: int) -> str:
         return f"{cycles:,} cycles" if clock is None else format_seconds(cycles / clock)
 
-    best = "no plan yet" if searched.best is None else f"best {shown(searched.best)}"
-    gap = f" ({searched.gap(searched.bound):.1%} faster)" if searched.best else ""
-    return f"{seconds:.0f} s, {best}, any other at least {shown(searched.bound)}{gap}"
+    best = "no plan yet" if outcome.best is None else f"best {time_text(outcome.best)}"
+    gap = f" ({outcome.gap(outcome.bound):.1%} faster)" if outcome.best else ""
+    return f"{seconds:.0f} s, {best}, any other at least {time_text(outcome.bound)}{gap}"
 
 
 def plan_words(job: Job) -> str:
     """Return a plan in a sentence."""
     shape, system = job.program.shape, job.system
     ipus = len(set(shape.mapping))
-    on = f"{ipus} IPUs" if ipus > 1 else "one IPU"
-    stages = f"{shape.positions} stage{'s' * (shape.positions > 1)} on {on}"
+    place = f"{ipus} IPUs" if ipus > 1 else "one IPU"
+    stages = f"{shape.positions} stage{'s' * (shape.positions > 1)} on {place}"
     parts = [_schedule(job), stages]
     parts += [f"{system.replicas} replicas"] if system.replicas > 1 else []
     parts += [f"{system.hosts} hosts"] if system.hosts > 1 else []
@@ -148,33 +152,33 @@ def plan_words(job: Job) -> str:
     if shape.recompute or shape.recompute_inline:
         parts.append("activations recomputed")
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
-        shared = " in parts" if job.program.offload.sharded_state else ""
-        parts.append(f"optimizer's state in Streaming Memory{shared}")
-    if job.memory.footprint.moves and (moved := job.program.moved_activations) is not None:
-        parts.append(f"activations moved to {moved.to.replace('_', ' ')}")
+        in_parts = " in parts" if job.program.offload.sharded_state else ""
+        parts.append(f"optimizer's state in Streaming Memory{in_parts}")
+    if job.memory.footprint.moves and (activations := job.program.moved_activations) is not None:
+        parts.append(f"activations moved to {activations.to.replace('_', ' ')}")
     if job.program.offload.variables_on_host:
         parts.append("weights updated by the host")
     return ", ".join(parts)
 
 
 def _proof(suggestion: Suggestion) -> str:
-    searched = suggestion.searched
-    if not searched.choices:
-        return "was searched for, as concurrent stages are not changed"
+    outcome = suggestion.searched
+    if not outcome.choices:
+        return "was looked for, as stages that run at the same time stay as they are"
     if suggestion.left is None:
         return "is in the search, which is proven"
     return f"was found up to {suggestion.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
 
 
 def _against_own(suggestion: Suggestion) -> str:
-    own, trial = suggestion.own, suggestion.trial
-    if own.job is None:
-        return f"The given plan is refused: {own.refusal.splitlines()[0]}"
-    usable = analysis.usable(own.fits)
-    fits = "" if usable else f", which {own.fits},"
-    host = ", whose host updates the weights," if own.job.program.offload.variables_on_host else ""
-    left_out = ", which the limits exclude," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
-    return f"The plan is {_times_as_fast(trial, own)} as the given plan{host}{fits}{left_out} with {_time(own)}."
+    given, trial = suggestion.given_trial, suggestion.trial
+    if given.job is None:
+        return f"The given plan is refused: {given.refusal.splitlines()[0]}"
+    usable = analysis.usable(given.fits)
+    fits = "" if usable else f", which {given.fits},"
+    host = ", whose host updates the weights," if given.job.program.offload.variables_on_host else ""
+    left_out = ", which the limits leave out," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
+    return f"That is {_times_as_fast(trial, given)} as the given plan{host}{fits}{left_out} with {_time(given)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
@@ -184,26 +188,24 @@ def _against_one(suggestion: Suggestion) -> str:
     return f"Against one IPU: {words}."
 
 
-def _times_as_fast(trial: Trial, other: Trial) -> str:
+def _times_as_fast(trial: Trial, reference: Trial) -> str:
     """Return the speed ratio of two plans for equal samples; "as fast" if neither takes time."""
-    mine, others = trial.period * other.samples, other.period * trial.samples
-    return f"{float(others / mine):.2f} times as fast" if mine else "as fast" if not others else "faster"
+    mine, theirs = trial.period * reference.samples, reference.period * trial.samples
+    return f"{float(theirs / mine):.2f} times as fast" if mine else "as fast" if not theirs else "faster"
 
 
-def ceiling_words(ceiling: Ceiling | str, job: Job, whose: str) -> Iterator[str]:
+def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]:
     """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
-            yield (
-                f"The {whose}ceiling is not known, as its schedule refuses the counts needed for the ceiling: {ceiling}"
-            )
+            yield f"The {owner}ceiling is not known, as its schedule refuses the counts that show it: {ceiling}"
         return
     if not ceiling.full.slope:
         return
     count = job.request.options.pipeline.gradient_accumulation_count
     rate = ceiling.samples * job.system.clock_hz / ceiling.full.slope
     yield (
-        f"The {whose}ceiling, which no count passes, is {format_figure(float(rate))} samples/s; "
+        f"The {owner}ceiling, which no count passes, is {format_figure(float(rate))} samples/s; "
         f"{_micro_batches(count)} reach{'es' * (count == 1)} {ceiling.share(count):.1%} of it, "
         f"{ceiling.count_for(_SHARE)} would reach 90 %."
     )
@@ -285,15 +287,15 @@ def plan_table(suggestion: Suggestion) -> Table:
 
 def _trials(suggestion: Suggestion) -> list[tuple[str, Trial]]:
     """Return the plans of the table with their names."""
-    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.own else []
-    trials += [("other", trial) for trial in _others(suggestion)]
-    return trials if suggestion.own.job is None else [*trials, ("given", suggestion.own)]
+    trials = [("best", suggestion.trial)] if suggestion.trial is not suggestion.given_trial else []
+    trials += [("other", trial) for trial in _other_trials(suggestion)]
+    return trials if suggestion.given_trial.job is None else [*trials, ("given", suggestion.given_trial)]
 
 
-def _others(suggestion: Suggestion) -> list[Trial]:
+def _other_trials(suggestion: Suggestion) -> list[Trial]:
     """Return good plans of kinds other than the suggested and given plans."""
-    others = [plan.trial for plan in suggestion.searched.shown if plan is not suggestion.plan]
-    return [trial for trial in others if not same_plan(trial.job, suggestion.own.job)][:RUNNERS_UP]
+    trials = [plan.trial for plan in suggestion.searched.best_plans if plan is not suggestion.plan]
+    return [trial for trial in trials if not same_plan(trial.job, suggestion.given_trial.job)][:RUNNERS_UP]
 
 
 def _schedule(job: Job) -> str:
@@ -313,8 +315,8 @@ def split_lines(suggestion: Suggestion) -> Iterator[str]:
 
 def searched_lines(suggestion: Suggestion) -> Iterator[str]:
     """Yield lines on the table's columns, the searched plans, and the number of simulations."""
-    searched = suggestion.searched
-    if not searched.choices:
+    outcome = suggestion.searched
+    if not outcome.choices:
         return
     yield (
         "Other: a good plan of each of several other kinds. IPUs: IPUs of a replica x replicas; again: recomputation "
@@ -322,24 +324,24 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         "of the best time."
     )
     yield (
-        f"Searched: {counted(searched.choices, 'layout')} of the model before cuts, {searched.refused.total()} "
-        f"refused by a rule and {searched.too_large} too large with every cut; {counted(searched.bounded, 'cut')} "
-        f"bounded, {searched.misfits} of the cuts found too large, {counted(searched.assembled, 'plan')} assembled, "
-        f"{searched.simulated} simulated."
+        f"Searched: {counted(outcome.choices, 'way')} to lay the model out but for its cuts, "
+        f"{outcome.refused.total()} refused by a rule and {outcome.too_large} too large under any cut; "
+        f"{counted(outcome.bounded, 'cut')} bounded, {outcome.misfits} of them too large after all, "
+        f"{counted(outcome.assembled, 'plan')} assembled, {outcome.simulated} simulated."
     )
-    if left_out := searched.refused[TOGETHER]:
-        what = "puts" if left_out == 1 else "put"
+    if left_out := outcome.refused[NEEDS_MEMORY]:
+        verb = "puts" if left_out == 1 else "put"
         yield (
-            f"Left out: {counted(left_out, 'layout')} that {what} several stages on an IPU, as the memory of stages "
-            "is not known; the option placements includes them."
+            f"Left out: {counted(left_out, 'way')} that {verb} stages together on an IPU, as what they hold is not "
+            "known; with placements named they are searched."
         )
     if suggestion.limits.schedules is not None:
-        for schedule, reason in searched.without.items():
+        for schedule, reason in outcome.refusal_of.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
-    if (beside := suggestion.beside) is not None:
-        room = "the memory that the scenario allows" if suggestion.moved else "half their temporary memory"
-        ways, plans = counted(beside.choices, "layout"), counted(beside.simulated, "plan")
-        yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
+    if (runner_up := suggestion.runner_up) is not None:
+        room = "the room that the scenario gives them" if suggestion.added_options else "half their room"
+        ways, plans = counted(runner_up.choices, "way"), counted(runner_up.simulated, "plan")
+        yield f"Searched too, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:
         yield "Proven: no plan left out of simulation has a bound below the best simulated time."
     else:

@@ -38,15 +38,15 @@ def write_suggested(
     except ScenarioError as error:
         raise OutputError(f"{out}: expected a folder with the files that the scenario names:\n{error}") from None
     if not same_plan(job, suggestion.job):
-        raise OutputError(f"{out}: expected the suggested plan, got a different plan: this is an error of ipusim")
-    if order is not None and (order.made is not None or _is_faster(order, suggestion)):
-        schedule, why = order.best.schedule, "the fastest of the named schedules"
-        if order.made is not None:
+        raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
+    if order is not None and (order.new_order is not None or _is_faster(order, suggestion)):
+        schedule, reason = order.best.schedule, "the fastest of the named schedules"
+        if order.new_order is not None:
             words = out.with_suffix(".py")
-            schedule, why = f"{words.name}:{NAME}", "an order searched for these costs"
+            schedule, reason = f"{words.name}:{NAME}", "an order for these costs"
             write_file(words, words_file(order).encode())
-        sync = order.best.sync.value, why
-        text = runs.edited(text, {("pipeline", "schedule"): (schedule, why), ("pipeline", "sync"): sync})
+        sync = order.best.sync.value, reason
+        text = runs.edited(text, {("pipeline", "schedule"): (schedule, reason), ("pipeline", "sync"): sync})
     mark = f"# {mark_of('suggest')}\n"
     write_file(out, (text if mark in text else text + mark).encode())
 
@@ -54,7 +54,7 @@ def write_suggested(
 def _is_faster(order: Synthesis, suggestion: Suggestion) -> bool:
     """Return whether the best named schedule differs from the suggested plan and is faster."""
     times, job = order.best.times, suggestion.job
-    named = order.best.schedule, order.best.sync
-    if times is None or named == (job.schedule.name, job.plan.sync):
+    choice = order.best.schedule, order.best.sync
+    if times is None or choice == (job.schedule.name, job.plan.sync):
         return False
     return times.throughput.run_cycles < suggestion.trial.period * times.executions

@@ -17,7 +17,7 @@ from typing import Any, Final
 from ipusim.api import runs
 from ipusim.app.render.tables import text_of
 from ipusim.app.study.full_pipeline import Full
-from ipusim.app.study.trial import tried
+from ipusim.app.study.trial import try_request
 from ipusim.app.sweep.outcome import Outcome, outcome_of
 from ipusim.app.sweep.sweep import Sweep
 from ipusim.base.cache import sharing
@@ -39,37 +39,38 @@ class Ceiling:
     """Limit of throughput in a sweep of counts.
 
     Attributes:
-        others: values of the other options by path.
+        options: values of the other options by path.
         samples_per_s: upper bound of the throughput at any count.
         enough_count, near_count: least counts with shares ENOUGH and NEAR of the limit that the schedule can lay out.
         near_samples_per_s: throughput at ``near_count``; None beyond the simulated counts, where ``near_count``
             extrapolates the line.
         balance: mean arithmetic of the IPUs over that of the busiest IPU: the share allowed by the stages' balance.
-        rest: share of the balanced rate left by copies, syncs, host and order of passes.
+        other_share: share of the balanced rate left by copies, syncs, host and order of passes.
     """
 
-    others: Mapping[str, Any]
+    options: Mapping[str, Any]
     samples_per_s: float
     enough_count: int
     near_count: int
     near_samples_per_s: float | None
     balance: float
-    rest: float
+    other_share: float
 
     @property
     def of_ideal(self) -> float:
         """Ceiling as a share of the ideal, with every IPU computing all the time."""
-        return self.balance * self.rest
+        return self.balance * self.other_share
 
-    def words(self, under: str = "") -> str:
-        """Return the ceiling as a sentence; ``under`` names the values of the other options."""
+    def words(self, options: str = "") -> str:
+        """Return the ceiling as a sentence; ``options`` names the values of the other options."""
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
-            f"{f'{under}: ' if under else ''}{float(ENOUGH):.0%} of the ceiling of "
-            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, {float(NEAR):.0%} from "
-            f"count {self.near_count}{beyond}; the ceiling itself, the limit for any count, is {self.of_ideal:.1%} of "
-            f"ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, host and the order of the "
-            f"passes leave {self.rest:.1%} of this share."
+            f"{f'{options}: ' if options else ''}{float(ENOUGH):.0%} of the ceiling of "
+            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, "
+            f"{float(NEAR):.0%} from count {self.near_count}{beyond}; "
+            f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the "
+            f"stages allows {self.balance:.1%}, and copies, syncs, host and the order of the passes leave "
+            f"{self.other_share:.1%} of that."
         )
 
 
@@ -80,36 +81,36 @@ def ceilings(sweep: Sweep) -> tuple[Ceiling, ...]:
     Combinations without linear growth are left out.
     """
     axis_of_count = next((number for number, axis in enumerate(sweep.axes) if axis.path == COUNT), None)
-    if axis_of_count is None or (sweep.together and len(sweep.axes) > 1):
+    if axis_of_count is None or (sweep.is_zipped and len(sweep.axes) > 1):
         return ()
     groups: dict[str, dict[int, Outcome]] = {}
-    others: dict[str, dict[str, Any]] = {}
-    for point, outcome in sweep.finished:
-        rest = {axis.path: value for axis, value in zip(sweep.axes, point, strict=True) if axis.path != COUNT}
-        key = "\n".join(map(text_of, rest.values()))
-        others[key] = rest
-        if outcome.ran and type(point[axis_of_count]) is int:
+    groups_values: dict[str, dict[str, Any]] = {}
+    for point, outcome in sweep.finished_points:
+        values = {axis.path: value for axis, value in zip(sweep.axes, point, strict=True) if axis.path != COUNT}
+        key = "\n".join(map(text_of, values.values()))
+        groups_values[key] = values
+        if outcome.has_run and type(point[axis_of_count]) is int:
             groups.setdefault(key, {})[point[axis_of_count]] = outcome
-    limits = (_ceiling(sweep, others[key], known) for key, known in groups.items())
+    limits = (_ceiling(sweep, groups_values[key], outcomes) for key, outcomes in groups.items())
     return tuple(limit for limit in limits if limit is not None)
 
 
-def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) -> Ceiling | None:
-    most = max(known)
-    job = tried(sweep.request, {**others, COUNT: most}).job
+def _ceiling(sweep: Sweep, values: dict[str, Any], outcomes: dict[int, Outcome]) -> Ceiling | None:
+    most = max(outcomes)
+    job = try_request(sweep.request, {**values, COUNT: most}).job
     if job is None:
         return None
     step = job.schedule.count_step(job.program.shape)
 
     @cache
-    def at(count: int) -> Outcome:
-        return known.get(count) or outcome_of(sweep.request, {**others, COUNT: count})
+    def outcome_at(count: int) -> Outcome:
+        return outcomes.get(count) or outcome_of(sweep.request, {**values, COUNT: count})
 
-    line = _line(sorted(known), runs.full_counts(job), at)
+    line = _line(sorted(outcomes), runs.full_counts(job), outcome_at)
     if line is None:
         return None
     first, last = line
-    low, high = at(first), at(last)
+    low, high = outcome_at(first), outcome_at(last)
     slope = (_period(high) - _period(low)) / (last - first)
     per_count = Fraction(high.samples, last)
     busiest = Fraction(high.busiest_cycles - low.busiest_cycles, last - first)
@@ -118,9 +119,9 @@ def _ceiling(sweep: Sweep, others: dict[str, Any], known: dict[int, Outcome]) ->
         return None
     limit = per_count * high.clock_hz / slope
     full = Full(last, step, _period(high), slope)
-    enough, count = (_least(share, limit, full, step, known, at) for share in (ENOUGH, NEAR))
-    there = at(count).samples_per_s if count <= most else None
-    return Ceiling(others, float(limit), enough, count, there, float(mean / busiest), float(busiest / slope))
+    enough, count = (_least(share, limit, full, step, outcomes, outcome_at) for share in (ENOUGH, NEAR))
+    rate = outcome_at(count).samples_per_s if count <= most else None
+    return Ceiling(values, float(limit), enough, count, rate, float(mean / busiest), float(busiest / slope))
 
 
 def _period(outcome: Outcome) -> Fraction:
@@ -128,16 +129,16 @@ def _period(outcome: Outcome) -> Fraction:
     return Fraction(outcome.run_cycles, outcome.executions)
 
 
-def _line(counts: list[int], full: runs.FullCounts, at: Callable[[int], Outcome]) -> tuple[int, int] | None:
+def _line(counts: list[int], full: runs.FullCounts, outcome_at: Callable[[int], Outcome]) -> tuple[int, int] | None:
     """Return two counts on the line of a full pipeline; None without a line."""
     most = max(counts[-1], full.least)
     last = [count for count in counts[-3:] if count >= full.least]
-    tried = [last] if len(last) == 3 and all((most - count) % full.apart == 0 for count in last) else []
-    tried += [[most + turn * period * full.apart for turn in range(3)] for period in _PERIODS]
-    for three in tried:
-        if not all(at(count).ran for count in three):
+    candidates = [last] if len(last) == 3 and all((most - count) % full.apart == 0 for count in last) else []
+    candidates += [[most + turn * period * full.apart for turn in range(3)] for period in _PERIODS]
+    for three in candidates:
+        if not all(outcome_at(count).has_run for count in three):
             continue
-        cycles = [_period(at(count)) for count in three]
+        cycles = [_period(outcome_at(count)) for count in three]
         first, second = ((cycles[n + 1] - cycles[n]) / (three[n + 1] - three[n]) for n in (0, 1))
         if first == second:
             return three[0], three[2]
@@ -145,18 +146,20 @@ def _line(counts: list[int], full: runs.FullCounts, at: Callable[[int], Outcome]
 
 
 def _least(
-    share: Fraction, limit: Fraction, full: Full, step: int, known: Iterable[int], at: Callable[[int], Outcome]
+    share: Fraction, limit: Fraction, full: Full, step: int, counts: Iterable[int], outcome_at: Callable[[int], Outcome]
 ) -> int:
-    """Return the least count from which every ``known`` count has this share of ``limit``.
+    """Return the least count from which every count of ``counts`` has this share of ``limit``.
 
     Larger counts follow the line of the ``full`` pipeline.
     """
 
     def is_near(count: int) -> bool:
-        return at(count).ran and Fraction(at(count).samples * at(count).clock_hz) >= share * limit * _period(at(count))
+        return outcome_at(count).has_run and Fraction(
+            outcome_at(count).samples * outcome_at(count).clock_hz
+        ) >= share * limit * _period(outcome_at(count))
 
     count = full.least_count(share, step)
-    if count > max(known):
+    if count > max(counts):
         return count
     for _ in range(_MOST_TRIED):
         if is_near(count):
@@ -167,5 +170,5 @@ def _least(
             break
         count -= step
     # Throughput may fall between counts, as in schedules with pairs of micro-batches.
-    later = [other for other in known if other >= count and not is_near(other)]
+    later = [larger for larger in counts if larger >= count and not is_near(larger)]
     return max(later) + step if later else count

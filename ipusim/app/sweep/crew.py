@@ -94,7 +94,7 @@ class Crew:
                     outcome = outcome_of(request, changes)
                 yield position, outcome
             return
-        errand = _Errand.of(request)
+        errand = _Errand.from_request(request)
         if self.backend == "dask":
             yield from self._on_cluster(errand, points)
             return
@@ -121,8 +121,8 @@ class Crew:
             except (OSError, TimeoutError, ValueError) as error:
                 raise OutputError(f"{self.address}: no Dask cluster answers: {error}") from None
             try:
-                sent = client.map(partial(_at_work, errand), list(points), list(points.values()), pure=False)
-                for future in as_completed(sent, loop=client.loop):
+                futures = client.map(partial(_at_work, errand), list(points), list(points.values()), pure=False)
+                for future in as_completed(futures, loop=client.loop):
                     yield future.result()
             except (OSError, CancelledError, RuntimeError) as error:
                 # Errors of points are in their outcomes: these are errors of the cluster.
@@ -168,13 +168,13 @@ class _Errand:
     schedules: Sequence[Schedule] = field(default=())
 
     @classmethod
-    def of(cls, request: Request) -> _Errand:
+    def from_request(cls, request: Request) -> _Errand:
         """Return the errand of a request."""
-        own = tuple(
+        modules = tuple(
             schedule for schedule in map(schedules.find, schedules.names()) if not schedules.is_of_the_house(schedule)
         )
         data, folder = runs.plain(runs.options_set(request.options)), str(request.folder)
-        return cls(uuid4().hex, data, request.name, request.description, folder, own)
+        return cls(uuid4().hex, data, request.name, request.description, folder, modules)
 
     def request(self) -> Request:
         """Rebuild the request."""

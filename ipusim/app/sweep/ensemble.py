@@ -33,13 +33,16 @@ def seed_axes(request: Request, number: int) -> tuple[Axis, ...]:
     """
     if not 1 <= number <= MOST_POINTS:
         raise OptionError("seeds", f"expected from 1 to {MOST_POINTS:,} runs, got {number:,}")
-    jitters = [(at, item.seed) for at, item in enumerate(request.options.disturbances or ()) if hasattr(item, "seed")]
+    jitters = [
+        (index, item.seed) for index, item in enumerate(request.options.disturbances or ()) if hasattr(item, "seed")
+    ]
     if not jitters:
         example = "such as {jitter: 5 %}"
         raise OptionError("seeds", f"expected a scenario with jitter among its disturbances, {example}, got none")
     span = 2**32
     return tuple(
-        Axis(f"disturbances.{at}.seed", tuple((first + run) % span for run in range(number))) for at, first in jitters
+        Axis(f"disturbances.{index}.seed", tuple((first + run) % span for run in range(number)))
+        for index, first in jitters
     )
 
 
@@ -56,32 +59,32 @@ class Ensemble(Result):
     calm: Outcome
 
     @cached_property
-    def ran(self) -> list[Outcome]:
+    def outcomes(self) -> list[Outcome]:
         """Outcomes of the successful runs."""
-        return [outcome for _, outcome in self.sweep.finished if outcome.ran]
+        return [outcome for _, outcome in self.sweep.finished_points if outcome.has_run]
 
     @cached_property
     def times_s(self) -> list[float]:
         """Seconds per weight update of the successful runs."""
-        return [outcome.weight_update_period_s or 0.0 for outcome in self.ran]
+        return [outcome.weight_update_period_s or 0.0 for outcome in self.outcomes]
 
     @cached_property
     def slowdowns(self) -> list[float]:
         """Slow-down S of the successful runs: time over undisturbed time."""
         calm = max(self.calm.run_cycles, 1)
-        return [outcome.run_cycles / calm for outcome in self.ran]
+        return [outcome.run_cycles / calm for outcome in self.outcomes]
 
-    def _percentile(self, of: Sequence[float], share: int) -> float:
-        return float(np.percentile(of, share))
+    def _percentile(self, values: Sequence[float], share: int) -> float:
+        return float(np.percentile(values, share))
 
     @property
     def _title(self) -> str:
-        number = len(self.ran)
-        return f"{number} runs with different seeds" if number > 1 else "One run"
+        number = len(self.outcomes)
+        return f"{number} runs, each with seeds of its own" if number > 1 else "One run"
 
     names = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the table."""
         yield from self.words()
         yield self.table()
@@ -95,27 +98,28 @@ class Ensemble(Result):
         low, high = (self._percentile(self.times_s, share) for share in _MOST_RUNS)
         middle, slow = self._percentile(self.times_s, 50), self._percentile(self.slowdowns, 50)
         calm = format_seconds(self.calm.weight_update_period_s or 0.0)
-        if len(self.ran) == 1:
+        if len(self.outcomes) == 1:
             yield f"One run: {format_seconds(middle)} for a weight update."
             yield f"Without disturbances it takes {calm}: S = {slow:.4f}."
         else:
             yield (
-                f"{len(self.ran)} runs: {format_seconds(middle)} for a weight update in the middle one, nine of ten "
-                f"from {format_seconds(low)} to {format_seconds(high)}."
+                f"{len(self.outcomes)} runs: {format_seconds(middle)} for a weight update in the middle one, nine of "
+                f"ten from {format_seconds(low)} to {format_seconds(high)}."
             )
             yield (
                 f"Without disturbances it takes {calm}: S = {slow:.4f} in the middle run, {max(self.slowdowns):.4f} in "
                 "the slowest."
             )
-        refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
-        if refused:
-            yield f"{len(refused)} did not run, for example: {refused[0]}"
-        if self.sweep.taken:
-            yield f"{self.sweep.taken} of {len(self.sweep.points)} runs are taken from an earlier, equal ensemble."
+        refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
+        if refusals:
+            yield f"{len(refusals)} did not run, such as: {refusals[0]}"
+        if self.sweep.reused_count:
+            count, points = self.sweep.reused_count, len(self.sweep.points)
+            yield f"{count} of {points} runs are taken from an earlier ensemble of the same."
 
     def table(self) -> Table:
         """Return the percentiles of the weight update's time, makespan and slow-down."""
-        makespans = [outcome.makespan_s or 0.0 for outcome in self.ran]
+        makespans = [outcome.makespan_s or 0.0 for outcome in self.outcomes]
         rows = tuple(
             (
                 {0: "fastest", 50: "middle", 100: "slowest"}.get(share, f"{share} %"),
@@ -132,7 +136,7 @@ class Ensemble(Result):
         """Return the result as plain data for JSON."""
         return {
             "name": self.sweep.request.name,
-            "runs": len(self.ran),
+            "runs": len(self.outcomes),
             "weight_update_period_s": {str(share): self._percentile(self.times_s, share) for share in _PERCENTILES},
             "mean_weight_update_period_s": float(np.mean(self.times_s)),
             "without_disturbances_s": self.calm.weight_update_period_s,

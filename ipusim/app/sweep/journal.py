@@ -39,7 +39,7 @@ class Keys:
         """Start without any file read."""
         self._content: Callable[[Path], str] = cache(_content)
 
-    def of(self, request: Request) -> str:
+    def key_of(self, request: Request) -> str:
         """Return the key of a request, independent of name, description and expectations."""
         options = {
             key: value for key, value in runs.options_set(request.options).items() if key not in ("name", "expect")

@@ -33,12 +33,12 @@ def measure_of(name: str, *, losses: bool = False) -> analysis.Figure:
 
     Raises OptionError for an unknown name, and for a measure of learning without ``losses``.
     """
-    names = {known: figure for figure in MEASURES for known in (figure.name, figure.measure)}
+    names = {word: figure for figure in MEASURES for word in (figure.name, figure.measure)}
     if name not in names:
-        known = ", ".join(
+        words = ", ".join(
             figure.measure + (f" ({figure.name})" if figure.name != figure.measure else "") for figure in MEASURES
         )
-        raise OptionError("measure", f"expected one of {known}, got {name!r}{did_you_mean(name, names)}")
+        raise OptionError("measure", f"expected one of {words}, got {name!r}{did_you_mean(name, names)}")
     if names[name] in LEARNT and not losses:
         raise OptionError(
             "measure", f"expected {{}} with {name}, which needs the arithmetic, got only {name}", "losses"

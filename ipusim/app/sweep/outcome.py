@@ -59,7 +59,7 @@ class Outcome:
     compute_cycles: int = 0
 
     @property
-    def ran(self) -> bool:
+    def has_run(self) -> bool:
         """Whether the point ran, fitting or not."""
         return not self.message
 
@@ -80,8 +80,8 @@ class Outcome:
 
 
 #: Figures of an outcome by name: figures of sweeps, and the fit.
-_KEPT: Final = {each.name: each for each in analysis.FIGURES if each.measure or each.unit == "fits"}
-_BY_COLUMN: Final = {each.column: each.name for each in analysis.FIGURES if each.measure}
+_KEPT_FIGURES: Final = {figure.name: figure for figure in analysis.FIGURES if figure.measure or figure.unit == "fits"}
+_BY_COLUMN: Final = {figure.column: figure.name for figure in analysis.FIGURES if figure.measure}
 _MOST_CYCLES: Final = 2**63
 
 
@@ -91,11 +91,11 @@ def stored_outcome(data: Any) -> Outcome:
     if not isinstance(data, dict) or data.keys() != kinds.keys():
         raise FileError("expected the fields of an outcome")
     figures = data["figures"]
-    if not isinstance(figures, dict) or not {"memory"} <= figures.keys() <= _KEPT.keys():
+    if not isinstance(figures, dict) or not {"memory"} <= figures.keys() <= _KEPT_FIGURES.keys():
         raise FileError("expected the figures of an outcome")
     wrong = [name for name, value in data.items() if name != "figures" and not _is_stored(name, kinds[name], value)]
-    if wrong := wrong + [name for name, value in figures.items() if not _is_figure(_KEPT[name].unit, value)]:
-        raise FileError(f"expected values of a run, got other values of {', '.join(wrong)}")
+    if wrong := wrong + [name for name, value in figures.items() if not _is_figure(_KEPT_FIGURES[name].unit, value)]:
+        raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
     return Outcome(**{**data, "figures": {**figures, "memory": analysis.Fits(figures["memory"])}})
 
 
@@ -130,7 +130,7 @@ def outcome_of(request: Request, changes: Mapping[str, Any]) -> Outcome:
         return _run(assemble(request.replace(changes)))
     except RequestMemoryError as error:
         memory = error.job.memory
-        figures = _kept({"memory": {"fits": memory.fits, "ipus": [{"peak_bytes": memory.fullest.bytes}]}})
+        figures = _kept_figures({"memory": {"fits": memory.fits, "ipus": [{"peak_bytes": memory.fullest.bytes}]}})
         return Outcome(_one_line(error), figures, sram_bytes=memory.sram_bytes)
     except MemoryError as error:
         return Outcome(message=f"too little memory: {error}")
@@ -178,7 +178,7 @@ def outcome_of_cycles(
     holders = len(info.stages_of_ipu)
     available = holders * cycles.makespan
     fullest = [{"peak_bytes": job.memory.fullest.bytes}] if job.describes_memory else []
-    figures = _kept(
+    figures = _kept_figures(
         {
             "makespan_s": cycles.makespan / info.clock_hz,
             "throughput": analysis.as_plain(rates),
@@ -204,8 +204,10 @@ def outcome_of_cycles(
     )
 
 
-def _kept(summary: Mapping[str, Any]) -> dict[str, Any]:
+def _kept_figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of an outcome from a part of ``summary.json``, without NaN losses."""
-    known = analysis.known_figures(summary)
-    numbers = {name for name, each in _KEPT.items() if each.unit != "number" or not isnan(known.get(name, nan))}
-    return {name: value for name, value in known.items() if name in numbers}
+    figures = analysis.known_figures(summary)
+    numbers = {
+        name for name, figure in _KEPT_FIGURES.items() if figure.unit != "number" or not isnan(figures.get(name, nan))
+    }
+    return {name: value for name, value in figures.items() if name in numbers}

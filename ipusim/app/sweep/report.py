@@ -54,7 +54,7 @@ class SweepResult(Result):
 
     names = ("sweep.csv", "sweep.png", "sweep.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict, the table of points, and the table of several ceilings."""
         yield from verdict(self.swept, self.limits, self.measure)
         yield sweep_table(self.swept, self.measure)
@@ -64,8 +64,8 @@ class SweepResult(Result):
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for every finished point: options by path, figures, and message."""
         swept, paths = self.swept, [axis.path for axis in self.swept.axes]
-        outcomes = [outcome for _, outcome in swept.finished]
-        learnt = [each for each in LEARNT if any(outcome.value(each) is not None for outcome in outcomes)]
+        outcomes = [outcome for _, outcome in swept.finished_points]
+        learnt = [figure for figure in LEARNT if any(outcome.value(figure) is not None for outcome in outcomes)]
         with_mode = len(modes_of(swept)) > 1 and _SYNC not in paths
         return [
             {
@@ -74,10 +74,10 @@ class SweepResult(Result):
                 "makespan_cycles": outcome.makespan_cycles,
                 **figure_columns(outcome.figures),
                 "fits": None if outcome.fits is None else outcome.fits.value,
-                **{each.column: outcome.value(each) for each in learnt},
+                **{figure.column: outcome.value(figure) for figure in learnt},
                 "message": outcome.message,
             }
-            for point, outcome in swept.finished
+            for point, outcome in swept.finished_points
         ]
 
     def data(self) -> dict[str, Any]:
@@ -87,13 +87,15 @@ class SweepResult(Result):
             "name": self.swept.request.name,
             "measure": self.measure.measure,
             "best": {mode: self.swept.changes(points[0][0]) for mode, points in best.items() if points},
-            "ceilings": [{**limit.others, "samples_per_s": limit.samples_per_s} for limit in self.limits],
+            "ceilings": [{**limit.options, "samples_per_s": limit.samples_per_s} for limit in self.limits],
             "points": self.rows(),
         }
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
         """Return the chart of the measure, if any point has a value."""
-        if any(outcome.ran and outcome.value(self.measure) is not None for _, outcome in self.swept.finished):
+        if any(
+            outcome.has_run and outcome.value(self.measure) is not None for _, outcome in self.swept.finished_points
+        ):
             return {"sweep": lambda: chart_of(self.swept, self.limits, self.measure, self.picture)}
         return {}
 
@@ -111,25 +113,25 @@ def chart_of(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, 
     if measure is not MEMORY and len(peaks_of(swept)) > 1:
         figures.append(MEMORY)
     panels = []
-    for drawn in figures:
-        most = _memory_of_an_ipu(swept) if drawn is MEMORY else None
+    for figure in figures:
+        most = _memory_of_an_ipu(swept) if figure is MEMORY else None
         # A refused program has only its fullest IPU's memory.
-        values = [outcome.value(drawn) for _, outcome in swept.finished]
-        scale, words = on_chart(drawn, max((value for value in values if value is not None), default=0.0))
+        values = [outcome.value(figure) for _, outcome in swept.finished_points]
+        scale, words = on_chart(figure, max((value for value in values if value is not None), default=0.0))
         panels.append(Panel(words, [None if value is None else value * scale for value in values], most))
     levels = []
     for limit in limits if measure is THROUGHPUT else ():
         near = None if limit.near_samples_per_s is None else (limit.near_count, limit.near_samples_per_s)
-        levels.append(Limit(tuple(limit.others.values()), limit.samples_per_s, near))
-    unfit = {outcome.fits for _, outcome in swept.finished if outcome.fits and not analysis.usable(outcome.fits)}
+        levels.append(Limit(tuple(limit.options.values()), limit.samples_per_s, near))
+    unfit = {outcome.fits for _, outcome in swept.finished_points if outcome.fits and not analysis.usable(outcome.fits)}
     return sweep_chart(
         axes,
-        [point for point, _ in swept.finished],
+        [point for point, _ in swept.finished_points],
         panels,
-        fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished],
-        ran=[outcome.ran for _, outcome in swept.finished],
+        fits=[analysis.usable(outcome.fits) for _, outcome in swept.finished_points],
+        has_run=[outcome.has_run for _, outcome in swept.finished_points],
         limits=levels,
-        together=swept.together,
+        vary_together=swept.is_zipped,
         title=_title(swept, measure, picture),
         picture=picture,
         unfit=" or ".join(answer for answer in analysis.Fits if answer in unfit) or analysis.Fits.NO,
@@ -140,26 +142,26 @@ def _title(swept: Sweep, measure: analysis.Figure, picture: Picture) -> str:
     """Return the title: scenario's title or name, measure and number of points."""
     request, name = swept.request, measure.chart.partition(",")[0]
     title = picture.title or runs.title_of(request.description)
-    each = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
-    words = f"{name} of {counted(len(swept.finished), 'point')}{each}"
+    remark = ", each sync mode by itself" if len(modes_of(swept)) > 1 else ""
+    words = f"{name} of {counted(len(swept.finished_points), 'point')}{remark}"
     return f"{title}\n{words}" if title else f"{request.name}: {words}"
 
 
 def peaks_of(swept: Sweep) -> list[int]:
     """Return the fullest IPU's distinct memory peaks, including points that do not fit."""
-    return sorted({outcome.peak_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None})
+    return sorted({outcome.peak_bytes for _, outcome in swept.finished_points if outcome.peak_bytes is not None})
 
 
 def _memory_of_an_ipu(swept: Sweep) -> tuple[float, str] | None:
     """Return an IPU's memory in the chart's unit and in words; None unless points share it."""
-    sizes = {outcome.sram_bytes for _, outcome in swept.finished if outcome.peak_bytes is not None}
+    sizes = {outcome.sram_bytes for _, outcome in swept.finished_points if outcome.peak_bytes is not None}
     size = sizes.pop() if len(sizes) == 1 else None
     return None if size is None else (size * on_chart(MEMORY, size)[0], f"an IPU has {format_bytes(size)}")
 
 
 def modes_of(swept: Sweep) -> list[Sync]:
     """Return the sync modes of points that ran; points of different modes are not compared."""
-    return [*dict.fromkeys(Sync(outcome.sync) for _, outcome in swept.finished if outcome.ran)]
+    return [*dict.fromkeys(Sync(outcome.sync) for _, outcome in swept.finished_points if outcome.has_run)]
 
 
 def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[tuple[tuple[Any, ...], Outcome]]:
@@ -173,10 +175,10 @@ def best_of(swept: Sweep, measure: analysis.Figure, mode: Sync | None) -> list[t
     Returns:
         The points with their outcomes, the best first.
     """
-    having = [row for row in swept.finished if row[1].sync == mode and row[1].value(measure) is not None]
+    rows = [row for row in swept.finished_points if row[1].sync == mode and row[1].value(measure) is not None]
     sign = 1 if measure.less_is_better else -1
     return best_first(
-        having,
+        rows,
         lambda row: (row[1].value(measure) or 0.0) * sign,
         lambda row: row[1].fits,
         lambda row: row[1].peak_bytes,
@@ -194,7 +196,7 @@ def _ties(best: Sequence[tuple[tuple[Any, ...], Outcome]], swept: Sweep, measure
 
 def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -> list[str]:
     """Return the verdict: best point, ceiling, and points that did not run."""
-    number, modes = len(swept.finished), modes_of(swept)
+    number, modes = len(swept.finished_points), modes_of(swept)
     lines: list[str] = []
     by_mode: list[Sync | None] = [*modes] or [None]
     for mode in by_mode:
@@ -202,23 +204,25 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
     if note := pipelines.idealised(modes):
         lines.append(f"{note} So each point is compared only with points of its sync mode.")
     lines += _memory_words(swept)
-    failed = Counter(_alike(outcome.message) for _, outcome in swept.finished if not outcome.ran)
-    for alike, times in failed.most_common(_MOST_REASONS):
-        first, outcome = next(row for row in swept.finished if _alike(row[1].message) == alike)
-        lines.append(f"{times} of {number} did not run, for example {swept.words(first)}: {outcome.message}")
-    if len(failed) > _MOST_REASONS:
-        lines.append(f"And {counted(len(failed) - _MOST_REASONS, 'more reason')}: see the column message.")
-    if swept.taken:
-        are = "is" if swept.taken == 1 else "are"
-        lines.append(f"{swept.taken} of {counted(number, 'point')} {are} taken from an earlier, equal sweep.")
+    failures = Counter(_alike(outcome.message) for _, outcome in swept.finished_points if not outcome.has_run)
+    for alike, times in failures.most_common(_MOST_REASONS):
+        first, outcome = next(row for row in swept.finished_points if _alike(row[1].message) == alike)
+        lines.append(f"{times} of {number} did not run, such as {swept.words(first)}: {outcome.message}")
+    if len(failures) > _MOST_REASONS:
+        lines.append(f"And {counted(len(failures) - _MOST_REASONS, 'more reason')}: see the column message.")
+    if swept.reused_count:
+        are = "is" if swept.reused_count == 1 else "are"
+        lines.append(
+            f"{swept.reused_count} of {counted(number, 'point')} {are} taken from an earlier sweep of the same."
+        )
     return lines
 
 
 def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure, mode: Sync | None) -> list[str]:
     """Return sentences on the best point of a sync mode, and its ceiling."""
     lines, several = [], len(modes_of(swept)) > 1
-    of_mode = [row for row in swept.finished if row[1].sync == mode] if several else swept.finished
-    number, where = len(of_mode), f" in {mode.words}" if several and mode else ""
+    of_mode = [row for row in swept.finished_points if row[1].sync == mode] if several else swept.finished_points
+    number, in_mode = len(of_mode), f" in {mode.words}" if several and mode else ""
     if best := best_of(swept, measure, mode):
         point, outcome = best[0]
         best_words = measure.text(outcome.value(measure) or 0.0)
@@ -228,17 +232,17 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
             if outcome.peak_bytes is not None:
                 with_what.append(f"{format_bytes(outcome.peak_bytes)} on the fullest IPU")
         text = (
-            f"Best of {counted(number, 'point')}{where} by {measure.measure}: {swept.words(point)}, with "
+            f"Best of {counted(number, 'point')}{in_mode} by {measure.measure}: {swept.words(point)}, with "
             f"{', '.join(with_what)}."
         )
         lines.append(text + _ties(best, swept, measure))
     else:
         fits = any(analysis.usable(outcome.fits) for _, outcome in of_mode)
         if number == 1:
-            lines.append(f"The only point{where} {f'has no value of {measure.measure}' if fits else 'does not fit'}.")
+            lines.append(f"The only point{in_mode} {f'has no value of {measure.measure}' if fits else 'does not fit'}.")
         else:
             lines.append(
-                f"None of {number} points{where} {f'that fit has a value of {measure.measure}' if fits else 'fits'}."
+                f"None of {number} points{in_mode} {f'that fit has a value of {measure.measure}' if fits else 'fits'}."
             )
     if limit := _limit_of(best, limits, swept):
         lines.append(limit)
@@ -247,7 +251,7 @@ def _best_words(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figur
 
 def _memory_words(swept: Sweep) -> list[str]:
     """Return words on the fullest IPU's memory range, and on points out of memory."""
-    holding = [row for row in swept.finished if row[1].peak_bytes is not None]
+    holding = [row for row in swept.finished_points if row[1].peak_bytes is not None]
     peaks = peaks_of(swept)
     if len(peaks) < 2:
         return []
@@ -261,14 +265,14 @@ def _memory_words(swept: Sweep) -> list[str]:
     ]
     if not unfit:
         return [f"{words}."]
-    where = f"at {len(unfit)} of {len(holding)} points"
+    places = f"at {len(unfit)} of {len(holding)} points"
     if len(swept.axes) == 1 and swept.axes[0].is_numeric:
         name, first, last = swept.names[0], min(unfit)[0], max(unfit)[0]
         if len(unfit) == sum(point[0] >= first for point, _ in holding):
-            where = f"from {name} {text_of(first)} on"
+            places = f"from {name} {text_of(first)} on"
         elif len(unfit) == sum(point[0] <= last for point, _ in holding):
-            where = f"up to {name} {text_of(last)}"
-    return [f"{words}, too much {where}."]
+            places = f"up to {name} {text_of(last)}"
+    return [f"{words}, too much {places}."]
 
 
 def _alike(message: str) -> str:
@@ -281,14 +285,14 @@ def _limit_of(best: Sequence[tuple[tuple[Any, ...], Outcome]], limits: Sequence[
     for point, _ in best[:1]:
         changes = swept.changes(point)
         for limit in limits:
-            if all(changes[path] == value for path, value in limit.others.items()):
-                return limit.words(_under(limit, swept))
-    return limits[0].words(_under(limits[0], swept)) if limits else ""
+            if all(changes[path] == value for path, value in limit.options.items()):
+                return limit.words(_limit_options(limit, swept))
+    return limits[0].words(_limit_options(limits[0], swept)) if limits else ""
 
 
-def _under(limit: Ceiling, swept: Sweep) -> str:
+def _limit_options(limit: Ceiling, swept: Sweep) -> str:
     names = {axis.path: name for axis, name in zip(swept.axes, swept.names, strict=True)}
-    return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.others.items())
+    return ", ".join(f"{names[path]} {text_of(value)}" for path, value in limit.options.items())
 
 
 def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
@@ -304,13 +308,13 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
     )
     rows = [
         (
-            _under(limit, swept),
+            _limit_options(limit, swept),
             format_figure(limit.samples_per_s),
             str(limit.enough_count),
             str(limit.near_count),
             f"{limit.of_ideal:.1%}",
             f"{limit.balance:.1%}",
-            f"{limit.rest:.1%}",
+            f"{limit.other_share:.1%}",
         )
         for limit in limits
     ]
@@ -319,12 +323,12 @@ def ceiling_table(limits: Sequence[Ceiling], swept: Sweep) -> Table:
 
 def sweep_table(swept: Sweep, measure: analysis.Figure) -> Table:
     """Return a row for every point, or for the best of many."""
-    rows, title, modes = list(swept.finished), "Points", modes_of(swept)
+    rows, title, modes = list(swept.finished_points), "Points", modes_of(swept)
     if len(rows) > _MOST_ROWS:
         most = _BEST_ROWS // max(len(modes), 1)
         rows = [row for mode in modes for row in best_of(swept, measure, mode)[:most]]
-        each = ", each sync mode by itself" if len(modes) > 1 else ""
-        title = f"The {len(rows)} best of {len(swept.finished)} points by {measure.measure}{each}"
+        remark = ", each sync mode by itself" if len(modes) > 1 else ""
+        title = f"The {len(rows)} best of {len(swept.finished_points)} points by {measure.measure}{remark}"
     figures = [
         figure
         for figure in MEASURES
@@ -341,5 +345,5 @@ def _row(
 ) -> tuple[str, ...]:
     numbers = [outcome.value(figure) for figure in figures]
     cells = ["-" if value is None else figure.cell(value) for figure, value in zip(figures, numbers, strict=True)]
-    mode = f" in {Sync(outcome.sync).words}" if with_mode and outcome.ran else ""
+    mode = f" in {Sync(outcome.sync).words}" if with_mode and outcome.has_run else ""
     return (", ".join(map(text_of, point)) + mode, *cells, outcome.fits or "refused")

@@ -35,12 +35,12 @@ def seeded_outcomes(request: Request, points: Mapping[int, Mapping[str, Any]]) -
         requests = {number: request.replace(changes) for number, changes in points.items()}
         first, job = next(iter(points)), assemble(next(iter(requests.values())))
         timeline = Session(job).run(job.executions)
-        simulated = outcome_of_run(job, timeline)
-        yield first, simulated
-        computed = runs.runs_with_seeds(job, [_seeds(one) for one in requests.values()])
-        for number, cycles in zip(requests, computed, strict=True):
+        result = outcome_of_run(job, timeline)
+        yield first, result
+        run_cycles = runs.runs_with_seeds(job, [_seeds(variant) for variant in requests.values()])
+        for number, cycles in zip(requests, run_cycles, strict=True):
             outcome = None if cycles is None else outcome_of_cycles(job, timeline.info, cycles)
-            if number == first and outcome != simulated:
+            if number == first and outcome != result:
                 return
             if number != first and outcome is not None:
                 yield number, outcome

@@ -44,7 +44,7 @@ class Study:
     Attributes:
         scenario: file of the scenario.
         axes: varied options.
-        together: whether axes vary together instead of crossed.
+        is_zipped: whether axes vary together instead of crossed.
         measure: measure that ranks points; None for the default.
         position_of: function from an axis's path to its position in the file or on the command line.
         seeds: number of runs with different seeds; None unless seeds vary.
@@ -53,7 +53,7 @@ class Study:
 
     scenario: Path
     axes: tuple[Axis, ...]
-    together: bool
+    is_zipped: bool
     measure: str | None
     position_of: Callable[[str], runs.Place]
     seeds: int | None = None
@@ -86,41 +86,39 @@ class Study:
     def first_job(self, overrides: Sequence[str]) -> Job:
         """Assemble the first point of a study; raises ScenarioError with places of mistakes."""
         source = apply_overrides(read_source(self.scenario), overrides)
-        first = points_of(self.axes, self.together)[0]
+        first = points_of(self.axes, self.is_zipped)[0]
         changes = [f"{axis.path}={json.dumps(value)}" for axis, value in zip(self.axes, first, strict=True)]
         return job_of(apply_overrides(source, changes, self.position_of))
 
 
 def read_study(
-    path: Path, varied: Sequence[str], together: bool, *, seeds: int | None = None, slower: float | None = None
+    path: Path, options: Sequence[str], vary_together: bool, *, seeds: int | None = None, slower: float | None = None
 ) -> Study:
     """Return the Study of a scenario or study file, with a command's options.
 
     ``seeds`` is the number of runs with different seeds. ``slower`` is the factor on the time of a single IPU or cable.
 
-    Raises OptionError for ``varied`` without option or values, for none with a scenario, and for some beside a study
+    Raises OptionError for ``options`` without option or values, for none with a scenario, and for some beside a study
     file; ScenarioError with every problem of a study file.
     """
     source = read_source(path)
     if seeds is not None:
-        if varied or together or slower is not None or {"vary", "scenario"} & source.data.keys():
-            raise OptionError("seeds", "expected a scenario and no further values to vary, got further values")
+        if options or vary_together or slower is not None or {"vary", "scenario"} & source.data.keys():
+            raise OptionError("seeds", "expected a scenario and no other values to vary, got some")
         return Study(path, (), True, None, lambda name: runs.Place(f"--seeds of {name}"), seeds=seeds)
     if slower is not None:
-        if together or {"vary", "scenario"} & source.data.keys():
-            raise OptionError("slower", "expected a scenario with crossed values to vary, got values combined in order")
-        return Study(path, tuple(map(parse_axis, varied)), False, None, runs.Place, slower=slower)
+        if vary_together or {"vary", "scenario"} & source.data.keys():
+            raise OptionError("slower", "expected a scenario, with values to vary that are crossed, got others")
+        return Study(path, tuple(map(parse_axis, options)), False, None, runs.Place, slower=slower)
     if not {"vary", "scenario"} & source.data.keys():
-        if not varied:
+        if not options:
             text = "expected options to vary, such as pipeline.gradient_accumulation_count=8..256x2, got none"
             raise OptionError("vary", text)
-        axes = tuple(map(parse_axis, varied))
-        points_of(axes, together)
-        return Study(path, axes, together, None, lambda name: runs.Place(f"--vary {name}"))
-    if varied or together:
-        raise OptionError(
-            "vary" if varied else "zip", f"expected no further values with the study file {path}, got further values"
-        )
+        axes = tuple(map(parse_axis, options))
+        points_of(axes, vary_together)
+        return Study(path, axes, vary_together, None, lambda name: runs.Place(f"--vary {name}"))
+    if options or vary_together:
+        raise OptionError("vary" if options else "zip", f"expected nothing beside the study file {path}, got some")
     return _Reader(source).study()
 
 
@@ -141,28 +139,28 @@ class _Reader:
         if not isinstance(scenario, str) or not scenario:
             self._note(("scenario",), f"expected the file of a scenario, got {runs.show(scenario)}")
         axes = self._axes(data.get("vary"))
-        together = data.get("zip", False)
-        if not isinstance(together, bool):
-            self._note(("zip",), f"expected true or false, got {runs.show(together)}")
-        if axes and isinstance(together, bool):
-            self._try(("zip",) if together else ("vary",), partial(points_of, axes, together))
+        vary_together = data.get("zip", False)
+        if not isinstance(vary_together, bool):
+            self._note(("zip",), f"expected true or false, got {runs.show(vary_together)}")
+        if axes and isinstance(vary_together, bool):
+            self._try(("zip",) if vary_together else ("vary",), partial(points_of, axes, vary_together))
         measure = data.get("measure")
         if measure is not None:
             self._try(("measure",), partial(measure_of, str(measure), losses=True))
         if self._problems:
             raise ScenarioError(self._problems)
         position_of = {axis.path: self._source.key_position(("vary", axis.path)) for axis in axes}
-        return Study(self._source.path.parent / str(scenario), axes, together, measure, position_of.__getitem__)
+        return Study(self._source.path.parent / str(scenario), axes, vary_together, measure, position_of.__getitem__)
 
-    def _axes(self, varied: Any) -> tuple[Axis, ...]:
-        if not isinstance(varied, dict) or not varied:
+    def _axes(self, options: Any) -> tuple[Axis, ...]:
+        if not isinstance(options, dict) or not options:
             text = "expected options with values, such as pipeline.schedule: [grouped, interleaved]"
-            self._note(("vary",), f"{text}, got {runs.show(varied)}")
+            self._note(("vary",), f"{text}, got {runs.show(options)}")
             return ()
         axes = []
-        for path, values in varied.items():
-            listed = values if isinstance(values, str | list) else [values]
-            if axis := self._try(("vary", path), partial(axis_of, path, listed)):
+        for path, values in options.items():
+            items = values if isinstance(values, str | list) else [values]
+            if axis := self._try(("vary", path), partial(axis_of, path, items)):
                 axes.append(axis)
         return tuple(axes)
 

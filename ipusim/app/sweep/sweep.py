@@ -33,18 +33,18 @@ class Sweep:
     Attributes:
         request: the varied request.
         axes: the varied options.
-        together: whether axes vary together; otherwise crossed.
+        is_zipped: whether axes vary together; otherwise crossed.
         points: values of the axes at every point.
         outcomes: outcomes of the points; None if pending.
-        taken: number of outcomes from an earlier sweep.
+        reused_count: number of outcomes from an earlier sweep.
     """
 
     request: Request
     axes: tuple[Axis, ...]
-    together: bool
+    is_zipped: bool
     points: tuple[tuple[Any, ...], ...]
     outcomes: tuple[Outcome | None, ...]
-    taken: int = 0
+    reused_count: int = 0
 
     def changes(self, point: Sequence[Any]) -> dict[str, Any]:
         """Return a point's values by option path."""
@@ -56,7 +56,7 @@ class Sweep:
         return names_of(self.axes)
 
     @cached_property
-    def finished(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
+    def finished_points(self) -> tuple[tuple[tuple[Any, ...], Outcome], ...]:
         """Finished points with their outcomes, in order."""
         pairs = zip(self.points, self.outcomes, strict=True)
         return tuple((point, outcome) for point, outcome in pairs if outcome is not None)
@@ -69,7 +69,7 @@ class Sweep:
 def sweep(
     request: Request,
     axes: Sequence[Axis],
-    together: bool = False,
+    vary_together: bool = False,
     losses: bool = False,
     crew: Crew | None = None,
     journal: Journal | None = None,
@@ -86,7 +86,7 @@ def sweep(
     """
     crew = crew or Crew()
     crew.check()
-    points = points_of(axes, together)
+    points = points_of(axes, vary_together)
     if request.functions is not None:
         raise AllFailedError("expected stages given by options, got functions: use a scenario's keys, or a file")
     if request.leaves_costs_open([axis.path for axis in axes]):
@@ -94,34 +94,34 @@ def sweep(
         raise OptionError("vary", f"pipeline.micro_batch_size: {text}")
     if not losses:
         request = time_alone(request)
-    study = Sweep(request, tuple(axes), together, points, (None,) * len(points))
+    study = Sweep(request, tuple(axes), vary_together, points, (None,) * len(points))
     outcomes, keys = _refused_or_known(study, journal)
-    taken = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
+    reused = sum(outcome is not None and number in keys for number, outcome in enumerate(outcomes))
 
     def so_far() -> Sweep:
-        return Sweep(request, study.axes, together, points, tuple(outcomes), taken)
+        return Sweep(request, study.axes, vary_together, points, tuple(outcomes), reused)
 
     todo = {number: study.changes(points[number]) for number in keys if outcomes[number] is None}
-    done = len(points) - len(todo)
+    progress_count = len(points) - len(todo)
     if progress:
-        progress(done, len(points))
-    with closing(_ended(request, todo, crew, losses=losses)) as ended:
-        for number, outcome in ended:
+        progress(progress_count, len(points))
+    with closing(_outcome_stream(request, todo, crew, losses=losses)) as outcome_stream:
+        for number, outcome in outcome_stream:
             outcomes[number] = outcome
-            done += 1
-            if journal is not None and outcome.ran:  # errors are quickly found again
+            progress_count += 1
+            if journal is not None and outcome.has_run:  # errors are quickly found again
                 journal.add(keys[number], outcome)
             if landed:
                 landed(so_far())
             if progress:
-                progress(done, len(points))
+                progress(progress_count, len(points))
     result = so_far()
-    if not any(outcome.ran for _, outcome in result.finished):
+    if not any(outcome.has_run for _, outcome in result.finished_points):
         _raise_why(result)
     return result
 
 
-def _ended(
+def _outcome_stream(
     request: Request, points: Mapping[int, Mapping[str, Any]], crew: Crew, *, losses: bool
 ) -> Generator[tuple[int, Outcome], None, None]:
     """Yield number and outcome of points: jointly computed points first, then the pool's."""
@@ -140,11 +140,11 @@ def _refused_or_known(study: Sweep, journal: Journal | None) -> tuple[list[Outco
     making = Keys()
     for number, point in enumerate(study.points):
         try:
-            varied = study.request.replace(study.changes(point))
+            variant = study.request.replace(study.changes(point))
         except RequestError:
             outcomes[number] = outcome_of(study.request, study.changes(point))
             continue
-        keys[number] = making.of(varied) if journal is not None else ""
+        keys[number] = making.key_of(variant) if journal is not None else ""
         if journal is not None:
             outcomes[number] = journal.outcomes.get(keys[number])
     return outcomes, keys
@@ -154,4 +154,4 @@ def _raise_why(result: Sweep) -> None:
     """Raise the error of a sweep without successful points: the request's, or the first point's."""
     assemble(result.request)
     assemble(result.request.replace(result.changes(result.points[0])))
-    raise AllFailedError(f"no point runs: {result.finished[0][1].message}")
+    raise AllFailedError(f"no point runs: {result.finished_points[0][1].message}")

@@ -100,24 +100,24 @@ def axis_of(path: str, values: str | Iterable[Any]) -> Axis:
     if not isinstance(values, Iterable) or isinstance(values, Mapping):
         raise OptionError("vary", f"{path}: expected values, such as [16, 32, 64], got {runs.show(values)}")
     keys = tuple(path.split("."))
-    listed = _listed(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
-    items = tuple(item for value in listed for item in _expanded(path, value))
+    entries = _split_values(path, values) if isinstance(values, str) else [runs.plain(value, keys) for value in values]
+    items = tuple(item for value in entries for item in _expanded(path, value))
     if not items:
         raise OptionError("vary", f"{path}: expected values, such as 16,32,64 or a range, got none")
     return Axis(path, items)
 
 
-def axes_of(varied: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
+def axes_of(options: Mapping[str, str | Iterable[Any]]) -> tuple[Axis, ...]:
     """Return the axes of options by path; raises OptionError for other types, and as :func:`axis_of` does."""
-    if not hasattr(varied, "items"):
+    if not hasattr(options, "items"):
         text = (
             'expected a mapping from options to values, such as {"pipeline.gradient_accumulation_count": [16, 32, 64]}'
         )
-        raise OptionError("vary", f"{text}, got {runs.show(varied)}")
-    return tuple(axis_of(path, values) for path, values in varied.items())
+        raise OptionError("vary", f"{text}, got {runs.show(options)}")
+    return tuple(axis_of(path, values) for path, values in options.items())
 
 
-def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ...]:
+def points_of(axes: Sequence[Axis], vary_together: bool) -> tuple[tuple[Any, ...], ...]:
     """Return the values of the axes at every point: crossed, last axis first, or together.
 
     Crossed axes drop repeated values. Raises OptionError for missing axes, a repeated option, axes together of
@@ -127,12 +127,12 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
         raise OptionError("vary", "expected options to vary, got none")
     paths = [axis.path for axis in axes]
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
-        raise OptionError("vary", f"expected each option once, got {twice[0]} a second time")
-    if together:
+        raise OptionError("vary", f"expected each option once, got {twice[0]} again")
+    if vary_together:
         lengths = {axis.path: len(axis.values) for axis in axes}
         if len(set(lengths.values())) > 1:
-            listed = ", ".join(f"{number} of {path}" for path, number in lengths.items())
-            raise OptionError("zip", f"expected equal numbers of values of all options, got {listed}")
+            counts = ", ".join(f"{number} of {path}" for path, number in lengths.items())
+            raise OptionError("zip", f"expected as many values of each option, got {counts}")
         return tuple(zip(*(axis.values for axis in axes), strict=True))
     distinct = [list({text_of(value): value for value in axis.values}.values()) for axis in axes]
     number = prod(map(len, distinct))
@@ -141,13 +141,13 @@ def points_of(axes: Sequence[Axis], together: bool) -> tuple[tuple[Any, ...], ..
     return tuple(product(*distinct))
 
 
-def _listed(path: str, text: str) -> list[Any]:
+def _split_values(path: str, text: str) -> list[Any]:
     """Return the values of a text, the inside of a YAML list."""
     located = runs.Located(path)
     items = located.read(f"[{text}\n]")
     if located.problems or not isinstance(items, list):
-        why = located.problems[0].text if located.problems else f"got {runs.show(items)}"
-        raise OptionError("vary", f"{path}: expected values with commas between them, got {text!r}: {why}")
+        reason = located.problems[0].text if located.problems else f"got {runs.show(items)}"
+        raise OptionError("vary", f"{path}: expected values with commas between them, got {text!r}: {reason}")
     return items
 
 
@@ -158,21 +158,21 @@ def _expanded(path: str, value: Any) -> Iterator[Any]:
         return
     if (match := _RANGE.fullmatch(value)) is None:
         raise OptionError("vary", f"{path}: expected a range such as {_EXAMPLES}, got {value!r}")
-    first, last, way, by = match.groups()
-    numbers = [Decimal(first), Decimal(last), Decimal(by)]
+    first, last, way, step = match.groups()
+    numbers = [Decimal(first), Decimal(last), Decimal(step)]
     grows = numbers[2] > 1 and numbers[0] > 0 if way == "x" else numbers[2] > 0
     if not grows or numbers[0] > numbers[1]:
         raise OptionError("vary", f"{path}: expected a range that grows, such as {_EXAMPLES}, got {value!r}")
-    yield from _range(path, value, numbers, way, whole=all(bound.lstrip("+-").isdecimal() for bound in (first, by)))
+    yield from _range(path, value, numbers, way, whole=all(end.lstrip("+-").isdecimal() for end in (first, step)))
 
 
 def _range(path: str, text: str, numbers: Sequence[Decimal], way: str, *, whole: bool) -> Iterator[int | float]:
-    here, last, by = numbers
-    if max(abs(here), last) >= runs.MOST_NUMBER:
+    number, last, step = numbers
+    if max(abs(number), last) >= runs.MOST_NUMBER:
         raise OptionError("vary", f"{path}: expected a range within {_MOST:.0e} of 0, got {runs.show(text)}")
     for _ in range(MOST_POINTS):
-        yield int(here) if whole else float(here)
-        here = _NUMBERS.multiply(here, by) if way == "x" else _NUMBERS.add(here, by)
-        if here > last:
+        yield int(number) if whole else float(number)
+        number = _NUMBERS.multiply(number, step) if way == "x" else _NUMBERS.add(number, step)
+        if number > last:
             return
     raise OptionError("vary", f"{path}: expected a range of at most {MOST_POINTS} values, got {text!r}")

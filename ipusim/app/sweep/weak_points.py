@@ -25,7 +25,7 @@ _PATH: Final = "disturbances"
 #: Most rows of a table.
 _MOST_ROWS: Final = 20
 #: Slow-downs below this share of the time count as none.
-_NOTHING: Final = 5e-4
+_TOLERANCE: Final = 5e-4
 
 
 def one_at_a_time(request: Request, slower: float) -> Axis:
@@ -39,14 +39,14 @@ def one_at_a_time(request: Request, slower: float) -> Axis:
             "slower", f"expected a factor on the duration of the work, from above 1 to 1000, got {slower:g}"
         )
     system = assemble(time_alone(request, misfits=True)).system
-    own = [
+    disturbances = [
         {key: float(value) if isinstance(value, Fraction) else value for key, value in disturbance.items()}
         for disturbance in runs.plain(runs.options_set(request.options)).get(_PATH) or []
     ]
-    cables = sorted({(ipu, other) for ipu, ends in system.cables.items() for other in ends if ipu < other})
+    cables = sorted({(ipu, peer) for ipu, ends in system.cables.items() for peer in ends if ipu < peer})
     things: list[dict[str, Any]] = [{"ipu": ipu} for ipu in range(system.count)]
     things += [{"link": list(cable)} for cable in cables]
-    return Axis(_PATH, ([*own], *([*own, {**thing, "slower": slower}] for thing in things)))
+    return Axis(_PATH, ([*disturbances], *([*disturbances, {**thing, "slower": slower}] for thing in things)))
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,16 @@ class WeakPoints(Result):
     def slowdowns(self) -> dict[str, dict[tuple[str, int | tuple[int, int]], float]]:
         """Slow-down S of every IPU and cable, by the other varied options."""
         cycles: dict[str, dict[Any, int]] = {}
-        for (disturbances, *others), outcome in self.sweep.finished:
-            if outcome.ran:
-                under = ", ".join(map(str, others))
-                cycles.setdefault(under, {})[self._thing(disturbances)] = outcome.run_cycles
+        for (disturbances, *values), outcome in self.sweep.finished_points:
+            if outcome.has_run:
+                options = ", ".join(map(str, values))
+                cycles.setdefault(options, {})[self._thing(disturbances)] = outcome.run_cycles
         return {
-            under: {thing: run / max(of[None], 1) for thing, run in of.items() if thing is not None}
-            for under, of in cycles.items()
-            if None in of
+            options: {
+                thing: run / max(cycles_of_case[None], 1) for thing, run in cycles_of_case.items() if thing is not None
+            }
+            for options, cycles_of_case in cycles.items()
+            if None in cycles_of_case
         }
 
     def _thing(self, disturbances: Sequence[Mapping[str, Any]]) -> tuple[str, int | tuple[int, int]] | None:
@@ -82,12 +84,12 @@ class WeakPoints(Result):
         last = disturbances[-1]
         if "ipu" in last:
             return "IPU", last["ipu"]
-        one, other = last["link"]
-        return "cable", (one, other)
+        source, target = last["link"]
+        return "cable", (source, target)
 
     names = ("sweep.csv", "weak_points.json", "weak_points.png", "weak_points.svg")
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict and the table."""
         yield from self.words()
         yield self.table()
@@ -99,49 +101,53 @@ class WeakPoints(Result):
     def words(self) -> Iterator[str]:
         """Yield the costliest IPU and cable, and the most tolerant schedule."""
         means: dict[str, float] = {}
-        for under, of in self.slowdowns.items():
-            named = []
+        for options, slowdowns in self.slowdowns.items():
+            texts = []
             for kind in ("IPU", "cable"):
-                own = {at: cost for (what, at), cost in of.items() if what == kind}
-                if own:
-                    named.append(self._worst(kind, own))
-            costs = [cost for (kind, _), cost in of.items() if kind == "IPU"]
-            means |= {under: fmean(costs)} if costs else {}
-            yield f"{f'{under}: ' if under else ''}{'; '.join(named)}."
+                slowdown_at = {place: cost for (thing_kind, place), cost in slowdowns.items() if thing_kind == kind}
+                if slowdown_at:
+                    texts.append(self._worst(kind, slowdown_at))
+            costs = [cost for (kind, _), cost in slowdowns.items() if kind == "IPU"]
+            means |= {options: fmean(costs)} if costs else {}
+            yield f"{f'{options}: ' if options else ''}{'; '.join(texts)}."
         if len(means) > 1:
             least = min(means.values())
-            best = [under for under, mean in means.items() if mean - least < _NOTHING]
-            where = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
-            yield f"A slow IPU costs {where}: S = {least:.3f}, the mean over all IPUs."
-        refused = [outcome.message for _, outcome in self.sweep.finished if not outcome.ran]
-        if refused:
-            yield f"{len(refused)} of {len(self.sweep.finished)} did not run, for example: {refused[0]}"
+            best = [options for options, mean in means.items() if mean - least < _TOLERANCE]
+            comparison = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
+            yield f"A slow IPU costs {comparison}: S = {least:.3f} in the mean of all IPUs."
+        refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
+        if refusals:
+            yield f"{len(refusals)} of {len(self.sweep.finished_points)} did not run, such as: {refusals[0]}"
 
-    def _worst(self, kind: str, of: Mapping[Any, float]) -> str:
-        most = max(of.values())
-        if most < 1 + _NOTHING:
-            return f"no {kind} with {self.slower:g} times the duration has a cost"
-        worst = [_named(at) for at, cost in of.items() if cost > most - _NOTHING]
+    def _worst(self, kind: str, slowdowns: Mapping[Any, float]) -> str:
+        most = max(slowdowns.values())
+        if most < 1 + _TOLERANCE:
+            return f"no {kind} that takes {self.slower:g} times as long costs anything"
+        worst = [_place_name(place) for place, cost in slowdowns.items() if cost > most - _TOLERANCE]
         tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
         return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"
 
     def table(self) -> Table:
         """Return S of IPUs and cables by schedule, worst first."""
-        things = {thing for of in self.slowdowns.values() for thing in of}
+        things = {thing for slowdowns in self.slowdowns.values() for thing in slowdowns}
         worst = sorted(
-            things, key=lambda thing: (-max(of.get(thing, 0.0) for of in self.slowdowns.values()), str(thing))
+            things,
+            key=lambda thing: (-max(slowdowns.get(thing, 0.0) for slowdowns in self.slowdowns.values()), str(thing)),
         )
         rows = tuple(
             (
-                f"{kind} {_named(at)}",
-                *(f"{of[kind, at]:.3f}" if (kind, at) in of else "-" for of in self.slowdowns.values()),
+                f"{kind} {_place_name(place)}",
+                *(
+                    f"{slowdowns[kind, place]:.3f}" if (kind, place) in slowdowns else "-"
+                    for slowdowns in self.slowdowns.values()
+                ),
             )
-            for kind, at in worst[:_MOST_ROWS]
+            for kind, place in worst[:_MOST_ROWS]
         )
         title = f"S with one part at {self.slower:g} times the duration"
         if len(worst) > _MOST_ROWS:
             title += f", the {_MOST_ROWS} worst of {len(worst)}"
-        return Table(title, ("slower", *(under or "S" for under in self.slowdowns)), rows)
+        return Table(title, ("slower", *(options or "S" for options in self.slowdowns)), rows)
 
     def data(self) -> dict[str, Any]:
         """Return the result as plain data for JSON."""
@@ -149,9 +155,9 @@ class WeakPoints(Result):
             "name": self.sweep.request.name,
             "slower": self.slower,
             "slowdowns": [
-                {"under": under, "kind": kind.lower(), "at": at, "slowdown": cost}
-                for under, of in self.slowdowns.items()
-                for (kind, at), cost in of.items()
+                {"under": options, "kind": kind.lower(), "at": place, "slowdown": cost}
+                for options, slowdowns in self.slowdowns.items()
+                for (kind, place), cost in slowdowns.items()
             ],
         }
 
@@ -163,18 +169,18 @@ class WeakPoints(Result):
         request = self.sweep.request
         physical = assemble(time_alone(request, misfits=True)).system.ipus
         maps = []
-        for under, of in self.slowdowns.items():
-            ipus = {at: cost for (_, at), cost in of.items() if isinstance(at, int)}
-            cables = {at: cost for (_, at), cost in of.items() if isinstance(at, tuple)}
-            maps.append(SystemMap(under, ipus, cables))
+        for options, slowdowns in self.slowdowns.items():
+            ipus = {place: cost for (_, place), cost in slowdowns.items() if isinstance(place, int)}
+            cables = {place: cost for (_, place), cost in slowdowns.items() if isinstance(place, tuple)}
+            maps.append(SystemMap(options, ipus, cables))
         name = runs.title_of(request.description) or request.name
         words = (
             "S, the time of the run divided by the time without slower parts, with one IPU or cable at "
             f"{self.slower:g} times"
         )
-        most = max((cost for of in self.slowdowns.values() for cost in of.values()), default=1.0)
+        most = max((cost for slowdowns in self.slowdowns.values() for cost in slowdowns.values()), default=1.0)
         return system_maps(maps, physical, most, f"{name}\n{words} as long", "S")
 
 
-def _named(at: int | tuple[int, int]) -> str:
-    return str(at) if isinstance(at, int) else f"{at[0]} to {at[1]}"
+def _place_name(place: int | tuple[int, int]) -> str:
+    return str(place) if isinstance(place, int) else f"{place[0]} to {place[1]}"

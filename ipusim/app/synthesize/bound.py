@@ -20,7 +20,7 @@ from ipusim.app.synthesize.tasks import Tasks
 #: Passes that need a later stage's gradient, except in the last stage.
 _BACKWARD: Final = (pipelines.Pass.BACKWARD, pipelines.Pass.INPUT_GRADIENT)
 #: Maximum count for which each micro-batch is a separate piece.
-_APART: Final = 512
+_MOST_PIECES: Final = 512
 #: Head, cycles, and tail.
 _Piece = tuple[int, int, int]
 
@@ -31,14 +31,14 @@ class Bound:
 
     Attributes:
         cycles: bound on the pipeline, plus the IPUs' weight updates if included in the tasks.
-        what: IPU or copies behind the bound; empty for the longest path.
+        name: IPU or copies behind the bound; empty for the longest path.
         busy, head, tail: cycles of work, cycles before the work can begin, and remaining cycles, after the last piece
             of work or in waits.
         states: number of pipeline states visited by an exhaustive search; 0 without one.
     """
 
     cycles: int
-    what: str = ""
+    name: str = ""
     busy: int = 0
     head: int = 0
     tail: int = 0
@@ -48,12 +48,12 @@ class Bound:
     def words(self) -> str:
         """Binding limit in words."""
         if self.states:
-            return "the passes of all IPUs together, from an exhaustive search of their Orders"
-        if not self.what:
-            return "the longest path of dependent passes"
+            return "the passes of all IPUs together, as an exhaustive search of their Orders found"
+        if not self.name:
+            return "the longest path of passes that need each other"
         return (
-            f"{self.what}: {self.head:,} cycles before the first pass, {self.busy:,} of work, and at least "
-            f"{self.tail:,} of waiting or of the last passes of other IPUs"
+            f"{self.name}: {self.head:,} cycles before the first, {self.busy:,} of work, and at least {self.tail:,} of "
+            "waiting or of what others end with"
         )
 
 
@@ -63,26 +63,26 @@ def lower_bound(tasks: Tasks, count: int) -> Bound:
     For large counts, passes of a letter form a single piece: faster to compute, and hardly weaker.
     """
     tasks = _relaxed(tasks)
-    turns, times = (count, 1) if count <= _APART else (1, count)
+    turns, times = (count, 1) if count <= _MOST_PIECES else (1, count)
     heads, comes = _heads(tasks, turns)
-    tails, behind = _tails(tasks, turns)
+    tails, way_tails = _tails(tasks, turns)
     # If IPUs meet, every time-step ends with a meeting, and the longest chain of passes gives the number of steps.
     meetings = 0 if tasks.meeting is None else tasks.meeting * _steps(tasks, count)
     pieces: dict[str, list[_Piece]] = {}
     for letter, (word, way) in enumerate(zip(tasks.word_of, tasks.ways, strict=True)):
-        of = zip(heads[letter], [tasks.cycles[letter]] * turns, tails[letter], strict=True)
-        pieces.setdefault(f"IPU {tasks.ipus[word]}", []).extend(of)
+        parts = zip(heads[letter], [tasks.cycles[letter]] * turns, tails[letter], strict=True)
+        pieces.setdefault(f"IPU {tasks.ipus[word]}", []).extend(parts)
         if way is not None and way.cycles:
             source, target = tasks.pairs[way.pair]
             begins = [come - way.cycles for come in comes[letter]]
-            sent = zip(begins, [way.cycles] * turns, behind[letter], strict=True)
-            pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(sent)
-    best = Bound(max(sum(piece) for of in pieces.values() for piece in of) + meetings)
-    for what, own in pieces.items():
-        least = meetings + (_preempted(own) if times == 1 else _together(own, times))
+            copies = zip(begins, [way.cycles] * turns, way_tails[letter], strict=True)
+            pieces.setdefault(f"copies from IPU {source} to IPU {target}", []).extend(copies)
+    best = Bound(max(sum(piece) for pieces_of_one in pieces.values() for piece in pieces_of_one) + meetings)
+    for name, jobs in pieces.items():
+        least = meetings + (_preempted(jobs) if times == 1 else _bound_in_turns(jobs, times))
         if least > best.cycles:
-            busy, first = times * sum(cycles for _, cycles, _ in own), min(head for head, _, _ in own)
-            best = Bound(least, what, busy, first, least - busy - first)
+            busy, first = times * sum(cycles for _, cycles, _ in jobs), min(head for head, _, _ in jobs)
+            best = Bound(least, name, busy, first, least - busy - first)
     return best
 
 
@@ -96,14 +96,14 @@ def _relaxed(tasks: Tasks) -> Tasks:
     return replace(tasks, cycles=tuple(cycles))
 
 
-def _together(pieces: Sequence[_Piece], times: int) -> int:
+def _bound_in_turns(pieces: Sequence[_Piece], times: int) -> int:
     """Return the least end of pieces repeated ``times`` times, given their heads and tails."""
-    every = [
-        (head, tail, sum(cycles for begin, cycles, after in pieces if begin >= head and after >= tail))
+    sums = [
+        (head, tail, sum(cycles for begin, cycles, job_tail in pieces if begin >= head and job_tail >= tail))
         for head, _, _ in pieces
         for _, _, tail in pieces
     ]
-    return max(head + tail + times * cycles for head, tail, cycles in every)
+    return max(head + tail + times * cycles for head, tail, cycles in sums)
 
 
 def _order(tasks: Tasks) -> list[int]:
@@ -122,35 +122,35 @@ def _heads(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
     heads = [[0] * count for _ in tasks.letters]
     comes = [[0] * count for _ in tasks.letters]
     for letter in _order(tasks):
-        own, cycles, way = heads[letter], tasks.cycles[letter], tasks.ways[letter]
+        own_heads, cycles, way = heads[letter], tasks.cycles[letter], tasks.ways[letter]
         for turn in range(count):
-            begin = own[turn - 1] + cycles if turn else 0
-            for need, away in tasks.needs[letter]:
-                begin = max(begin, comes[need][turn] if away else heads[need][turn] + tasks.cycles[need])
-            own[turn] = begin
+            begin = own_heads[turn - 1] + cycles if turn else 0
+            for need, is_apart in tasks.needs[letter]:
+                begin = max(begin, comes[need][turn] if is_apart else heads[need][turn] + tasks.cycles[need])
+            own_heads[turn] = begin
             if way is not None:
-                before = comes[letter][turn - 1] if turn else 0
-                comes[letter][turn] = max(begin + cycles + way.lead, before) + way.cycles
+                last_copy = comes[letter][turn - 1] if turn else 0
+                comes[letter][turn] = max(begin + cycles + way.lead, last_copy) + way.cycles
     return heads, comes
 
 
 def _tails(tasks: Tasks, count: int) -> tuple[list[list[int]], list[list[int]]]:
     """Return least cycles after passes on otherwise idle IPUs, and after their copies."""
     tails = [[tasks.updates[word]] * count for word in tasks.word_of]
-    behind = [[0] * count for _ in tasks.letters]
+    way_tails = [[0] * count for _ in tasks.letters]
     for letter in reversed(_order(tasks)):
-        own, cycles, way = tails[letter], tasks.cycles[letter], tasks.ways[letter]
+        own_tails, cycles, way = tails[letter], tasks.cycles[letter], tasks.ways[letter]
         for turn in reversed(range(count)):
             if way is not None:
                 if turn + 1 < count:
-                    behind[letter][turn] = max(behind[letter][turn], behind[letter][turn + 1] + way.cycles)
-                own[turn] = max(own[turn], way.lead + way.cycles + behind[letter][turn])
+                    way_tails[letter][turn] = max(way_tails[letter][turn], way_tails[letter][turn + 1] + way.cycles)
+                own_tails[turn] = max(own_tails[turn], way.lead + way.cycles + way_tails[letter][turn])
             if turn + 1 < count:
-                own[turn] = max(own[turn], own[turn + 1] + cycles)
-            for need, away in tasks.needs[letter]:
-                least = behind if away else tails
-                least[need][turn] = max(least[need][turn], own[turn] + cycles)
-    return tails, behind
+                own_tails[turn] = max(own_tails[turn], own_tails[turn + 1] + cycles)
+            for need, is_apart in tasks.needs[letter]:
+                least = way_tails if is_apart else tails
+                least[need][turn] = max(least[need][turn], own_tails[turn] + cycles)
+    return tails, way_tails
 
 
 def _steps(tasks: Tasks, count: int) -> int:
@@ -162,29 +162,29 @@ def _steps(tasks: Tasks, count: int) -> int:
     depth = [0] * len(tasks.letters)
     for letter in _order(tasks):
         needs = tasks.needs[letter]
-        together = (len(needs) == 1 and tasks.letters[letter][0] in _BACKWARD) or (
+        is_joined = (len(needs) == 1 and tasks.letters[letter][0] in _BACKWARD) or (
             bool(tasks.whole) and tasks.letters[letter][0] == pipelines.Pass.WEIGHT_GRADIENT
         )
-        depth[letter] = max((depth[need] for need, _ in needs), default=0) + (not together)
+        depth[letter] = max((depth[need] for need, _ in needs), default=0) + (not is_joined)
     return max(depth) + count - 1
 
 
 def _preempted(jobs: Sequence[_Piece]) -> int:
     """Return the least end of jobs (head, cycles, tail) on one IPU with preemption."""
-    waiting = sorted(jobs, reverse=True)
+    pending = sorted(jobs, reverse=True)
     ready: list[list[int]] = []
-    now = end = 0
-    while waiting or ready:
+    time = end = 0
+    while pending or ready:
         if not ready:
-            now = max(now, waiting[-1][0])
-        while waiting and waiting[-1][0] <= now:
-            _, cycles, tail = waiting.pop()
+            time = max(time, pending[-1][0])
+        while pending and pending[-1][0] <= time:
+            _, cycles, tail = pending.pop()
             heapq.heappush(ready, [-tail, cycles])
         job = ready[0]
-        until = now + job[1] if not waiting else min(now + job[1], waiting[-1][0])
-        job[1] -= until - now
-        now = until
+        stop = time + job[1] if not pending else min(time + job[1], pending[-1][0])
+        job[1] -= stop - time
+        time = stop
         if not job[1]:
-            end = max(end, now - job[0])
+            end = max(end, time - job[0])
             heapq.heappop(ready)
     return end

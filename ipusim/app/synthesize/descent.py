@@ -23,7 +23,7 @@ from ipusim.app.synthesize.time_steps import improved_grid
 #: Length of the late-acceptance history in steps.
 _LATE: Final = 60
 #: Inverse share of moves of arbitrary passes.
-_ANY: Final = 8
+_FARTHEST_MOVE: Final = 8
 #: Steps without improvement before the search returns to the best words.
 _PATIENCE: Final = 2500
 
@@ -50,31 +50,31 @@ def improved(
         return grid.words, grid.cycles
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
-    here, best = (words, outcome), (words, outcome)
+    current, best = (words, outcome), (words, outcome)
     late = [outcome.makespan] * _LATE
-    step = since = 0
-    path = _moves(tasks, *here)
+    step = idle_steps = 0
+    path = _moves(tasks, *current)
     while best[1].makespan > least and go_on():
-        step, since = step + 1, since + 1
-        moved = _moved(tasks, here[0], path, random)
-        if moved is None:
+        step, idle_steps = step + 1, idle_steps + 1
+        move = _random_move(tasks, current[0], path, random)
+        if move is None:
             continue
-        number, word = moved
-        changed = (*here[0][:number], word, *here[0][number + 1 :])
-        outcome = evaluate(tasks, changed)
+        number, word = move
+        candidate = (*current[0][:number], word, *current[0][number + 1 :])
+        outcome = evaluate(tasks, candidate)
         slot = step % _LATE
-        worst = max(late[slot], here[1].makespan)
-        taken = outcome is not None and outcome.makespan <= worst and outcome.cost <= cost
-        if outcome is not None and taken and memory.fits(number, word):
-            here = changed, outcome
-            path = _moves(tasks, *here)
+        worst = max(late[slot], current[1].makespan)
+        is_better = outcome is not None and outcome.makespan <= worst and outcome.cost <= cost
+        if outcome is not None and is_better and memory.fits(number, word):
+            current = candidate, outcome
+            path = _moves(tasks, *current)
             if outcome.makespan < best[1].makespan:
-                best, since = here, 0
-        if since > _PATIENCE:
-            here, since = _shaken(memory, *best, random), 1
-            path = _moves(tasks, *here)
-            late = [here[1].makespan] * _LATE
-        late[slot] = min(late[slot], here[1].makespan) if since else here[1].makespan
+                best, idle_steps = current, 0
+        if idle_steps > _PATIENCE:
+            current, idle_steps = _shaken(memory, *best, random), 1
+            path = _moves(tasks, *current)
+            late = [current[1].makespan] * _LATE
+        late[slot] = min(late[slot], current[1].makespan) if idle_steps else current[1].makespan
     return best[0], best[1].makespan
 
 
@@ -82,10 +82,10 @@ def _shaken(memory: Memory, words: Words, outcome: Outcome, random: Random) -> t
     """Apply some random moves that run and fit, whatever their cost."""
     tasks = memory.tasks
     for _ in range(random.randint(2, 12)):
-        moved = _moved(tasks, words, [], random)
-        if moved is not None and memory.fits(*moved):
-            changed = (*words[: moved[0]], moved[1], *words[moved[0] + 1 :])
-            words, outcome = (words, outcome) if (ran := evaluate(tasks, changed)) is None else (changed, ran)
+        move = _random_move(tasks, words, [], random)
+        if move is not None and memory.fits(*move):
+            candidate = (*words[: move[0]], move[1], *words[move[0] + 1 :])
+            words, outcome = (words, outcome) if (result := evaluate(tasks, candidate)) is None else (candidate, result)
     return words, outcome
 
 
@@ -105,39 +105,41 @@ def _moves(tasks: Tasks, words: Words, outcome: Outcome) -> list[tuple[int, int]
         if begin <= 0:
             return movable
         if index:
-            before = words[number][index - 1]
-            behind = bisect_left(indices[before], index - 1)
-            if ends[before][behind] == begin:
+            previous = words[number][index - 1]
+            earlier = bisect_left(indices[previous], index - 1)
+            if ends[previous][earlier] == begin:
                 movable.append((number, index))
-                letter, turn = before, behind
+                letter, turn = previous, earlier
                 continue
-        came = [(outcome.comes if away else ends)[need][turn] for need, away in tasks.needs[letter]]
+        came = [(outcome.comes if is_apart else ends)[need][turn] for need, is_apart in tasks.needs[letter]]
         letter = tasks.needs[letter][came.index(begin)][0]
 
 
-def _moved(
+def _random_move(
     tasks: Tasks, words: Words, path: list[tuple[int, int]], random: Random
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the number and the changed word of a random move; None for an impossible move."""
-    if path and random.randrange(_ANY):
+    if path and random.randrange(_FARTHEST_MOVE):
         number, index = path[random.randrange(len(path))]
-        how = random.randrange(3)
+        kind = random.randrange(3)
         far = min(int(random.expovariate(0.4)) + 1, len(words[number]))
-        source, target = ((index, index - 1), (index, index - far), (index - 1, index - 1 + far))[how]
+        source, target = ((index, index - 1), (index, index - far), (index - 1, index - 1 + far))[kind]
     else:
         number = random.randrange(len(words))
         source = random.randrange(len(words[number]))
         target = source + random.choice((-1, 1)) * (int(random.expovariate(0.3)) + 1)
     word = words[number]
     target = min(max(target, 0), len(word) - 1)
-    passed = word[target:source] if target < source else word[source + 1 : target + 1]
+    crossed_letters = word[target:source] if target < source else word[source + 1 : target + 1]
     letter = word[source]
     # A move past passes of the same letter changes nothing, and a move past needs is impossible.
-    own = tasks.own_needs[letter]
-    if not passed or all(other == letter for other in passed):
+    needs = tasks.own_needs[letter]
+    if not crossed_letters or all(letter_between == letter for letter_between in crossed_letters):
         return None
-    rest = word[:source] + word[source + 1 :]
-    moved = (*rest[:target], letter, *rest[target:])
-    if any(other in own or letter in tasks.own_needs[other] for other in passed) and not tasks.is_ordered(moved):
+    kept_letters = word[:source] + word[source + 1 :]
+    new_word = (*kept_letters[:target], letter, *kept_letters[target:])
+    if any(
+        letter_between in needs or letter in tasks.own_needs[letter_between] for letter_between in crossed_letters
+    ) and not tasks.is_ordered(new_word):
         return None
-    return number, moved
+    return number, new_word

@@ -41,28 +41,28 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
     cycles, ways = tasks.cycles, tasks.ways
     ends: list[list[int]] = [[] for _ in tasks.letters]
     comes: list[list[int]] = [[] for _ in tasks.letters]
-    sources = [[comes[need] if away else ends[need] for need, away in needs] for needs in tasks.needs]
-    at, now, busy_until = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
-    waiting = list(range(len(words)))
-    while waiting:
-        still = []
-        moved = False
-        for number in waiting:
-            word, index, time = words[number], at[number], now[number]
+    sources = [[comes[need] if is_apart else ends[need] for need, is_apart in needs] for needs in tasks.needs]
+    indices, times, busy_until = [0] * len(words), [0] * len(words), [0] * len(tasks.pairs)
+    pending = list(range(len(words)))
+    while pending:
+        blocked = []
+        progress = False
+        for number in pending:
+            word, index, time = words[number], indices[number], times[number]
             length = len(word)
             while index < length:
                 letter = word[index]
-                own = ends[letter]
-                turn = len(own)
+                own_ends = ends[letter]
+                turn = len(own_ends)
                 begin = time
-                for of in sources[letter]:
-                    if len(of) <= turn:
+                for source_ends in sources[letter]:
+                    if len(source_ends) <= turn:
                         break
-                    if of[turn] > begin:  # noqa: PLR1730 - a call of max takes as long as all the rest
-                        begin = of[turn]
+                    if source_ends[turn] > begin:  # noqa: PLR1730 - a call of max takes as long as all the rest
+                        begin = source_ends[turn]
                 else:
                     time = begin + cycles[letter]
-                    own.append(time)
+                    own_ends.append(time)
                     way = ways[letter]
                     if way is not None:
                         pair, lead, busy = way
@@ -71,13 +71,13 @@ def _free(tasks: Tasks, words: Words) -> Outcome | None:
                     index += 1
                     continue
                 break
-            if index != at[number]:
-                moved = True
-                at[number], now[number] = index, time
+            if index != indices[number]:
+                progress = True
+                indices[number], times[number] = index, time
             if index < length:
-                still.append(number)
-        if still and not moved:
+                blocked.append(number)
+        if blocked and not progress:
             return None
-        waiting = still
+        pending = blocked
     begins = (ends[word[0]][0] - cycles[word[0]] for word in words)
-    return Outcome(max(map(add, now, tasks.updates)), max(map(sub, now, begins)), ends, comes)
+    return Outcome(max(map(add, times, tasks.updates)), max(map(sub, times, begins)), ends, comes)

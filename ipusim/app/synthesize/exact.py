@@ -66,38 +66,41 @@ def is_small(tasks: Tasks, count: int) -> bool:
     return tasks.meeting is not None and comb(count + 3, 3) ** tasks.stages <= _MOST_STATES
 
 
-def proven(tasks: Tasks, count: int, known: int, go_on: Callable[[], bool]) -> Proof | None:
-    """Return the minimum cycles of Orders in lock-step; None if stopped, or if no Order reaches ``known``.
+def find_proof(tasks: Tasks, count: int, known_cycles: int, go_on: Callable[[], bool]) -> Proof | None:
+    """Return the minimum cycles of Orders in lock-step; None if stopped, or if no Order reaches ``known_cycles``.
 
     Args:
         tasks: letters in lock-step that satisfy :func:`is_small`.
         count: number of micro-batches.
-        known: cycles of a known Order; an equally fast Order is found again.
+        known_cycles: cycles of a known Order; an equally fast Order is found again.
         go_on: whether time is left.
     """
     search = _Search(tasks, count)
     start = _State(((0, 0, 0),) * tasks.stages, False)
     best = {start: 0}
     came: dict[_State, tuple[_State, tuple[_Work, ...]]] = {}
-    waiting = [(search.least(start), 0, start)]
-    done: set[_State] = set()
-    while waiting and go_on():
-        _, cycles, state = heapq.heappop(waiting)
-        if state in done:
+    queue = [(search.least(start), 0, start)]
+    visited_states: set[_State] = set()
+    while queue and go_on():
+        _, cycles, state = heapq.heappop(queue)
+        if state in visited_states:
             continue
-        done.add(state)
+        visited_states.add(state)
         if search.is_end(state):
             path = []
             while state != start:
-                state, chosen = came[state]
-                path.append(chosen)
-            return Proof(cycles, search.grid(path[::-1]), len(done))
-        for more, behind, works in search.time_steps(state):
+                state, step = came[state]
+                path.append(step)
+            return Proof(cycles, search.grid(path[::-1]), len(visited_states))
+        for more, successor, works in search.time_steps(state):
             total = cycles + more
-            if total < best.get(behind, known + 1) and total + (least := search.least(behind)) <= known:
-                best[behind] = total
-                came[behind] = state, works
-                heapq.heappush(waiting, (total + least, total, behind))
+            if (
+                total < best.get(successor, known_cycles + 1)
+                and total + (least := search.least(successor)) <= known_cycles
+            ):
+                best[successor] = total
+                came[successor] = state, works
+                heapq.heappush(queue, (total + least, total, successor))
     return None
 
 
@@ -118,12 +121,12 @@ class _Search:
         self._of_word = [[stage for stage in stages if word_of[stage] == word] for word in range(tasks.words)]
         self._backward, first = list(self._whole), list(self._whole)
         if tasks.whole:
-            self._backward = [min(self._whole[at], self._input[at] + self._weights[at]) for at in stages]
-            first = [min(self._whole[at], self._input[at]) for at in stages]
+            self._backward = [min(self._whole[stage], self._input[stage] + self._weights[stage]) for stage in stages]
+            first = [min(self._whole[stage], self._input[stage]) for stage in stages]
         self._first = first
         # Longest path from the begin of a stage's backward pass, and of its forward pass.
-        self._back = [sum(first[: stage + 1]) for stage in stages]
-        self._through = [sum(self._forward[stage:]) + self._back[-1] for stage in stages]
+        self._backward_sums = [sum(first[: stage + 1]) for stage in stages]
+        self._through = [sum(self._forward[stage:]) + self._backward_sums[-1] for stage in stages]
         self._leasts: dict[tuple[_Stage, ...], int] = {}
         self._works: dict[tuple[int, tuple[tuple[int, int, int], ...]], list[_Work]] = {}
 
@@ -152,44 +155,47 @@ class _Search:
             if backwards:
                 # An input-gradient half and a whole backward pass are different programs and may share a time-step.
                 steps = max(steps, -(-backwards // (2 if self._tasks.whole else 1)) + stage)
-                longest = max(longest, (backwards - 1) * self._first[stage] + self._back[stage])
-        busiest = max(sum(work[stage] for stage in own) for own in self._of_word)
+                longest = max(longest, (backwards - 1) * self._first[stage] + self._backward_sums[stage])
+        busiest = max(sum(work[stage] for stage in stages) for stages in self._of_word)
         return max(busiest, longest) + steps * (self._tasks.meeting or 0)
 
     def time_steps(self, state: _State) -> Iterator[tuple[int, _State, tuple[_Work, ...]]]:
         """Yield possible next time-steps: cycles, resulting state, and each IPU's passes."""
         works = [self._works_of(word, state.stages) for word in range(self._tasks.words)]
-        sends = [self._tasks.outfeed * (state.sends and self._last in own) for own in self._of_word]
-        lengths = {work.cycles + more for of, more in zip(works, sends, strict=True) for work in of}
+        sends = [self._tasks.outfeed * (state.sends and self._last in stages) for stages in self._of_word]
+        lengths = {work.cycles + more for options, more in zip(works, sends, strict=True) for work in options}
         for length in sorted(lengths):
             fitting = [
                 [
                     work
-                    for work in of
+                    for work in options
                     if work.cycles + more <= length
                     and (work.further is None or work.cycles + more + work.further > length)
                 ]
-                for of, more in zip(works, sends, strict=True)
+                for options, more in zip(works, sends, strict=True)
             ]
-            for chosen in product(*fitting):
-                if max(map(add, sends, (work.cycles for work in chosen))) == length:
-                    behind = self._behind(state.stages, chosen)
-                    if behind.stages != state.stages:
-                        yield length + (self._tasks.meeting or 0), behind, chosen
+            for step_works in product(*fitting):
+                if max(map(add, sends, (work.cycles for work in step_works))) == length:
+                    successor = self._successor(state.stages, step_works)
+                    if successor.stages != state.stages:
+                        yield length + (self._tasks.meeting or 0), successor, step_works
 
     def _works_of(self, word: int, stages: tuple[_Stage, ...]) -> list[_Work]:
         """Return all sets of passes that an IPU can run in the next time-step."""
         ready = tuple(self._ready(stage, stages) for stage in self._of_word[word])
         works = self._works.get((word, ready))
         if works is None:
-            choices = [self._works_of_stage(stage, *of) for stage, of in zip(self._of_word[word], ready, strict=True)]
+            choices = [
+                self._works_of_stage(stage, *passes_left)
+                for stage, passes_left in zip(self._of_word[word], ready, strict=True)
+            ]
             works = self._works[word, ready] = [
                 _Work(
-                    sum(work.cycles for work in chosen),
-                    min((work.further for work in chosen if work.further is not None), default=None),
-                    tuple(passes for work in chosen for passes in work.passes),
+                    sum(work.cycles for work in works),
+                    min((work.further for work in works if work.further is not None), default=None),
+                    tuple(passes for work in works for passes in work.passes),
                 )
-                for chosen in product(*choices)
+                for works in product(*choices)
             ]
         return works
 
@@ -199,9 +205,9 @@ class _Search:
         Backward passes exclude those enabled by a forward pass in the same time-step.
         """
         forward, backward, weights = stages[stage]
-        before = self._count if stage == 0 else stages[stage - 1][0]
+        upstream = self._count if stage == 0 else stages[stage - 1][0]
         above = forward if stage == self._last else min(forward, stages[stage + 1][1])
-        return min(before - forward, 1), min(above - backward, 2) * self._trains, min(weights, 1)
+        return min(upstream - forward, 1), min(above - backward, 2) * self._trains, min(weights, 1)
 
     def _works_of_stage(self, stage: int, forwards: int, backwards: int, weights: int) -> Iterator[_Work]:
         costs = self._forward[stage], self._input[stage], self._whole[stage], self._weights[stage]
@@ -216,16 +222,16 @@ class _Search:
             further = min((cost for cost, can in zip(costs, could, strict=True) if can), default=None)
             yield _Work(sum(cost for cost, runs in zip(costs, passes, strict=True) if runs), further, (passes,))
 
-    def _behind(self, stages: tuple[_Stage, ...], chosen: Sequence[_Work]) -> _State:
+    def _successor(self, stages: tuple[_Stage, ...], works: Sequence[_Work]) -> _State:
         """Return the state after a time-step."""
-        behind = list(stages)
+        progress = list(stages)
         sends = False
-        for own, work in zip(self._of_word, chosen, strict=True):
-            for stage, (forward, halved, whole, half) in zip(own, work.passes, strict=True):
+        for own_stages, work in zip(self._of_word, works, strict=True):
+            for stage, (forward, halved, whole, half) in zip(own_stages, work.passes, strict=True):
                 forwards, backwards, weights = stages[stage]
-                behind[stage] = forwards + forward, backwards + halved + whole, weights + halved - half
+                progress[stage] = forwards + forward, backwards + halved + whole, weights + halved - half
                 sends |= forward and stage == self._last and self._tasks.outfeed > 0
-        return _State(tuple(behind), sends)
+        return _State(tuple(progress), sends)
 
     def grid(self, works: Sequence[Sequence[_Work]]) -> Grid:
         """Return the passes of time-steps, with micro-batches in order."""
@@ -234,9 +240,9 @@ class _Search:
         turns = [[0, 0, 0] for _ in range(self._tasks.stages)]
         halves: list[list[int]] = [[] for _ in turns]
         kinds = pipelines.Pass
-        for step, chosen in enumerate(works):
-            for own, work in zip(self._of_word, chosen, strict=True):
-                for stage, (forward, halved, whole, half) in zip(own, work.passes, strict=True):
+        for step, step_works in enumerate(works):
+            for stages, work in zip(self._of_word, step_works, strict=True):
+                for stage, (forward, halved, whole, half) in zip(stages, work.passes, strict=True):
                     runs = []
                     if half:
                         runs.append((kinds.WEIGHT_GRADIENT, halves[stage][turns[stage][2]]))

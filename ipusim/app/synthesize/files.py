@@ -45,18 +45,18 @@ class SynthesisResult(Result):
     names = (WORDS_FILE, TORCH_FILE, SCENARIO_FILE, *ComparisonResult.names)
 
     @property
-    def compared(self) -> ComparisonResult:
+    def comparison_result(self) -> ComparisonResult:
         """Comparison of the Order with the best named schedule; the latter alone without a better Order."""
-        made = self.synthesis.made
-        return ComparisonResult(Comparison((self.synthesis.named, *([] if made is None else [made]))))
+        order = self.synthesis.new_order
+        return ComparisonResult(Comparison((self.synthesis.best_named, *([] if order is None else [order]))))
 
-    def shown(self) -> Iterator[str | Table]:
+    def printout(self) -> Iterator[str | Table]:
         """Yield the verdict."""
         yield from verdict(self.synthesis)
 
     def rows(self) -> Rows:
         """Return the rows of the comparison with the best named schedule."""
-        return self.compared.rows()
+        return self.comparison_result.rows()
 
     def data(self) -> dict[str, Any]:
         """Return the Order as letters, its distance from the bound, and the comparison."""
@@ -71,7 +71,7 @@ class SynthesisResult(Result):
             "letters": {str(ipu): list(parts) for ipu, parts in self.synthesis.words.items()},
             "least_count": self.synthesis.least,
             "every_count": self.synthesis.is_periodic,
-            "comparison": self.compared.data(),
+            "comparison": self.comparison_result.data(),
         }
 
     def folder_files(self) -> dict[str, bytes]:
@@ -83,31 +83,32 @@ class SynthesisResult(Result):
         run = synthesis.best.result
         assert run is not None, "of a row with a result"
         words = Path(os.path.relpath(self.folder, self.request.folder)) / WORDS_FILE
-        schedule = f"{words}:{NAME}" if synthesis.made else synthesis.best.schedule
+        schedule = f"{words}:{NAME}" if synthesis.new_order else synthesis.best.schedule
         changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
         text = scenario_text(self.request.replace(changes), self.folder.absolute(), [mark_of("suggest --order")])
         if text is None:
-            wanted = "expected stages that a scenario can describe, got Python functions of a program"
-            raise OutputError(f"{self.folder}: {wanted}")
+            hint = "expected stages that a scenario can say, got Python functions of a program"
+            raise OutputError(f"{self.folder}: {hint}")
         files = {SCENARIO_FILE: text.encode()}
-        if synthesis.made:
+        if synthesis.new_order:
             files[WORDS_FILE] = words_file(synthesis).encode()
-            made = schedules.in_words(NAME, synthesis.words)
+            order = schedules.in_words(NAME, synthesis.words)
             shape = replace(run.job.program.shape, micro_batches=synthesis.torch_count)
-            files[TORCH_FILE] = schedules.write_torch_csv(made.laid_out(shape)).encode()
-            files |= self.compared.files()
+            files[TORCH_FILE] = schedules.write_torch_csv(order.laid_out(shape)).encode()
+            files |= self.comparison_result.files()
         return files
 
 
 def words_file(synthesis: Synthesis) -> str:
     """Return a Python file with a schedule of the best words."""
     counts = f"{synthesis.least} micro-batches" + (" or more" if synthesis.is_periodic else "")
-    assert synthesis.made is not None, "words were found"
-    assert synthesis.made.times is not None, "of a row with a result"
-    period = format_seconds(synthesis.made.times.throughput.weight_update_period_s)
+    assert synthesis.new_order is not None, "words were found"
+    assert synthesis.new_order.times is not None, "of a row that ran"
+    period = format_seconds(synthesis.new_order.times.throughput.weight_update_period_s)
     has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [
-        f'"""The Order that `ipusim suggest --order` found for {synthesis.made.source}: {period} per weight update.',
+        f'"""The Order that `ipusim suggest --order` found for {synthesis.new_order.source}: {period} per '
+        "weight update.",
         "",
         f"For {counts}. Of each IPU the letters before its period, of it, and behind it: a letter is a",
         "pass of a stage over the micro-batch that is next for it, and with a period more there is a micro-batch more.",

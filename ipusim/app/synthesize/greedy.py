@@ -24,7 +24,7 @@ def greedy(
     count: int,
     room: Sequence[float],
     stashed: Sequence[int],
-    rest: Sequence[int],
+    rests: Sequence[int],
     patience: float,
     *,
     awaits: bool,
@@ -34,21 +34,21 @@ def greedy(
     Args:
         tasks: the letters.
         count: number of micro-batches.
-        room: capacity of every word's IPU, in the unit of ``stashed`` and ``rest``.
+        room: capacity of every word's IPU, in the unit of ``stashed`` and ``rests``.
         stashed: size of every stage's micro-batch from the start of its forward pass to the end of its backward pass.
-        rest: size from there to the end of the weight-gradient half.
+        rests: size from there to the end of the weight-gradient half.
         patience: fraction of a weight-gradient half that an IPU may wait for a more urgent pass.
         awaits: whether IPUs avoid forward passes during which their first backward pass could begin.
     """
-    state = _State(tasks, count, stashed, rest)
+    state = _State(tasks, count, stashed, rests)
     if awaits:
         state.await_first_backward()
     while any(left for left in state.left):
         best: tuple[int, int, int] | None = None
         for word in range(tasks.words):
-            chosen = state.next(word, room[word], patience)
-            if chosen is not None and (best is None or chosen < best[:2]):
-                best = (*chosen, word)
+            choice = state.next(word, room[word], patience)
+            if choice is not None and (best is None or choice < best[:2]):
+                best = (*choice, word)
         if best is None:
             return None
         state.run(best[1], best[0], best[2])
@@ -58,15 +58,15 @@ def greedy(
 class _State:
     """Progress of every IPU."""
 
-    def __init__(self, tasks: Tasks, count: int, stashed: Sequence[int], rest: Sequence[int]) -> None:
-        self.tasks, self.count, self._stashed, self._rest = tasks, count, stashed, rest
+    def __init__(self, tasks: Tasks, count: int, stashed: Sequence[int], rests: Sequence[int]) -> None:
+        self.tasks, self.count, self._stashed, self._rests = tasks, count, stashed, rests
         self.left = [count * len(letters) for letters in tasks.of_word]
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         self._ends: list[list[int]] = [[] for _ in tasks.letters]
-        self._now = [0] * tasks.words
+        self._times = [0] * tasks.words
         self._stashed_now = [0] * tasks.words
         #: Latest end of forward passes before an IPU's first backward pass.
-        self._until = [inf] * tasks.words
+        self._limits = [inf] * tasks.words
         self._halved = {stage for kind, stage in tasks.letters if kind == pipelines.Pass.WEIGHT_GRADIENT}
         self._lag = [0 if way is None else way.lead + way.cycles for way in tasks.ways]
         #: Cached results of :meth:`next` by IPU, until invalidated.
@@ -81,20 +81,22 @@ class _State:
         heads = earliest(self.tasks, 1)
         for word, letters in enumerate(self.tasks.of_word):
             kinds = [(self.tasks.letters[letter][0], letter) for letter in letters]
-            self._until[word] = min((heads[of][0] for kind, of in kinds if kind != pipelines.Pass.FORWARD), default=inf)
+            self._limits[word] = min(
+                (heads[turn][0] for kind, turn in kinds if kind != pipelines.Pass.FORWARD), default=inf
+            )
 
     def next(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
         """Return begin and letter of an IPU's next pass; None for a blocked IPU."""
         if word not in self._next:
-            self._next[word] = self._chosen(word, room, patience)
+            self._next[word] = self._choose(word, room, patience)
         return self._next[word]
 
-    def _chosen(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
-        now = self._now[word]
+    def _choose(self, word: int, room: float, patience: float) -> tuple[int, int] | None:
+        time = self._times[word]
         urgent: list[_Candidate] = []
         filling: list[_Candidate] = []
         for letter in self.tasks.of_word[word]:
-            begin = self._begin(letter, now)
+            begin = self._begin(letter, time)
             if begin is None:
                 continue
             kind, stage = self.tasks.letters[letter]
@@ -103,7 +105,7 @@ class _State:
                 filling.append((begin, (0, len(self._ends[letter])), letter))
             elif kind != pipelines.Pass.FORWARD:
                 urgent.append((begin, (0, stage), letter))
-            elif self._stashed_now[word] + self._stashed[stage] <= room and end <= self._until[word]:
+            elif self._stashed_now[word] + self._stashed[stage] <= room and end <= self._limits[word]:
                 urgent.append((begin, (1, -stage), letter))
         first = min((begin for begin, _, _ in urgent), default=None)
         if filling:
@@ -114,31 +116,31 @@ class _State:
             return None
         return first, min((item for item in urgent if item[0] == first), key=itemgetter(1))[2]
 
-    def _begin(self, letter: int, now: int) -> int | None:
+    def _begin(self, letter: int, time: int) -> int | None:
         turn = len(self._ends[letter])
         if turn == self.count:
             return None
-        begin = now
-        for need, away in self.tasks.needs[letter]:
-            of = self._ends[need]
-            if len(of) <= turn:
+        begin = time
+        for need, is_apart in self.tasks.needs[letter]:
+            need_ends = self._ends[need]
+            if len(need_ends) <= turn:
                 return None
-            begin = max(begin, of[turn] + (self._lag[need] if away else 0))
+            begin = max(begin, need_ends[turn] + (self._lag[need] if is_apart else 0))
         return begin
 
     def run(self, letter: int, begin: int, word: int) -> None:
         """Run a pass, and update the IPU."""
         kind, stage = self.tasks.letters[letter]
-        self._now[word] = begin + self.tasks.cycles[letter]
-        self._ends[letter].append(self._now[word])
+        self._times[word] = begin + self.tasks.cycles[letter]
+        self._ends[letter].append(self._times[word])
         self.words[word].append(letter)
         self.left[word] -= 1
         if kind == pipelines.Pass.FORWARD:
             self._stashed_now[word] += self._stashed[stage]
         elif kind == pipelines.Pass.WEIGHT_GRADIENT:
-            self._stashed_now[word] -= self._rest[stage]
+            self._stashed_now[word] -= self._rests[stage]
         else:
-            self._until[word] = inf
-            self._stashed_now[word] -= self._stashed[stage] - (self._rest[stage] if stage in self._halved else 0)
-        for other in (word, *self._word_after[letter]):
-            self._next.pop(other, None)
+            self._limits[word] = inf
+            self._stashed_now[word] -= self._stashed[stage] - (self._rests[stage] if stage in self._halved else 0)
+        for word_number in (word, *self._word_after[letter]):
+            self._next.pop(word_number, None)

@@ -39,12 +39,12 @@ class Layout:
         self.partner = [-1] * len(keys)
         for number, (letter, turn) in enumerate(keys):
             for need, _ in tasks.needs[letter]:
-                before = self.number_of.get((need, turn))
-                if before is not None:
-                    self.needs[number].append((before, tasks.apart(need, letter)))
-                    self.users[before].append((number, tasks.apart(need, letter)))
+                source = self.number_of.get((need, turn))
+                if source is not None:
+                    self.needs[number].append((source, tasks.gap_between(need, letter)))
+                    self.users[source].append((number, tasks.gap_between(need, letter)))
                     if tasks.letters[letter][0] == _WEIGHTS:
-                        self.partner[number], self.partner[before] = before, number
+                        self.partner[number], self.partner[source] = source, number
 
     @classmethod
     def of_count(cls, tasks: Tasks, count: int) -> Layout:
@@ -61,7 +61,7 @@ class Layout:
 
     def is_legal(self, steps: Sequence[int]) -> bool:
         """Tell whether passes keep distances, and no program runs twice in a time-step."""
-        if any(steps[need] + apart > steps[number] for number, of in enumerate(self.needs) for need, apart in of):
+        if any(steps[need] + gap > steps[number] for number, needs in enumerate(self.needs) for need, gap in needs):
             return False
         programs = [program for number in range(len(steps)) if (program := self.program(number, steps)) is not None]
         return len(set(programs)) == len(programs)
@@ -69,18 +69,18 @@ class Layout:
     def earliest(self) -> list[int]:
         """Return the earliest time-step of every pass, with whole backward passes."""
         steps = [-1] * len(self.letter_of)
-        taken: set[tuple[int, int]] = set()
-        waiting = list(range(len(steps)))
-        while waiting:
-            for number in waiting:
-                of = self.needs[number]
-                if all(steps[need] >= 0 for need, _ in of):
-                    step = max((steps[need] + apart for need, apart in of), default=0)
-                    while (self.letter_of[number], step) in taken:
+        occupied: set[tuple[int, int]] = set()
+        pending = list(range(len(steps)))
+        while pending:
+            for number in pending:
+                needs = self.needs[number]
+                if all(steps[need] >= 0 for need, _ in needs):
+                    step = max((steps[need] + gap for need, gap in needs), default=0)
+                    while (self.letter_of[number], step) in occupied:
                         step += 1
                     steps[number] = step
-                    taken.add((self.letter_of[number], step))
-            waiting = [number for number in waiting if steps[number] < 0]
+                    occupied.add((self.letter_of[number], step))
+            pending = [number for number in pending if steps[number] < 0]
         return steps
 
     def steps_of_order(self, order: pipelines.Order) -> list[int] | None:
@@ -175,8 +175,8 @@ class Grid:
     def window(self, numbers: Sequence[int]) -> tuple[int, int]:
         """Return the first and last legal time-step of passes moved together."""
         steps, needs, users = self.steps, self.layout.needs, self.layout.users
-        firsts = [steps[need] + apart for number in numbers for need, apart in needs[number] if need not in numbers]
-        lasts = [steps[user] - apart for number in numbers for user, apart in users[number] if user not in numbers]
+        firsts = [steps[need] + gap for number in numbers for need, gap in needs[number] if need not in numbers]
+        lasts = [steps[user] - gap for number in numbers for user, gap in users[number] if user not in numbers]
         return max(firsts, default=0), min(lasts, default=self.length - 1)
 
     def move(self, numbers: Sequence[int], step: int) -> bool:
@@ -190,33 +190,33 @@ class Grid:
             True if the passes were moved.
         """
         layout, steps = self.layout, self.steps
-        touched = {*numbers, *(layout.partner[number] for number in numbers)} - {-1}
-        before = [steps[number] for number in numbers]
-        freed = {layout.program(number, steps) for number in touched}
+        moved_numbers = {*numbers, *(layout.partner[number] for number in numbers)} - {-1}
+        old_steps = [steps[number] for number in numbers]
+        old_programs = {layout.program(number, steps) for number in moved_numbers}
         for number in numbers:
             steps[number] = step
-        programs = {layout.program(number, steps) for number in touched}
-        taken = (programs - freed - {None}) & self._programs
-        for number, old in zip(numbers, before, strict=True):
+        programs = {layout.program(number, steps) for number in moved_numbers}
+        occupied = (programs - old_programs - {None}) & self._programs
+        for number, old in zip(numbers, old_steps, strict=True):
             steps[number] = old
-        if taken:
+        if occupied:
             return False
-        self._programs -= freed
+        self._programs -= old_programs
         self._programs |= programs
-        self._add_whole(touched, -1)
+        self._add_whole(moved_numbers, -1)
         for number in numbers:
             self._add(number, -1)
             steps[number] = step
             self._add(number, 1)
-        self._add_whole(touched, 1)
-        for at in {step, step + 1, *before, *(old + 1 for old in before)}:
-            peak = max(self._loads[at])
-            self.cycles += peak - self._peaks[at]
-            self._peaks[at] = peak
+        self._add_whole(moved_numbers, 1)
+        for load_step in {step, step + 1, *old_steps, *(old + 1 for old in old_steps)}:
+            peak = max(self._loads[load_step])
+            self.cycles += peak - self._peaks[load_step]
+            self._peaks[load_step] = peak
         return True
 
-    def word(self, number: int, *, closed: bool = False) -> tuple[int, ...]:
-        """Return an IPU's word, with bars between time-steps, and at the end if ``closed``.
+    def word(self, number: int, *, keeps_end: bool = False) -> tuple[int, ...]:
+        """Return an IPU's word, with bars between time-steps, and at the end if ``keeps_end``.
 
         Within a time-step, passes that free memory come first: weight-gradient halves, then backward passes.
         """
@@ -225,12 +225,12 @@ class Grid:
         for pass_, step in enumerate(self.steps):
             program = layout.program(pass_, self.steps)
             if program is not None and tasks.word_of[layout.letter_of[pass_]] == number:
-                turns = any(self.steps[user] == step for user, apart in layout.users[pass_] if not apart)
+                turns = any(self.steps[user] == step for user, gap in layout.users[pass_] if not gap)
                 kind = tasks.passes[program[0]][0]
                 rank = _RANKS.index(kind) if kind != pipelines.Pass.FORWARD or not turns else 0.5
                 inside[step].append((rank, program[0]))
-        word = [letter for of in inside for letter in (*(letter for _, letter in sorted(of)), BAR)]
-        while word and word[-1] == BAR and not closed:
+        word = [letter for letters in inside for letter in (*(letter for _, letter in sorted(letters)), BAR)]
+        while word and word[-1] == BAR and not keeps_end:
             word.pop()
         return tuple(word)
 

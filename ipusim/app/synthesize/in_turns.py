@@ -47,14 +47,14 @@ def in_turns(tasks: Tasks, count: int, most: int) -> Words | None:
         count: number of micro-batches.
         most: maximum number of held micro-batches per IPU; after the input-gradient half a micro-batch counts half.
     """
-    kinds = {tuple(sorted(tasks.letters[letter] for letter in of)) for of in tasks.of_word}
+    kinds = {tuple(sorted(tasks.letters[letter] for letter in letters)) for letters in tasks.of_word}
     if tasks.meeting is not None or kinds != {tuple((kind, word) for kind in _KINDS) for word in range(tasks.words)}:
         return None
     best: tuple[int, Words] | None = None
     for choices in product((True, False), repeat=3):
-        made = _Turns(tasks, count, most, _Choices(*choices))
-        if made.run() and (best is None or made.cost < best[0]):
-            best = made.cost, tuple(map(tuple, made.words))
+        turns = _Turns(tasks, count, most, _Choices(*choices))
+        if turns.run() and (best is None or turns.cost < best[0]):
+            best = turns.cost, tuple(map(tuple, turns.words))
     return None if best is None else best[1]
 
 
@@ -64,48 +64,48 @@ class _Turns:
     def __init__(self, tasks: Tasks, count: int, most: int, choices: _Choices) -> None:
         number_of = {letter: number for number, letter in enumerate(tasks.letters)}
         self._letters = [[number_of[kind, stage] for stage in range(tasks.words)] for kind in _KINDS]
-        self._cycles = [[tasks.cycles[letter] for letter in of] for of in self._letters]
-        ways = [[tasks.ways[letter] for letter in of] for of in self._letters]
-        self._lag = [[0 if way is None else way.lead + way.cycles for way in of] for of in ways]
+        self._cycles = [[tasks.cycles[letter] for letter in letters] for letters in self._letters]
+        ways = [[tasks.ways[letter] for letter in letters] for letters in self._letters]
+        self._lag = [[0 if way is None else way.lead + way.cycles for way in word_ways] for word_ways in ways]
         self._count, self._room, self._choices = count, 2 * most, choices
         self._last = tasks.words - 1
         self.words: list[list[int]] = [[] for _ in tasks.ipus]
         #: Ends of passes by kind and IPU.
         self._ends: list[list[list[int]]] = [[[] for _ in tasks.ipus] for _ in _KINDS]
-        self._now = [0] * tasks.words
-        self._held = [0] * tasks.words
+        self._times = [0] * tasks.words
+        self._stocks = [0] * tasks.words
         #: Cycles of waits since the first pass, by IPU.
-        self._waited = [0] * tasks.words
+        self._waits = [0] * tasks.words
 
     @property
     def cost(self) -> int:
         """Longest time from an IPU's first pass to its last."""
         first = (ends[0] - cycles for ends, cycles in zip(self._ends[_FORWARD], self._cycles[_FORWARD], strict=True))
-        return max(now - begin for now, begin in zip(self._now, first, strict=True))
+        return max(end - begin for end, begin in zip(self._times, first, strict=True))
 
     def run(self) -> bool:
         """Construct the words; returns False if memory stops an IPU."""
         ipus = range(self._last + 1)
         for ipu in ipus:
-            self._put(_FORWARD, ipu)
+            self._append(_FORWARD, ipu)
         for ipu, more in enumerate(self._ahead()):
             for _ in range(more):
-                self._put(_FORWARD, ipu)
+                self._append(_FORWARD, ipu)
         for ipu in reversed(ipus):
-            self._put(_INPUT, ipu)
+            self._append(_INPUT, ipu)
         for _ in range(1, self._count):
             for ipu in self._going_forward():
-                while self._held[ipu] + _GROWS[_FORWARD] > self._room:
+                while self._stocks[ipu] + _GROWS[_FORWARD] > self._room:
                     if not self._weights_left(ipu):
                         return False
-                    self._put(_WEIGHTS, ipu)
+                    self._append(_WEIGHTS, ipu)
                 self._fill(ipu, _FORWARD, ipu - 1)
-                self._put(_FORWARD, ipu)
+                self._append(_FORWARD, ipu)
             for ipu in reversed(ipus):
                 self._fill(ipu, _INPUT, ipu + 1)
                 if ipu == 0 and len(self._ends[_FORWARD][0]) == self._count:
                     self._finish(0)
-                self._put(_INPUT, ipu)
+                self._append(_INPUT, ipu)
         for ipu in ipus:
             self._finish(ipu)
         return True
@@ -114,16 +114,16 @@ class _Turns:
         """Return every IPU's further forward passes before its first backward pass."""
         cycles, inputs = self._cycles[_FORWARD], self._cycles[_INPUT]
         ahead = [0] * (self._last + 1)
-        comes = self._now[-1] + inputs[-1]
+        comes = self._times[-1] + inputs[-1]
         for ipu in reversed(range(self._last)):
-            now, comes = self._now[ipu], comes + self._lag[_INPUT][ipu + 1]
-            held = self._held[ipu] + _GROWS[_FORWARD]
-            while ahead[ipu] + 1 < self._count and held <= self._room:
-                if (now + cycles[ipu] > comes) if self._choices.waits else (now >= comes):
+            time, comes = self._times[ipu], comes + self._lag[_INPUT][ipu + 1]
+            stock = self._stocks[ipu] + _GROWS[_FORWARD]
+            while ahead[ipu] + 1 < self._count and stock <= self._room:
+                if (time + cycles[ipu] > comes) if self._choices.waits else (time >= comes):
                     break
                 ahead[ipu] += 1
-                now, held = now + cycles[ipu], held + _GROWS[_FORWARD]
-            comes = max(now, comes) + inputs[ipu]
+                time, stock = time + cycles[ipu], stock + _GROWS[_FORWARD]
+            comes = max(time, comes) + inputs[ipu]
         for ipu in range(1, self._last + 1):
             # An IPU cannot run passes whose inputs have not arrived.
             most = ahead[ipu - 1] - (ahead[ipu] + 1 < self._count)
@@ -142,14 +142,14 @@ class _Turns:
         if not self._choices.yields or ipu == self._last or len(ends[ipu]) < len(ends[ipu + 1]) + 2:
             return False
         of_next = self._cycles[_FORWARD][ipu + 1] + self._cycles[_INPUT][ipu + 1] + self._lag[_INPUT][ipu + 1]
-        comes = self._now[ipu + 1] + of_next
-        if self._now[ipu] >= comes:
+        comes = self._times[ipu + 1] + of_next
+        if self._times[ipu] >= comes:
             return True
-        over = self._held[ipu] + _GROWS[_FORWARD] - self._room
-        halves = min(max(0, over), self._weights_left(ipu))
-        if self._now[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= comes:
+        excess = self._stocks[ipu] + _GROWS[_FORWARD] - self._room
+        halves = min(max(0, excess), self._weights_left(ipu))
+        if self._times[ipu] + self._cycles[_FORWARD][ipu] + halves * self._cycles[_WEIGHTS][ipu] <= comes:
             return False
-        return comes - self._now[ipu] <= max(self._waited) - self._waited[ipu]
+        return comes - self._times[ipu] <= max(self._waits) - self._waits[ipu]
 
     def _weights_left(self, ipu: int) -> int:
         return len(self._ends[_INPUT][ipu]) - len(self._ends[_WEIGHTS][ipu])
@@ -160,27 +160,27 @@ class _Turns:
             return
         comes = self._ends[kind][source][len(self._ends[kind][ipu])] + self._lag[kind][source]
         cycles = self._cycles[_WEIGHTS][ipu]
-        while self._weights_left(ipu) and self._now[ipu] + cycles <= comes:
-            self._put(_WEIGHTS, ipu)
-        gap = comes - self._now[ipu]
-        longer = gap > max(self._waited) - self._waited[ipu]
+        while self._weights_left(ipu) and self._times[ipu] + cycles <= comes:
+            self._append(_WEIGHTS, ipu)
+        gap = comes - self._times[ipu]
+        longer = gap > max(self._waits) - self._waits[ipu]
         if gap > 0 and self._weights_left(ipu) and (self._choices.fills or longer):
-            self._put(_WEIGHTS, ipu)
+            self._append(_WEIGHTS, ipu)
 
     def _finish(self, ipu: int) -> None:
         """Run all pending weight-gradient halves."""
         for _ in range(self._weights_left(ipu)):
-            self._put(_WEIGHTS, ipu)
+            self._append(_WEIGHTS, ipu)
 
-    def _put(self, kind: int, ipu: int) -> None:
+    def _append(self, kind: int, ipu: int) -> None:
         """Run the next pass of a kind."""
-        ends, begin = self._ends[kind], self._now[ipu]
+        ends, begin = self._ends[kind], self._times[ipu]
         source = ipu - 1 if kind == _FORWARD else ipu + 1
         if kind != _WEIGHTS and 0 <= source <= self._last:
             begin = max(begin, ends[source][len(ends[ipu])] + self._lag[kind][source])
         if self._ends[_FORWARD][ipu]:
-            self._waited[ipu] += begin - self._now[ipu]
-        self._now[ipu] = begin + self._cycles[kind][ipu]
-        ends[ipu].append(self._now[ipu])
-        self._held[ipu] += _GROWS[kind]
+            self._waits[ipu] += begin - self._times[ipu]
+        self._times[ipu] = begin + self._cycles[kind][ipu]
+        ends[ipu].append(self._times[ipu])
+        self._stocks[ipu] += _GROWS[kind]
         self.words[ipu].append(self._letters[kind][ipu])

@@ -71,25 +71,25 @@ class Memory:
                 depth[stage] = max(depth[stage], level[stage] - 1)
             elif kind != kinds.WEIGHT_GRADIENT:
                 level[stage] -= 1
-        fifos = sum(depth[stage] * self.stages[stage].saved for stage in level)
+        fifos = sum(depth[stage] * self.stages[stage].kept_bytes for stage in level)
         level = dict.fromkeys(level, 0)
         alive = most = 0  # without the running pass: outside of FIFOs, and between halves
         for kind, stage in passes:
-            of = self.stages[stage]
+            sizes = self.stages[stage]
             full = level[stage] > depth[stage]
             if kind == kinds.FORWARD:
                 level[stage] += 1
-                most = max(most, alive + of.saved + of.forward)
-                alive += of.saved * (level[stage] > depth[stage])
+                most = max(most, alive + sizes.kept_bytes + sizes.forward)
+                alive += sizes.kept_bytes * (level[stage] > depth[stage])
             elif kind == kinds.WEIGHT_GRADIENT:
-                most = max(most, alive + of.weight_half)
-                alive -= of.rest
+                most = max(most, alive + sizes.weight_half)
+                alive -= sizes.halves_bytes
             else:
                 halved = kind == kinds.INPUT_GRADIENT
                 level[stage] -= 1
-                alive -= of.saved * full
-                most = max(most, alive + of.saved + (of.input_half if halved else of.backward))
-                alive += of.rest * halved
+                alive -= sizes.kept_bytes * full
+                most = max(most, alive + sizes.kept_bytes + (sizes.input_half if halved else sizes.backward))
+                alive += sizes.halves_bytes * halved
         return self.base[word] + fifos + most
 
 
@@ -120,10 +120,10 @@ def held_by(passes: Iterable[tuple[int, int]], segments: int = 1) -> float:
         passes: kind and stage of every pass of an IPU, in order.
         segments: number of segments per micro-batch.
     """
-    held = most = 0
+    halves_held = most = 0
     stages = set()
     for kind, stage in passes:
         stages.add(stage)
-        held += _HALVES[kind]
-        most = max(most, held)
+        halves_held += _HALVES[kind]
+        most = max(most, halves_held)
     return most / (2 * max(1, len(stages)) * segments)

@@ -54,7 +54,7 @@ class Periodic:
         if count <= near + step:
             outcome = evaluate(self.tasks, self.words(count))
             return None if outcome is None else outcome.makespan
-        ends = [evaluate(self.tasks, self.words(of)) for of in (near, near + step)]
+        ends = [evaluate(self.tasks, self.words(count)) for count in (near, near + step)]
         if ends[0] is None or ends[1] is None:
             return None
         return ends[1].makespan + -(-(ends[1].makespan - ends[0].makespan) * (count - near - step) // step)
@@ -75,25 +75,25 @@ def with_periods(memory: Memory, words: Words, count: int, most: int, go_on: Cal
     best: tuple[int, Periodic] | None = None
     if tasks.meeting is not None:
         return _in_time_steps(memory, words, count, more, go_on)
-    for cut in _cuts(tasks, words, count):
-        cycles = _cycles(memory, cut, more)
+    for parts in _cuts(tasks, words, count):
+        cycles = _cycles(memory, parts, more)
         if cycles is not None and (best is None or cycles < best[0]):
-            best = cycles, cut
+            best = cycles, parts
     if best is None:
         return None
     random = Random(0)
     movable = [word for word in range(tasks.words) if len(tasks.of_word[word]) > 1]
     while movable and go_on():
-        cycles, cut = best
+        cycles, parts = best
         word = random.choice(movable)
-        period = list(cut.periods[word])
+        period = list(parts.periods[word])
         letter = period.pop(random.randrange(len(period)))
         period.insert(random.randrange(len(period) + 1), letter)
-        periods = (*cut.periods[:word], tuple(period), *cut.periods[word + 1 :])
-        changed = replace(cut, periods=periods)
-        least = _cycles(memory, changed, more)
+        periods = (*parts.periods[:word], tuple(period), *parts.periods[word + 1 :])
+        candidate = replace(parts, periods=periods)
+        least = _cycles(memory, candidate, more)
         if least is not None and least <= cycles:
-            best = least, changed
+            best = least, candidate
     return best[1]
 
 
@@ -102,17 +102,17 @@ def _in_time_steps(memory: Memory, words: Words, count: int, more: int, go_on: C
     tasks = memory.tasks
     # Memory in a period depends on passes around it.
     free = replace(memory, limits=[None] * tasks.words, micro_batches=None)
-    found: list[tuple[int, int, Periodic]] = []
+    candidates: list[tuple[int, int, Periodic]] = []
     for seed, (heads, tails, begins) in enumerate(_between_time_steps(tasks, words)):
         layout = Layout(tasks, begins, [turn + 1 for turn in begins])
         grid = improved_grid(free, Grid(layout, layout.earliest()), 0, _at_most(_MOVES, go_on), seed)
-        for of in (grid, Grid(layout, layout.earliest())):
-            periods = tuple(of.word(number, closed=True) for number in range(tasks.words))
-            cut = Periodic(tasks, heads, periods, tails, count)
-            cycles = _cycles(memory, cut, more)
+        for steps in (grid, Grid(layout, layout.earliest())):
+            periods = tuple(steps.word(number, keeps_end=True) for number in range(tasks.words))
+            parts = Periodic(tasks, heads, periods, tails, count)
+            cycles = _cycles(memory, parts, more)
             if cycles is not None:
-                found.append((cycles, len(found), cut))
-    return min(found)[2] if found else None
+                candidates.append((cycles, len(candidates), parts))
+    return min(candidates)[2] if candidates else None
 
 
 def _at_most(moves: int, go_on: Callable[[], bool]) -> Callable[[], bool]:
@@ -128,24 +128,24 @@ def _between_time_steps(tasks: Tasks, words: Words) -> Iterator[tuple[Words, Wor
     for step in range(0, length + 1, max(-(-length // _CUTS), 1)):
         heads, tails = [], []
         begins = [0] * len(tasks.letters)
-        for word, of in zip(words, ends, strict=True):
-            cut = len(word) if step > len(of) else of[step - 1] if step else 0
-            heads.append(word[:cut] + (BAR,) * (step - word[:cut].count(BAR)))
-            tails.append(word[cut:])
-            for letter in word[:cut]:
+        for word, step_ends in zip(words, ends, strict=True):
+            index = len(word) if step > len(step_ends) else step_ends[step - 1] if step else 0
+            heads.append(word[:index] + (BAR,) * (step - word[:index].count(BAR)))
+            tails.append(word[index:])
+            for letter in word[:index]:
                 for part in tasks.parts(*tasks.passes[letter]) if letter != BAR else ():
                     begins[part] += 1
         yield tuple(heads), tuple(tails), begins
 
 
-def _cycles(memory: Memory, cut: Periodic, count: int) -> int | None:
+def _cycles(memory: Memory, parts: Periodic, count: int) -> int | None:
     """Return the cycles of words that run and fit; None for other words."""
     tasks = memory.tasks
-    twice = cut.words(cut.least + 2)
-    ordered = tasks.meeting is not None or all(map(tasks.is_ordered, twice))  # makespan() checks time-steps
-    if not ordered or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
+    twice = parts.words(parts.least + 2)
+    in_order = tasks.meeting is not None or all(map(tasks.is_ordered, twice))  # makespan() checks time-steps
+    if not in_order or not all(memory.fits(word, twice[word]) for word in range(tasks.words)):
         return None
-    return cut.makespan(count)
+    return parts.makespan(count)
 
 
 def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
@@ -153,32 +153,34 @@ def _cuts(tasks: Tasks, words: Words, count: int) -> Iterator[Periodic]:
     outcome = evaluate(tasks, words)
     assert outcome is not None, "of words that run"
     begins = [[end - tasks.cycles[letter] for end in ends] for letter, ends in enumerate(outcome.ends)]
-    ordered = sorted(range(len(tasks.letters)), key=lambda letter: (begins[letter][0], letter))
+    order = sorted(range(len(tasks.letters)), key=lambda letter: (begins[letter][0], letter))
     step = -(-count // _CUTS)
     for turn in range(step // 2, count, step):
-        moment = begins[ordered[0]][turn]
+        moment = begins[order[0]][turn]
         heads, periods, tails = [], [], []
         for word in words:
-            seen = [0] * len(tasks.letters)
-            cut = 0
+            turns = [0] * len(tasks.letters)
+            index = 0
             for letter in word:
-                if begins[letter][seen[letter]] >= moment:
+                if begins[letter][turns[letter]] >= moment:
                     break
-                seen[letter] += 1
-                cut += 1
-            heads.append(word[:cut])
-            tails.append(word[cut:])
-            own = tasks.of_word[tasks.word_of[word[0]]]
-            periods.append(tuple(dict.fromkeys((*word[cut:], *(letter for letter in ordered if letter in own)))))
+                turns[letter] += 1
+                index += 1
+            heads.append(word[:index])
+            tails.append(word[index:])
+            own_letters = tasks.of_word[tasks.word_of[word[0]]]
+            periods.append(
+                tuple(dict.fromkeys((*word[index:], *(letter for letter in order if letter in own_letters))))
+            )
         yield Periodic(tasks, tuple(heads), tuple(periods), tuple(tails), count)
-        plain = [tuple(letter for letter in ordered if letter in period) for period in periods]
+        plain = [tuple(letter for letter in order if letter in period) for period in periods]
         yield Periodic(tasks, tuple(heads), tuple(plain), tuple(tails), count)
 
 
 def without_periods(tasks: Tasks, words: Words, count: int) -> Periodic:
     """Return words without periods, for a single count."""
-    nothing = tuple(() for _ in words)
-    return Periodic(tasks, words, nothing, nothing, count)
+    empty_words = tuple(() for _ in words)
+    return Periodic(tasks, words, empty_words, empty_words, count)
 
 
 def letters_of(periodic: Periodic) -> dict[int, tuple[str, str, str]]:

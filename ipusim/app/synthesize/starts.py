@@ -14,10 +14,10 @@ from math import inf
 from typing import Final
 
 from ipusim.api import Job, Request, Schedule, pipelines, schedules
-from ipusim.app.study.trial import tried
+from ipusim.app.study.trial import try_request
 from ipusim.app.synthesize.bound import Bound, lower_bound
 from ipusim.app.synthesize.evaluate import evaluate
-from ipusim.app.synthesize.exact import is_small, proven
+from ipusim.app.synthesize.exact import find_proof, is_small
 from ipusim.app.synthesize.greedy import greedy
 from ipusim.app.synthesize.grid import words_in_time_steps
 from ipusim.app.synthesize.in_turns import in_turns
@@ -90,7 +90,7 @@ class Start:
     def prove(self, go_on: Callable[[], bool]) -> None:
         """Search all Orders of few passes in lock-step: take the best if it fits, and its cycles as bound."""
         if self.least and self.bound.cycles < self.makespan and is_small(self.tasks, self.count):
-            proof = proven(self.tasks, self.count, self.makespan, go_on)
+            proof = find_proof(self.tasks, self.count, self.makespan, go_on)
             if proof is not None:
                 self.take(proof.grid.words)
                 self.bound, self.least = Bound(proof.cycles, states=proof.states), proof.cycles
@@ -118,13 +118,13 @@ def starts_of(request: Request, jobs: Sequence[Job], limits: Limits) -> Iterator
     for start in starts.values():
         for words in _greedy(start):
             start.take_order(_order(start, words))
-        limited = limits.micro_batches is not None
+        is_limited = limits.micro_batches is not None
         # Without a limit, a long program is searched by part of its micro-batches: a full search would take seconds.
-        apart = _in_turns(start) if limited or start.count == start.job.program.shape.micro_batches else None
-        if apart is not None and not limited:
-            start.take(apart.words)
-            apart = None
-        yield from (of for of in (start, apart) if of is not None and of.words)
+        turns_start = _in_turns(start) if is_limited or start.count == start.job.program.shape.micro_batches else None
+        if turns_start is not None and not is_limited:
+            start.take(turns_start.words)
+            turns_start = None
+        yield from (candidate for candidate in (start, turns_start) if candidate is not None and candidate.words)
 
 
 def _order(start: Start, words: Words) -> pipelines.Order:
@@ -142,13 +142,13 @@ def in_halves(mapping: tuple[int, ...]) -> Schedule:
 
     def order(shape: pipelines.PlanShape) -> pipelines.Order:
         forward = [(ipu, f"F{stage}") for stage, ipu in enumerate(shape.mapping)]
-        back = [(ipu, f"{half}{stage}") for stage, ipu in reversed([*enumerate(shape.mapping)]) for half in "IW"]
-        runs = [*forward, *(back if shape.training else [])]
+        backward = [(ipu, f"{half}{stage}") for stage, ipu in reversed([*enumerate(shape.mapping)]) for half in "IW"]
+        runs = [*forward, *(backward if shape.training else [])]
         passes = {
-            ipu: [f"{name}.{turn}" for at, name in runs if at == ipu for turn in range(shape.micro_batches)]
+            ipu: [f"{name}.{turn}" for owner, name in runs if owner == ipu for turn in range(shape.micro_batches)]
             for ipu in sorted(set(shape.mapping))
         }
-        return pipelines.Order.of(NAME, shape, passes)
+        return pipelines.Order.from_passes(NAME, shape, passes)
 
     return replace(
         schedules.find("gpipe"),
@@ -162,21 +162,21 @@ def assembled(request: Request, schedule: Schedule) -> Job | None:
     """Return a request's Job under an unregistered schedule, even beyond the memory; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)
-        return tried(request, {"pipeline.schedule": schedule.name}).job
+        return try_request(request, {"pipeline.schedule": schedule.name}).job
 
 
 def _start(job: Job, tasks: Tasks, limits: Limits) -> Start:
     whole = job.program.shape.micro_batches
     sram = job.memory.sram_bytes
     sizes = limits.sizes
-    of = {ipu: min(sizes.get(ipu, sram or 0), sram or sizes.get(ipu, 0)) for ipu in tasks.ipus}
-    sizes = {ipu: most for ipu, most in of.items() if sram or ipu in sizes}
+    memories = {ipu: min(sizes.get(ipu, sram or 0), sram or sizes.get(ipu, 0)) for ipu in tasks.ipus}
+    sizes = {ipu: most for ipu, most in memories.items() if sram or ipu in sizes}
     memory = memory_of(job, tasks, replace(limits, sizes=sizes))
     count = whole
     if whole * len(tasks.letters) > _WHOLE:
         count = min(whole, max(3 * tasks.words + 3, _PART // len(tasks.letters)))
-    alone = lower_bound(replace(tasks, updates=(0,) * tasks.words), whole)
-    return Start(job, memory, alone, lower_bound(tasks, whole).cycles if count == whole else 0, count)
+    pass_bound = lower_bound(replace(tasks, updates=(0,) * tasks.words), whole)
+    return Start(job, memory, pass_bound, lower_bound(tasks, whole).cycles if count == whole else 0, count)
 
 
 def _in_turns(start: Start) -> Start | None:
@@ -186,39 +186,39 @@ def _in_turns(start: Start) -> Start | None:
     """
     tasks, memory = start.tasks, start.memory
     whole = start.job.program.shape.micro_batches
-    own = replace(start, count=whole, least=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=())
+    whole_start = replace(start, count=whole, least=lower_bound(tasks, whole).cycles, words=(), makespan=0, first=())
     caps = [memory.micro_batches] if memory.micro_batches else [tasks.words, 2 * tasks.words, whole]
     for most in dict.fromkeys(min(cap, whole) for cap in caps):
         words = in_turns(tasks, whole, most)
         if words is not None:
-            own.take(words)
-    outcome = evaluate(tasks, own.words) if own.words else None
-    return None if outcome is None else replace(own, cost=outcome.cost)
+            whole_start.take(words)
+    outcome = evaluate(tasks, whole_start.words) if whole_start.words else None
+    return None if outcome is None else replace(whole_start, cost=outcome.cost)
 
 
 def _greedy(start: Start) -> Iterator[Words]:
     """Yield greedily constructed words for several amounts of memory."""
     tasks, memory = start.tasks, start.memory
     stages = memory.stages
-    known = any(stage.saved for stage in stages)
-    stashed = [stage.saved if known else 1 for stage in stages]
-    rest = [stage.rest for stage in stages]
+    has_sizes = any(stage.kept_bytes for stage in stages)
+    stashed = [stage.kept_bytes if has_sizes else 1 for stage in stages]
+    rests = [stage.halves_bytes for stage in stages]
     if memory.micro_batches is not None:
-        stashed, rest = [2] * len(stages), [1] * len(stages)
+        stashed, rests = [2] * len(stages), [1] * len(stages)
     for depth in _DEPTHS:
         room = []
         for word, ipu in enumerate(tasks.ipus):
-            own = [number for number, stage in enumerate(stages) if ipu in stage.ipus]
-            most = depth * sum(stashed[number] * (len(stages) - number) for number in own) / len(own)
-            most = max(most, sum(stashed[number] for number in own))
+            numbers = [number for number, stage in enumerate(stages) if ipu in stage.ipus]
+            most = depth * sum(stashed[number] * (len(stages) - number) for number in numbers) / len(numbers)
+            most = max(most, sum(stashed[number] for number in numbers))
             limit = memory.limits[word]
             if memory.micro_batches is not None:
-                most = min(most, 2 * memory.micro_batches * len(own))
+                most = min(most, 2 * memory.micro_batches * len(numbers))
             elif limit is not None:
-                running = max(stages[number].forward + stages[number].backward for number in own)
-                most = min(most, limit - memory.base[word] - running)
+                pass_bytes = max(stages[number].forward + stages[number].backward for number in numbers)
+                most = min(most, limit - memory.base[word] - pass_bytes)
             room.append(most)
         for patience, awaits in product(_WAITS, (False, True)):
-            words = greedy(tasks, start.count, room, stashed, rest, patience, awaits=awaits)
+            words = greedy(tasks, start.count, room, stashed, rests, patience, awaits=awaits)
             if words is not None:
                 yield words

@@ -25,7 +25,7 @@ from ipusim.api import (
 )
 from ipusim.app.compare.compare import Row, compare
 from ipusim.app.compare.comparison import Comparison
-from ipusim.app.study.trial import time_alone, tried
+from ipusim.app.study.trial import time_alone, try_request
 from ipusim.app.synthesize.bound import Bound
 from ipusim.app.synthesize.descent import improved
 from ipusim.app.synthesize.memory import Limits, held_by
@@ -49,9 +49,9 @@ class Synthesis:
 
     Attributes:
         fitting: named schedules that fit, as in `compare`.
-        named: best named schedule.
-        made: best Order found, if faster than ``named``; else None.
-        words: letters of every IPU before, in and after its period, if ``made`` exists.
+        best_named: best named schedule.
+        new_order: best Order found, if faster than ``best_named``; else None.
+        words: letters of every IPU before, in and after its period, if ``new_order`` exists.
         least: minimum number of micro-batches for these words; without periods, the only number.
         bounds: lower bound for every placement and kind of backward pass.
         seconds: duration of the search.
@@ -61,8 +61,8 @@ class Synthesis:
     """
 
     fitting: Comparison
-    named: Row
-    made: Row | None
+    best_named: Row
+    new_order: Row | None
     words: Mapping[int, tuple[str, str, str]]
     least: int
     bounds: tuple[Bound, ...]
@@ -73,7 +73,7 @@ class Synthesis:
     @property
     def best(self) -> Row:
         """Best Order found, or the best named schedule without a better Order."""
-        return self.made or self.named
+        return self.new_order or self.best_named
 
     @property
     def bound(self) -> Bound:
@@ -100,26 +100,26 @@ class Synthesis:
 
 def synthesize(
     request: Request,
-    named: Sequence[str] = ("all",),
+    names: Sequence[str] = ("all",),
     *,
     seconds: float = 10.0,
     memory: Sequence[int] = (),
     micro_batches: int | None = None,
     tell: Callable[[str], None] = lambda _: None,
-    stopped: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Synthesis:
     """Find the best Order for a request.
 
     Args:
         request: the scenario; its sync mode stays.
-        named: names of initial schedules, also used for comparison.
+        names: names of initial schedules, also used for comparison.
         seconds: time of the search, without simulations of named schedules.
         memory: maximum bytes of every IPU, or one size for all, below the machine's memory.
         micro_batches: maximum number of micro-batches whose activations an IPU holds at once; after the input-gradient
             half a micro-batch counts half. Among equally fast Orders, the Order of least cost is chosen: longest time
             from an IPU's first pass to its last.
         tell: receives progress messages.
-        stopped: whether to end early.
+        is_stopped: whether to end early.
 
     Raises:
         OptionError: for nonpositive seconds or micro-batches, and for a wrong number of sizes.
@@ -131,7 +131,7 @@ def synthesize(
     if micro_batches is not None and micro_batches < 1:
         raise OptionError("memory", f"expected 1 micro-batch or more, got {micro_batches}")
     request = request.replace({"pipeline.sync": _sync(request).value})
-    jobs, unsearched = _rows(request, named)
+    jobs, unsearched = _rows(request, names)
     rows = tuple(row for row, _ in jobs)
     limits = Limits(_sizes(memory, rows), micro_batches)
     comparison = Comparison(tuple(row for row in rows if _fits(row, limits)))
@@ -145,20 +145,20 @@ def synthesize(
             "recomputation passes under every schedule"
         )
     began = time.monotonic()
-    known = best.times.makespan_cycles if best.times else 0
+    known_cycles = best.times.makespan_cycles if best.times else 0
     for start in starts:
-        start.prove(lambda: time.monotonic() < began + seconds * _PROOF and not stopped())
+        start.prove(lambda: time.monotonic() < began + seconds * _PROOF and not is_stopped())
     # With a limit of micro-batches, an Order may have less cost than an equally fast schedule at the bound.
-    searching = [start for start in starts if start.bound.cycles < known or (micro_batches and start.cost < inf)]
-    searched = _searched(searching, seconds, stopped, tell)
-    made, periodic = _judged(request, searched, limits, comparison, best)
+    searching = [start for start in starts if start.bound.cycles < known_cycles or (micro_batches and start.cost < inf)]
+    results = _search(searching, seconds, is_stopped, tell)
+    order, periodic = _judge(request, results, limits, comparison, best)
     letters, least = ({}, 0) if periodic is None else (letters_of(periodic), periodic.least)
     bounds, took = tuple(start.bound for start in starts), time.monotonic() - began
-    other = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
-    return Synthesis(comparison, best, made, letters, least, bounds, took, other, micro_batches)
+    alternative = min((row for row in unsearched if _fits(row, limits)), key=comparison.cost, default=None)
+    return Synthesis(comparison, best, order, letters, least, bounds, took, alternative, micro_batches)
 
 
-def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
+def _rows(request: Request, names: Sequence[str]) -> tuple[list[tuple[Row, Job]], list[Row]]:
     """Run named schedules and the scenario's own, on the scenario's number of IPUs.
 
     Other numbers of IPUs imply other numbers of replicas, and other work per weight update.
@@ -166,16 +166,16 @@ def _rows(request: Request, named: Sequence[str]) -> tuple[list[tuple[Row, Job]]
     Returns:
         Runs that a search may start with, each with its Job, and other runs.
     """
-    own = request.options.pipeline.schedule
-    rows = compare(request, list(dict.fromkeys([*schedules.called(named), own])))
+    request_schedule = request.options.pipeline.schedule
+    rows = compare(request, list(dict.fromkeys([*schedules.expand_names(names), request_schedule])))
     ipus = len(set(_placement(request)))
-    jobs = [(row, of) for row in rows if (of := _job(request, row)) is not None]
-    jobs = [(row, of) for row, of in jobs if len(set(of.program.shape.mapping)) == ipus]
-    searchable = [(row, of) for row, of in jobs if not unsearched_for(of)]
+    jobs = [(row, job) for row in rows if (job := _job(request, row)) is not None]
+    jobs = [(row, job) for row, job in jobs if len(set(job.program.shape.mapping)) == ipus]
+    searchable = [(row, job) for row, job in jobs if not unsearched_for(job)]
     if not searchable:
         text = "expected a schedule of whole micro-batches with one copy of each stage to begin with, got none"
         raise ProgramError(f"{text}: name others")
-    return searchable, [row for row, of in jobs if unsearched_for(of)]
+    return searchable, [row for row, job in jobs if unsearched_for(job)]
 
 
 def _placement(request: Request) -> tuple[int, ...]:
@@ -183,9 +183,9 @@ def _placement(request: Request) -> tuple[int, ...]:
     try:
         return assemble(time_alone(request, misfits=True)).program.shape.mapping
     except RequestError:
-        own = schedules.schedule_of(request.options.pipeline.schedule, request.folder)
+        schedule = schedules.schedule_of(request.options.pipeline.schedule, request.folder)
         halves = in_halves(())
-        job = assembled(request, replace(halves, placement=own.placement, per_ipu=own.per_ipu))
+        job = assembled(request, replace(halves, placement=schedule.placement, per_ipu=schedule.per_ipu))
         if job is None:
             raise
         return job.program.shape.mapping
@@ -216,7 +216,7 @@ def _fits(row: Row, limits: Limits) -> bool:
         passes: dict[int, list[tuple[int, int]]] = {}
         for ipu, kind, stage, _ in job.plan.order.passes.tolist():
             passes.setdefault(ipu, []).append((kind, stage))
-        if any(held_by(of, job.program.shape.segments) > limits.micro_batches for of in passes.values()):
+        if any(held_by(letters, job.program.shape.segments) > limits.micro_batches for letters in passes.values()):
             return False
     return analysis.usable(row.fits) and all(
         peak.bytes <= limits.sizes.get(peak.ipu, peak.bytes) for peak in job.memory.peaks
@@ -229,33 +229,35 @@ def _job(request: Request, row: Row) -> Job | None:
         return row.result.job
     if row.memory is None:
         return None
-    return tried(request, {"pipeline.schedule": row.schedule}).job
+    return try_request(request, {"pipeline.schedule": row.schedule}).job
 
 
-def _searched(
-    starts: Sequence[Start], seconds: float, stopped: Callable[[], bool], tell: Callable[[str], None]
+def _search(
+    starts: Sequence[Start], seconds: float, is_stopped: Callable[[], bool], tell: Callable[[str], None]
 ) -> list[tuple[int, Periodic]]:
     """Return the best words of every completed start with periods, fastest first."""
     left = sorted(starts, key=_promise)
     end = time.monotonic()
 
-    def until(moment: float) -> Callable[[], bool]:
-        return lambda: time.monotonic() < moment and not stopped()
+    def deadline(moment: float) -> Callable[[], bool]:
+        return lambda: time.monotonic() < moment and not is_stopped()
 
     for turn, (share, most) in enumerate(_ROUNDS):
         for start in left:
             end += seconds * share / len(left)
             tell(f"{left[0].makespan:,} cycles of {start.count} micro-batches")
-            start.words, start.makespan = improved(start.memory, start.words, start.least, until(end), turn, start.cost)
+            start.words, start.makespan = improved(
+                start.memory, start.words, start.least, deadline(end), turn, start.cost
+            )
         left = sorted(left, key=_promise)[:most]
     fastest = []
     for start in left:
         whole = start.job.program.shape.micro_batches
         # The initial words may have a shorter period than the best words.
-        every = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
-        for words in every:
-            end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(every)
-            periodic = with_periods(start.memory, words, start.count, whole, until(end))
+        candidates = dict.fromkeys([start.words, *([start.first] if start.count < whole else [])])
+        for words in candidates:
+            end += seconds * (1 - sum(share for share, _ in _ROUNDS)) / len(left) / len(candidates)
+            periodic = with_periods(start.memory, words, start.count, whole, deadline(end))
             if periodic is None and start.count == whole:
                 periodic = without_periods(start.tasks, words, whole)
             if periodic is not None:
@@ -269,14 +271,14 @@ def _promise(start: Start) -> float:
     return max(start.makespan / start.count, start.bound.cycles / whole)
 
 
-def _judged(
+def _judge(
     request: Request,
-    searched: Sequence[tuple[int, Periodic]],
+    results: Sequence[tuple[int, Periodic]],
     limits: Limits,
     comparison: Comparison,
-    named: Row,
+    best_named: Row,
 ) -> tuple[Row | None, Periodic | None]:
-    """Simulate found words; return the fastest that fits and is faster than ``named``.
+    """Simulate found words; return the fastest that fits and is faster than ``best_named``.
 
     With a limit of micro-batches, an equally fast Order of less cost counts as well.
     """
@@ -286,15 +288,15 @@ def _judged(
         return comparison.cost(row), 0 if limits.micro_batches is None else row.times.bubble.rank_cost_cycles
 
     best: tuple[Row | None, Periodic | None] = None, None
-    for _, periodic in searched:
+    for _, periodic in results:
         schedule = schedules.in_words(NAME, letters_of(periodic))
-        row = _simulated(request, schedule)
-        if row is not None and _fits(row, limits) and order(row) < order(best[0] or named):
+        row = _simulate(request, schedule)
+        if row is not None and _fits(row, limits) and order(row) < order(best[0] or best_named):
             best = row, periodic
     return best
 
 
-def _simulated(request: Request, schedule: Schedule) -> Row | None:
+def _simulate(request: Request, schedule: Schedule) -> Row | None:
     """Simulate a request under a schedule of words; None if refused."""
     with schedules.scoped():
         schedules.register(schedule)

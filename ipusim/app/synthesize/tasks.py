@@ -89,13 +89,13 @@ class Tasks:
             return tuple(self.letters.index((half, stage)) for half in halves)
         return (self.letters.index((kind, stage)),)
 
-    def apart(self, need: int, letter: int) -> int:
+    def gap_between(self, need: int, letter: int) -> int:
         """Return the minimum distance in time-steps between a pass and its user.
 
         Tensors do not move between the last stage's forward and backward pass, or between halves.
         """
-        (_, before), (kind, stage) = self.letters[need], self.letters[letter]
-        turns = before == stage == self.stages - 1 and kind != pipelines.Pass.FORWARD
+        (_, need_stage), (kind, stage) = self.letters[need], self.letters[letter]
+        turns = need_stage == stage == self.stages - 1 and kind != pipelines.Pass.FORWARD
         return 0 if turns or kind == pipelines.Pass.WEIGHT_GRADIENT else 1
 
     @cached_property
@@ -119,10 +119,10 @@ class Tasks:
 
     def is_ordered(self, word: Sequence[int]) -> bool:
         """Tell whether every letter of a word follows its needs in the same word."""
-        seen = [0] * len(self.letters)
+        counts = [0] * len(self.letters)
         for letter in word:
-            seen[letter] += 1
-            if any(seen[need] < seen[letter] for need in self.own_needs[letter]):
+            counts[letter] += 1
+            if any(counts[need] < counts[letter] for need in self.own_needs[letter]):
                 return False
         return True
 
@@ -214,14 +214,14 @@ def _needs(
     for kind, stage in number_of:
         match kind:
             case kind_of.FORWARD:
-                of = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
+                sources = [(number_of[kind_of.FORWARD, stage - 1], (stage - 1, stage) in sends)] if stage else []
             case kind_of.WEIGHT_GRADIENT:
-                of = [(first_half(stage), False)]
+                sources = [(first_half(stage), False)]
             case _:
-                of = [(number_of[kind_of.FORWARD, stage], False)]
+                sources = [(number_of[kind_of.FORWARD, stage], False)]
                 if stage < stages - 1:
-                    of.append((first_half(stage + 1), (stage + 1, stage) in sends))
-        needs.append(tuple(of))
+                    sources.append((first_half(stage + 1), (stage + 1, stage) in sends))
+        needs.append(tuple(sources))
     return needs
 
 

@@ -34,9 +34,9 @@ def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bo
     random, layout = Random(seed), grid.layout
     best, steps = grid.cycles, list(grid.steps)
     late = [best] * _LATE
-    turn = since = 0
+    turn = idle_turns = 0
     while best > least and grid.steps and go_on():
-        turn, since = turn + 1, since + 1
+        turn, idle_turns = turn + 1, idle_turns + 1
         limit = max(late[turn % _LATE], grid.cycles)
         if random.randrange(_STRUCTURAL) == 0:
             grid = _restructured(memory, grid, limit, random)
@@ -45,9 +45,9 @@ def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bo
             if grid.has_gap:
                 grid = Grid(layout, grid.steps)
         if grid.cycles < best:
-            best, steps, since = grid.cycles, list(grid.steps), 0
-        elif since > _PATIENCE:
-            grid, since = Grid(layout, steps), 0
+            best, steps, idle_turns = grid.cycles, list(grid.steps), 0
+        elif idle_turns > _PATIENCE:
+            grid, idle_turns = Grid(layout, steps), 0
             late = [best + best // 50] * _LATE
         late[turn % _LATE] = grid.cycles
     return Grid(layout, steps)
@@ -56,33 +56,33 @@ def improved_grid(memory: Memory, grid: Grid, least: int, go_on: Callable[[], bo
 def _move(memory: Memory, grid: Grid, limit: int, random: Random) -> None:
     """Move a pass, or both halves, if cycles stay within ``limit`` and memory suffices."""
     number = random.randrange(len(grid.steps))
-    before = grid.steps[number]
+    old_step = grid.steps[number]
     partner = grid.layout.partner[number]
     numbers = [number]
-    if partner >= 0 and grid.steps[partner] == before and random.randrange(2):
+    if partner >= 0 and grid.steps[partner] == old_step and random.randrange(2):
         numbers.append(partner)
     first, last = grid.window(numbers)
     if first >= last:
         return
     step = random.randint(first, last)
-    if step != before and grid.move(numbers, step):
+    if step != old_step and grid.move(numbers, step):
         word = grid.layout.tasks.word_of[grid.layout.letter_of[number]]
         if grid.cycles > limit or not (memory.limits[word] is None or memory.fits(word, grid.word(word))):
-            grid.move(numbers, before)
+            grid.move(numbers, old_step)
 
 
 def _restructured(memory: Memory, grid: Grid, limit: int, random: Random) -> Grid:
     """Return a grid with a time-step inserted for one pass, or two joined; unchanged if illegal, slow or too large."""
     layout = grid.layout
-    at = random.randrange(grid.length)
+    cut_step = random.randrange(grid.length)
     if random.randrange(2):
-        steps = [step - (step > at) for step in grid.steps]
+        steps = [step - (step > cut_step) for step in grid.steps]
     else:
-        steps = [step + (step >= at) for step in grid.steps]
-        steps[random.randrange(len(steps))] = at
+        steps = [step + (step >= cut_step) for step in grid.steps]
+        steps[random.randrange(len(steps))] = cut_step
     if not layout.is_legal(steps):
         return grid
-    changed = Grid(layout, steps)
-    if changed.cycles > limit or not all(map(memory.fits, range(layout.tasks.words), changed.words)):
+    candidate = Grid(layout, steps)
+    if candidate.cycles > limit or not all(map(memory.fits, range(layout.tasks.words), candidate.words)):
         return grid
-    return changed
+    return candidate

@@ -17,17 +17,21 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     assert times is not None, "of a row with a result"
     period = format_seconds(times.throughput.weight_update_period_s)
     as_fast = "; ".join(ties(synthesis.fitting))
-    tied = f" ({as_fast})" if as_fast else ""
-    if synthesis.made is None:
-        yield f"Best: {synthesis.named.name}{tied}, {period} per weight update: no better Order was found."
+    tie_text = f" ({as_fast})" if as_fast else ""
+    if synthesis.new_order is None:
+        yield f"Best: {synthesis.best_named.name}{tie_text}, {period} per weight update: no better Order was found."
     else:
-        comparison = Comparison((synthesis.named, synthesis.made))
-        difference = comparison.difference(synthesis.made, synthesis.named)
+        comparison = Comparison((synthesis.best_named, synthesis.new_order))
+        difference = comparison.difference(synthesis.new_order, synthesis.best_named)
         less = format_figure(-100 * difference)
-        named = f"the best named schedule that fits, {synthesis.named.name}{tied}"
-        gain = f"{less}% less time than {named}" if difference < 0 else f"no more time than {named}, and a lower cost"
-        yield f"Best: {synthesis.made.name}, {period} per weight update; {gain}."
-    bound = times.seconds(synthesis.bound.cycles)
+        comparison_text = f"the best named schedule that fits, {synthesis.best_named.name}{tie_text}"
+        gain = (
+            f"{less}% less time than {comparison_text}"
+            if difference < 0
+            else f"no more time than {comparison_text}, and a lower cost"
+        )
+        yield f"Best: {synthesis.new_order.name}, {period} per weight update; {gain}."
+    bound_s = times.seconds(synthesis.bound.cycles)
     name = synthesis.best.schedule
     makespan = times.makespan_cycles
     seconds = f"{synthesis.seconds:.1f} s"
@@ -40,8 +44,8 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
     else:
         above = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
         yield (
-            f"{ends}, {above}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound)}). The search "
-            f"ended after {seconds}, which is no proof: a better Order may exist."
+            f"{ends}, {above}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
+            f"ended after {seconds}, which proves nothing: a better Order may be there."
         )
     yield f"The binding part: {synthesis.bound.words}. The bound ignores memory, and links shared by several copies."
     if (most := synthesis.micro_batches) is not None:
@@ -51,14 +55,18 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
             f"to the last pass of an IPU, is {cost:,} cycles, {format_figure(100 * (cost / work - 1))}% above the "
             f"work of the busiest IPU, {work:,}."
         )
-    if (other := synthesis.unsearched) is not None and other.result is not None:
-        comparison = Comparison((synthesis.best, other))
-        if comparison.cost(other) < comparison.cost(synthesis.best):
-            less = format_figure(-100 * comparison.difference(other, synthesis.best))
-            what = unsearched_for(other.result.job)
-            yield f"{other.name}, with {what}, takes {less}% less; Orders with these are not searched."
-    if synthesis.made is not None:
+    if (alternative := synthesis.unsearched) is not None and alternative.result is not None:
+        comparison = Comparison((synthesis.best, alternative))
+        if comparison.cost(alternative) < comparison.cost(synthesis.best):
+            less = format_figure(-100 * comparison.difference(alternative, synthesis.best))
+            reason = unsearched_for(alternative.result.job)
+            yield f"{alternative.name}, with {reason}, takes {less}% less; such Orders are not searched."
+    if synthesis.new_order is not None:
         least = synthesis.least
-        counts = f"every count from {least} on" if synthesis.is_periodic else f"only a count of {least}"
-        alone = ", without the time-steps" if any("|" in word for of in synthesis.words.values() for word in of) else ""
-        yield f"The Order serves {counts}; the CSV for torch is for {synthesis.torch_count} micro-batches{alone}."
+        counts = f"every count from {least} on" if synthesis.is_periodic else f"a count of {least} alone"
+        csv_remark = (
+            ", without the time-steps"
+            if any("|" in word for words in synthesis.words.values() for word in words)
+            else ""
+        )
+        yield f"It serves {counts}; the CSV for torch is of {synthesis.torch_count} micro-batches{csv_remark}."

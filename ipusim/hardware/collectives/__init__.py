@@ -1,1 +1,1 @@
-"""Collectives over IPU-Links: each as data, its arithmetic on NumPy arrays, and what it costs."""
+"""Collectives over IPU-Links: transfers as data, arithmetic on NumPy arrays, and costs."""

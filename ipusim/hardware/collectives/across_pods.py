@@ -1,10 +1,8 @@
-"""The all-reduce of several pods: each pod by itself, then a chunk of every IPU over the GW-Links, then each pod again.
+"""All-reduce over several pods: within pods, across GW-Links, then within pods again.
 
-Each pod reduce-scatters in two rings, the IPUs that then hold the same chunk, one
-in each pod, all-reduce it in a ring over the GW-Links of their machines, and each
-pod gathers. Only one chunk of each IPU goes over the GW-Links, which are slower
-than IPU-Links. Half of the buffer goes the one way round, in the pods and across
-them, and half the other.
+Every pod reduce-scatters in two rings. IPUs with the same chunk, one per pod, then all-reduce the chunk in a ring over
+GW-Links. Finally every pod gathers. Only one chunk per IPU crosses the GW-Links, which are slower than IPU-Links. The
+two halves of the buffer travel in opposite directions, within and across pods.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from ipusim.hardware.system import System
 
 
 def by_pod(system: System, participants: Sequence[int]) -> list[list[int]]:
-    """Return logical IPUs pod by pod, in each as they lie in the machine."""
+    """Return logical IPUs pod by pod, in physical order."""
     pods: dict[int, list[int]] = {}
     for ipu in as_they_lie(system, participants):
         pods.setdefault(system.ipus[ipu] // POD_IPUS, []).append(ipu)
@@ -27,14 +25,12 @@ def by_pod(system: System, participants: Sequence[int]) -> list[list[int]]:
 
 
 def across_pods_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
-    """Return the all-reduce of P pods of M participants each.
+    """Return the all-reduce of P pods with M participants per pod.
 
-    These are 2(M - 1) rounds of m = ceil(ceil(elements / 2) / M) in both directions
-    within the pods and, half-way through them, 2(P - 1) rounds of ceil(m / P) in both
-    directions across. A sum is taken along the ring of each pod and then along the
-    pods, from the position behind the chunk's owner to the owner, and rounded to the
-    buffers' type after each addition. Raises DeviceError when the pods have not
-    equally many participants.
+    The collective has 2(M - 1) rounds of m = ceil(ceil(elements / 2) / M) in both directions within the pods. Half-way
+    through, 2(P - 1) rounds of ceil(m / P) run in both directions across pods. Sums follow the ring of each pod and
+    then the pods, from the position behind the chunk's owner to the owner. Every addition rounds to the buffers' type.
+    Raises DeviceError for pods with unequal numbers of participants.
     """
     collective = Collective("all_reduce", "across pods", tuple(participants), elements, itemsize)
     pods = by_pod(system, participants)
@@ -51,12 +47,12 @@ def across_pods_all_reduce(system: System, participants: Sequence[int], elements
 def within_then_across(
     rings: Sequence[Sequence[int]], part: slice, order: Callable[[Sequence[int]], Sequence[int]] = tuple
 ) -> list[Round]:
-    """Return the rounds that all-reduce ``part``, round each of some rings and then across these.
+    """Return the rounds that all-reduce ``part`` around several rings and then across the rings.
 
     Args:
-        rings: of equally many IPUs, as a pod's.
+        rings: rings with equal numbers of IPUs, for example pods.
         part: elements of the buffers.
-        order: of the IPUs that hold the same chunk, one of each ring; by default that of the rings.
+        order: function that orders the IPUs holding the same chunk, one per ring; default: the order of the rings.
     """
     owned = chunks(part.start, part.stop, len(rings[0]))
     across = [

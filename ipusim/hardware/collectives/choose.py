@@ -1,4 +1,4 @@
-"""The faster of the algorithms, for replicas whose IPUs all communicate at the same time."""
+"""Choose the fastest algorithm for collectives of replicas that communicate simultaneously."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ipusim.hardware.collectives.pairwise import pairwise_all_to_all
 from ipusim.hardware.collectives.ring import in_both_directions, ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from ipusim.hardware.system import System
 
-#: An algorithm: system, participants, elements and itemsize to a collective.
+#: Algorithm: function from system, participants, elements and itemsize to a collective.
 Algorithm = Callable[[System, Sequence[int], int, int], Collective]
 
 
 class Call(NamedTuple):
-    """A collective without its algorithm.
+    """A collective without an algorithm.
 
     Attributes:
         operation: a key of :data:`ALGORITHMS`.
         group: participants.
-        elements: the length of a buffer.
-        itemsize: bytes of an element.
+        elements: length of a buffer.
+        itemsize: bytes per element.
     """
 
     operation: Operation
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     itemsize: int
 
 
-#: Every algorithm of each operation, by name.
+#: Algorithms of every operation, by name.
 ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
     "all_reduce": {
         "ring": ring_all_reduce,
@@ -54,19 +54,19 @@ ALGORITHMS: Final[dict[Operation, dict[str, Algorithm]]] = {
 def fastest(
     operation: Operation, system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
 ) -> tuple[tuple[Collective, ...], CollectiveCost]:
-    """Return one collective per group, all by the algorithm that is fastest when they run at once, and their cost.
+    """Return collectives by the jointly fastest algorithm, one per group, and their cost.
 
     Args:
         operation: a key of :data:`ALGORITHMS`.
         system: the device.
-        groups: participants of each collective.
-        elements: the length of the buffers of each group.
-        itemsize: bytes of an element.
+        groups: participants per collective.
+        elements: buffer length per group.
+        itemsize: bytes per element.
 
-    Algorithms that do not suit every group are left out: the ladder's needs an
-    even number of participants, the one across pods equally many in several pods.
-    Of equally fast ones the first in :data:`ALGORITHMS` is taken. Raises
-    DeviceError for participants that the system does not have.
+    Algorithms unsuitable for a group are left out: the ladder needs an even number of participants, the algorithm
+        across
+    pods needs several pods with equal numbers of participants. Ties go to the first algorithm in :data:`ALGORITHMS`.
+    Raises DeviceError for participants outside the system.
     """
     choices = []
     for name, algorithm in ALGORITHMS[operation].items():
@@ -80,21 +80,21 @@ def fastest(
 def fastest_all_reduce(
     system: System, groups: Sequence[Sequence[int]], elements: Sequence[int], itemsize: int
 ) -> tuple[tuple[Collective, ...], CollectiveCost]:
-    """Return :func:`fastest` all-reduces: what replicas do with their gradients before a weight update."""
+    """Return the :func:`fastest` all-reduces, for example of gradients before a weight update."""
     return fastest("all_reduce", system, groups, elements, itemsize)
 
 
 def fastest_in_turn(system: System, batches: Sequence[Sequence[Call]]) -> tuple[str, CollectiveCost]:
-    """Return the algorithm by which collectives that follow each other are fastest together, and their cost.
+    """Return the fastest common algorithm for consecutive batches of collectives, and the total cost.
 
     Args:
         system: the device.
-        batches: one batch or more, one after the other; the collectives of a batch run at once.
+        batches: one or more consecutive batches; collectives of a batch run simultaneously.
 
     Returns:
-        A name that :data:`ALGORITHMS` has for each operation of the batches, and the cost of all.
+        Algorithm name present in :data:`ALGORITHMS` for every operation of the batches, and the total cost.
 
-    Raises DeviceError as :func:`fastest` does.
+    Raises DeviceError like :func:`fastest`.
     """
 
     @cache

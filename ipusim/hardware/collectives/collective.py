@@ -1,4 +1,4 @@
-"""A collective as data: the elements that participants send one another, round by round."""
+"""A collective as data: elements sent between participants, round by round."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Operation = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all"]
 
 
 class Transfer(NamedTuple):
-    """Elements that one IPU sends to another in one round.
+    """Elements sent from one IPU to another in a round.
 
     Attributes:
         source, target: logical IPUs.
-        start, stop: the elements of the source's buffer that travel; none when equal.
-        reduce: whether the target adds them to what it holds, or replaces that.
-        shift: how much further on in its own buffer the target puts them.
+        start, stop: range of elements in the source's buffer; empty if equal.
+        reduce: whether the target adds the elements to its buffer instead of overwriting.
+        shift: offset of the elements in the target's buffer, relative to ``start``.
     """
 
     source: int
@@ -31,7 +31,7 @@ class Transfer(NamedTuple):
     shift: int = 0
 
     def __str__(self) -> str:
-        """Return the transfer as ``0→2 +[5:8]``: from, to, ``+`` when it adds, elements, ``@`` position if another."""
+        """Return the transfer as ``0→2 +[5:8]``: source, target, ``+`` if added, elements, ``@`` shifted position."""
         position = f"@{self.start + self.shift}" if self.shift else ""
         return f"{self.source}→{self.target} {'+' if self.reduce else ''}[{self.start}:{self.stop}]{position}"
 
@@ -41,25 +41,24 @@ Round = tuple[Transfer, ...]
 
 @dataclass(frozen=True)
 class Collective:
-    """One collective: the rounds after which every participant holds its result.
+    """A collective: the rounds after which every participant holds a result.
 
-    All transfers of a round read what was there before the round. A buffer of
-    ``elements`` is cut into one chunk per participant, each of
-    ceil(elements / participants) but for the last ones, which may be shorter or
-    empty; chunk k belongs to participant k.
+    Transfers of a round read the buffers as they were before the round. A buffer of ``elements`` is cut into a chunk
+    per participant, with ceil(elements / participants) elements; the last chunks may be shorter or empty. Chunk k
+    belongs to participant k.
 
     Attributes:
-        operation: what it computes. ``all_reduce``: the sum of all whole buffers, to all;
-            ``reduce_scatter``: to each the sum of its own chunk; ``all_gather``: each one's
-            own chunk to all; ``all_to_all``: chunk k of each to participant k.
-        algorithm: how, for people.
-        participants: logical IPUs, each with a buffer of its own, in the order of their chunks.
-        elements: elements of a whole buffer.
-        itemsize: bytes of an element.
+        operation: computed result. ``all_reduce``: the sum of whole buffers, at every participant; ``reduce_scatter``:
+            sum of the participant's chunk; ``all_gather``: every participant's chunk, at every participant;
+            ``all_to_all``: chunk k of every participant, at participant k.
+        algorithm: name of the algorithm, for people.
+        participants: logical IPUs with a buffer, in the order of chunks.
+        elements: elements per whole buffer.
+        itemsize: bytes per element.
         rounds: transfers, round by round.
 
-    Raises DeviceError for participants that are none, twice there or negative,
-    QuantityError for a negative number of elements or an itemsize below 1.
+    Raises DeviceError for empty, duplicate or negative participants, QuantityError for a negative number of elements or
+    an itemsize below 1.
     """
 
     operation: Operation
@@ -70,7 +69,7 @@ class Collective:
     rounds: tuple[Round, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what no buffers can be."""
+        """Refuse impossible buffers."""
         if not self.participants or len(set(self.participants)) < self.count or min(self.participants) < 0:
             raise DeviceError(f"{self.name}: expected one or more different IPUs from 0 up, got {self.participants}")
         if self.elements < 0:
@@ -79,7 +78,7 @@ class Collective:
             raise QuantityError(f"{self.name}: expected elements of 1 byte or more, got {self.itemsize}")
 
     def __str__(self) -> str:
-        """Return the collective as text: what it is, then a line for each round."""
+        """Return the collective as text: a headline, then a line per round."""
         head = (
             f"{self.name} of {self.elements} x {self.itemsize} bytes over IPUs {' '.join(map(str, self.participants))}"
         )
@@ -88,12 +87,12 @@ class Collective:
 
     @property
     def name(self) -> str:
-        """The operation and its algorithm: ``all_reduce (ring)``."""
+        """Operation and algorithm: ``all_reduce (ring)``."""
         return f"{self.operation} ({self.algorithm})"
 
     @property
     def count(self) -> int:
-        """The number of participants."""
+        """Number of participants."""
         return len(self.participants)
 
     @property
@@ -102,24 +101,24 @@ class Collective:
         return -(-self.elements // self.count)
 
     def chunk_of(self, rank: int) -> slice:
-        """Return the elements of a whole buffer that belong to participant number ``rank``."""
+        """Return the elements of a whole buffer that belong to participant ``rank``."""
         return slice(min(self.chunk * rank, self.elements), min(self.chunk * (rank + 1), self.elements))
 
     def with_rounds(self, rounds: Iterable[Round]) -> Collective:
-        """Return this collective with these rounds, or with none when there are no elements to move."""
+        """Return this collective with the given rounds, or without rounds if the buffer is empty."""
         return replace(self, rounds=tuple(rounds) if self.elements else ())
 
     def message_bytes(self, number: int) -> int:
-        """Return the bytes of each message of round ``number``.
+        """Return the bytes per message of round ``number``.
 
-        The replicas of a graph run one and the same program, so every message of a
-        round is as long as the longest, and shorter ones travel padded.
+        Replicas of a graph run the same program. Messages of a round are therefore as long as the longest; shorter
+        messages are padded.
         """
         return self.itemsize * max((transfer.stop - transfer.start for transfer in self.rounds[number]), default=0)
 
 
 def chunks(start: int, stop: int, count: int) -> list[slice]:
-    """Return the elements from ``start`` to ``stop`` in ``count`` chunks, all but the last ones equally long.
+    """Return the elements from ``start`` to ``stop`` in ``count`` chunks, equally long except the last.
 
     >>> chunks(0, 7, 3)
     [slice(0, 3, None), slice(3, 6, None), slice(6, 7, None)]
@@ -130,14 +129,14 @@ def chunks(start: int, stop: int, count: int) -> list[slice]:
 
 
 def side_by_side(parts: Sequence[Sequence[Round]]) -> list[Round]:
-    """Return rounds in which equally many rounds of each part happen at the same time."""
+    """Return merged rounds in which the rounds of every part run simultaneously."""
     return [tuple(transfer for round_of in together for transfer in round_of) for together in zip(*parts, strict=True)]
 
 
 def as_they_lie(system: System, participants: Sequence[int]) -> list[int]:
-    """Return logical IPUs in the order of their positions in the machine, rung by rung and pod by pod.
+    """Return logical IPUs in the order of physical positions, rung by rung and pod by pod.
 
-    Raises DeviceError for an IPU that the device does not have.
+    Raises DeviceError for an IPU outside the device.
     """
     for ipu in participants:
         if not 0 <= ipu < system.count:

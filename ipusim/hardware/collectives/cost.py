@@ -1,20 +1,18 @@
 """The cost of collectives: round by round, from the bytes on the links.
 
-A round ends when the busiest link direction has delivered: its bytes, summed over
-all messages routed over it and rounded up to whole cycles once, after the latency
-of the longest route. Before the first round all IPUs of the device synchronise and
-pay the fixed cost of a superstep that exchanges between IPUs. Assumed: later rounds
-follow without a sync, and additions cost nothing (a tile adds as fast as its memory
-delivers; all tiles together are more than a thousand times faster than a link).
+A round ends when the busiest link direction has delivered. The round takes the latency of the longest route plus the
+bytes of the messages routed over the busiest direction, rounded up to whole cycles once. Before the first round the
+device's IPUs synchronise and pay the fixed cost of a superstep with exchange between IPUs. Assumed: later rounds need
+no sync, and additions are free (a tile adds at memory speed; the tiles of an IPU together are more than a thousand
+times faster than a link).
 
-On an idle ladder these are, for n bytes (elements of one byte) over R participants,
+On an idle ladder the formulas give, for n bytes (elements of one byte) over R participants:
 
-* the ring all-reduce: 2(R - 1) rounds, each of ceil(n / R) bytes over the slowest
-  link of the ring, plus the latency of the ring's longest route;
-* the bidirectional ring over whole rungs: the same with ceil(n / 2R) bytes, both ways;
-* the ladder all-reduce over whole rungs: ceil(n / 2) bytes over a rung's own links,
-  twice; and between them 2(R / 2 - 1) rounds of ceil(ceil(n / 2) / (R / 2)) bytes
-  over a rail; each plus its latency.
+* ring all-reduce: 2(R - 1) rounds of ceil(n / R) bytes over the slowest link of the ring, plus the latency of the
+  ring's longest route;
+* bidirectional ring over whole rungs: the same with ceil(n / 2R) bytes, in both directions;
+* ladder all-reduce over whole rungs: two rounds of ceil(n / 2) bytes over the rung's links, and in between
+  2(R / 2 - 1) rounds of ceil(ceil(n / 2) / (R / 2)) bytes over a rail, plus latency.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ from ipusim.hardware.system import System
 
 @dataclass(frozen=True)
 class RoundCost:
-    """The cost of one round.
+    """Cost of a single round.
 
     Attributes:
         latency_cycles: hops of the longest route.
-        links: load of each link direction that carries anything, in order of direction.
+        links: loads of the link directions with traffic, ordered by direction.
     """
 
     latency_cycles: int
@@ -45,7 +43,7 @@ class RoundCost:
 
     @property
     def transfer_cycles(self) -> int:
-        """Cycles in which the busiest link direction delivers."""
+        """Transfer cycles of the busiest link direction."""
         return max((load.cycles for load in self.links), default=0)
 
     @property
@@ -56,13 +54,13 @@ class RoundCost:
 
 @dataclass(frozen=True)
 class CollectiveCost:
-    """The cost of concurrent collectives, or of consecutive ones.
+    """Cost of concurrent or consecutive collectives.
 
     Attributes:
-        fixed: sync and fixed parts of a superstep that exchanges between IPUs, before the first round and before each
-            round of ``starts``.
-        rounds: the rounds, one after the other.
-        starts: the numbers of the rounds, other than 0, with which a collective begins.
+        fixed: sync and fixed parts of a superstep with exchange between IPUs, before round 0 and the rounds in
+            ``starts``.
+        rounds: consecutive rounds.
+        starts: numbers of the rounds, except 0, that begin a collective.
     """
 
     fixed: FixedParts
@@ -71,33 +69,33 @@ class CollectiveCost:
 
     @property
     def lead_cycles(self) -> int:
-        """Cycles from the arrival of the last IPU to the first round, and of tiles after the last round."""
+        """Cycles from the last IPU's arrival to the first round, plus cycles of tiles after the last round."""
         return self.fixed.total_cycles
 
     @property
     def rounds_cycles(self) -> int:
-        """Cycles of all rounds: the closed form of the algorithm."""
+        """Total cycles of the rounds: the closed form of the algorithm."""
         return Sum(tuple((cost.total_cycles, times) for cost, times in self._distinct_rounds))
 
     @property
     def _distinct_rounds(self) -> list[tuple[RoundCost, int]]:
-        """Each round once, with how often it comes: those of a ring are one."""
+        """Distinct rounds with their counts; the rounds of a ring are equal."""
         times = Counter(map(id, self.rounds))
         return [(cost, times[number]) for number, cost in {id(cost): cost for cost in self.rounds}.items()]
 
     @property
     def meetings(self) -> int:
-        """The number of syncs of all IPUs."""
+        """Number of syncs of the device's IPUs."""
         return 1 + len(self.starts)
 
     @property
     def total_cycles(self) -> int:
-        """Cycles of the whole, syncs included; 0 when there is nothing to do."""
+        """Total cycles, syncs included; 0 without rounds."""
         return self.meetings * self.lead_cycles + self.rounds_cycles
 
     @property
     def link_bytes(self) -> tuple[tuple[LinkDirection, int], ...]:
-        """Bytes on each link direction over all rounds, in order of direction."""
+        """Total bytes per link direction over the rounds, ordered by direction."""
         carried: Counter[LinkDirection] = Counter()
         for cost, times in self._distinct_rounds:
             for load in cost.links:
@@ -112,12 +110,11 @@ def _in_turn(latency: Any, transfer: Any) -> Any:
 def concurrent_cost(system: System, collectives: Sequence[Collective]) -> CollectiveCost:
     """Return the cost of concurrent ``collectives`` on ``system``'s links, in lock-step round by round.
 
-    Round k begins for all collectives at once and ends with the slowest; on each link
-    their bytes add up. A collective with fewer rounds is complete earlier. Raises
-    DeviceError for participants that the system does not have.
+    Round k starts simultaneously for every collective and ends with the slowest. On a shared link the bytes add up. A
+    collective with fewer rounds completes earlier. Raises DeviceError for participants outside the system.
     """
     rounds: list[RoundCost] = []
-    # the rounds of a ring load the links all alike
+    # the rounds of a ring load the links equally
     known: dict[tuple[tuple[tuple[int, int], int], ...], RoundCost] = {}
     for number in range(max((len(collective.rounds) for collective in collectives), default=0)):
         traffic = _traffic(collectives, number)
@@ -132,9 +129,9 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
 
 
 def in_turn(costs: Sequence[CollectiveCost]) -> CollectiveCost:
-    """Return the cost of one or more consecutive collectives, with a sync of all IPUs before each.
+    """Return the cost of consecutive collectives, with a sync of the device's IPUs before every collective.
 
-    The fixed cost of the first holds for all. Collectives without rounds are left out.
+    The fixed cost of the first collective counts for every sync. Collectives without rounds are left out.
     """
     first, *further = [cost for cost in costs if cost.rounds] or costs[:1]
     rounds, starts = list(first.rounds), set(first.starts)

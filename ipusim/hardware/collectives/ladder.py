@@ -1,9 +1,8 @@
-"""The ladder's own all-reduce: within the rungs, then along the rails, then within the rungs again.
+"""The ladder all-reduce: within rungs, along rails, then within rungs again.
 
-The two IPUs of a rung reduce-scatter over their own four links, so that each
-holds half of the sum of the two. Each rail then all-reduces its half in a ring,
-both rails at the same time, and the rungs gather the halves. Only half of the
-buffer ever leaves a rung, and R participants need R rounds, not 2(R - 1).
+The two IPUs of a rung reduce-scatter over the rung's four links, and hold half of the sum afterwards. The two rails
+then all-reduce their halves in rings simultaneously, and the rungs gather the halves. Only half of the buffer leaves a
+rung, and R participants need R rounds instead of 2(R - 1).
 """
 
 from __future__ import annotations
@@ -21,11 +20,9 @@ from ipusim.hardware.system import System
 def ladder_all_reduce(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
     """Return the ladder all-reduce: R rounds, ceil(elements / 2) in the first and last, else ceil(elements / R).
 
-    The rungs are the participants two by two as they lie in the machine, which are
-    physical rungs when the participants are; the rule works for any others too.
-    A sum is taken first within each rung and then in the order of the rail's ring,
-    rounded to the buffers' type after each addition. Raises DeviceError for an odd
-    number of participants other than one.
+    Participants form rungs in pairs, in physical order. Pairs of other participants than whole rungs work as well. Sums
+    are taken within a rung first, then in the order of the rail's ring. Every addition rounds to the buffers' type.
+    Raises DeviceError for an odd number of participants above one.
     """
     collective = Collective("all_reduce", "ladder", tuple(participants), elements, itemsize)
     if collective.count == 1:

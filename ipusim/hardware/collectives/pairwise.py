@@ -1,4 +1,4 @@
-"""All-to-all by exchange in pairs: in each round every participant swaps chunks with one other."""
+"""Pairwise all-to-all: in every round participants swap chunks with a partner."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from ipusim.hardware.system import System
 
 
 def pairwise_all_to_all(system: System, participants: Sequence[int], elements: int, itemsize: int) -> Collective:
-    """Return the all-to-all by pairs: each round moves ceil(elements / R) both ways between the IPUs of each pair.
+    """Return a pairwise all-to-all with messages of ceil(elements / R) elements.
 
-    Of R participants in the order in which they lie in the machine, two whose
-    positions differ in the bits of the round's number swap (R - 1 rounds) when R is a
-    power of two, so that the first round stays within the rungs; else those whose
-    positions add up to the round's number, modulo R (R rounds, in which one or two
-    have no partner).
+    R participants are numbered in physical order. If R is a power of two, positions that differ in the bits of the
+    round's number swap (R - 1 rounds), and the first round stays within rungs. Otherwise positions that add up to the
+    round's number modulo R swap (R rounds, with one or two participants idle).
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
     ordered = as_they_lie(system, participants)
@@ -35,7 +33,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
 
 
 def _swaps(collective: Collective, pairs: Sequence[tuple[int, int]]) -> Round:
-    """Return the transfers in which each first IPU sends the second its chunk, into the slot of the sender."""
+    """Return the transfers that send the chunk of every pair's second IPU into the first IPU's slot there."""
     rank = {ipu: number for number, ipu in enumerate(collective.participants)}
     transfers = []
     for source, target in pairs:

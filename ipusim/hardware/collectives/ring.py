@@ -1,27 +1,23 @@
-"""Collectives in a ring: each participant sends to the next, all at the same time.
+"""Collectives in a ring: every participant sends to the next, simultaneously.
 
-In a reduce-scatter over R participants every chunk starts one position behind its
-owner, travels once round, and is added to at each position; after R - 1 rounds it
-arrives complete at its owner. An all-gather sends the complete chunks round once
-more. The two together are the ring all-reduce (P. Patarasuk and X. Yuan,
-Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009).
+In a reduce-scatter over R participants a chunk starts one position behind its owner and travels once round the ring,
+collecting a summand per position. After R - 1 rounds the chunk arrives complete at the owner. An all-gather sends
+complete chunks round once more. The combination is the ring all-reduce (P. Patarasuk and X. Yuan, Bandwidth optimal
+all-reduce algorithms for clusters of workstations, 2009).
 
-The sum of a chunk is therefore taken in the order of the ring, from the position
-behind its owner to the owner itself, and is rounded to the buffers' type after
-each addition; an all-gather copies, so all participants get the same bits.
+The summation order of a chunk is therefore the order of the ring, from the position behind the owner to the owner.
+Every addition rounds to the buffers' type. An all-gather copies, and participants get identical bits.
 
-A ring that follows the links uses each of them in one direction only. Two rings
-the opposite ways round, at the same time, each with half of every chunk, use both
-(``bidirectional_ring_pair`` of Graphcore's collectives, PopLibs include/popops/Collectives.hpp).
+A ring along the links uses only one direction of a link. Two simultaneous rings in opposite directions, with half of
+every chunk per ring, use both (``bidirectional_ring_pair`` of Graphcore's collectives, PopLibs
+include/popops/Collectives.hpp).
 
-So a larger pod may sum up faster than a smaller one. On a torus (POD64) the rings of
-replicas close by links of their own (Graphcore's ``rung-ring``, which assumes a
-wrap-around), and the pair halves the time. On a ladder with open ends (POD16) one ring comes
-back by the rails that it went out on (``ring-on-line``): it fills both of their
-directions alone, and the pair gains nothing. With R replicas of four IPUs, two
-on each rail, a direction of a rail carries 2 (R - 1) / R of two buffers on the
-ladder and half of that on the torus: 16 replicas on a POD64 take (15 / 16) / (3 / 2) =
-0.625 of the time of 4 on a POD16.
+A larger pod may therefore sum faster than a smaller pod. On a torus (POD64) the rings of replicas close over separate
+links (Graphcore's ``rung-ring``, which assumes a wrap-around), and the pair halves the time. On a ladder with open ends
+(POD16) a ring returns along the same rails (``ring-on-line``): a single ring fills both directions, and the pair gains
+nothing. With R replicas of four IPUs, two on each rail, a rail direction carries 2 (R - 1) / R of two buffers on the
+ladder, and half of the amount on the torus: 16 replicas on a POD64 take (15 / 16) / (3 / 2) = 0.625 of the time of 4
+replicas on a POD16.
 """
 
 from __future__ import annotations
@@ -48,14 +44,12 @@ from ipusim.hardware.topology import Topology
 
 
 def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
-    """Return logical IPUs in the order of a ring on the links of ``system``, the last one's next being the first.
+    """Return logical IPUs in ring order on the links of ``system``.
 
-    Two rings are compared: up the even rail and down the odd one, which is the
-    HOOF order when the participants are whole rungs, all of its hops over one
-    link; and every other participant up, the rest down, which spares participants
-    on one rail of a ladder the long way back. The one whose busiest link is
-    faster wins, then the one with the shorter longest route, then the fewer hops,
-    then the first.
+    Two rings are compared. The first goes up the even rail and down the odd rail: the HOOF order for whole rungs, with
+    single-link hops. The second goes up over every other participant and down over the rest, avoiding the long way back
+    for participants on a single rail of a ladder. The ring with the faster busiest link wins; ties go to the shorter
+    longest route, then to fewer hops, then to the first ring.
     """
     return _ring_order(system.topology, system.ipus, system.rates, tuple(as_they_lie(system, participants)))
 
@@ -64,7 +58,7 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
 def _ring_order(
     topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ordered: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return :func:`ring_order` of participants as they lie."""
+    """Return :func:`ring_order` of participants in physical order."""
     even = tuple(ipu for ipu in ordered if ipus[ipu] % 2 == 0)
     odd = tuple(ipu for ipu in ordered if ipus[ipu] % 2 == 1)
 
@@ -87,10 +81,10 @@ def _in_a_ring(
 def in_both_directions(
     operation: Operation, system: System, participants: Sequence[int], elements: int, itemsize: int
 ) -> Collective:
-    """Return a collective in two rings: as many rounds as in one, of ceil(elements / 2R) in both directions.
+    """Return a collective in two rings: rounds of a single ring with ceil(elements / 2R) in both directions.
 
-    The first half of each chunk is summed in the order of the ring from the position
-    behind its owner to the owner, the second half in the opposite order.
+    The first half of a chunk is summed in ring order from the position behind the owner to the owner, the second half
+    in opposite order.
     """
     collective = Collective(operation, "bidirectional ring", tuple(participants), elements, itemsize)
     ring, owned = _ring_of_chunks(system, collective)
@@ -100,17 +94,17 @@ def in_both_directions(
 
 
 def _ring_of_chunks(system: System, collective: Collective) -> tuple[tuple[int, ...], list[slice]]:
-    """Return the ring, and for each of its positions the chunk that belongs to the IPU there."""
+    """Return the ring, and the chunk of the IPU at every ring position."""
     ring = ring_order(system, collective.participants)
     rank = {ipu: number for number, ipu in enumerate(collective.participants)}
     return ring, [collective.chunk_of(rank[ipu]) for ipu in ring]
 
 
-#: In a ring of R participants: 2(R - 1) rounds of ceil(elements / R).
+#: Ring all-reduce of R participants: 2(R - 1) rounds of ceil(elements / R).
 ring_all_reduce: Final = partial(_in_a_ring, "all_reduce")
-#: The same with R - 1 rounds.
+#: Ring reduce-scatter of R participants: R - 1 rounds of ceil(elements / R).
 ring_reduce_scatter: Final = partial(_in_a_ring, "reduce_scatter")
-#: The same, of chunks that are ``elements`` together.
+#: Ring all-gather of R participants: R - 1 rounds; ``elements`` is the total of the chunks.
 ring_all_gather: Final = partial(_in_a_ring, "all_gather")
 
 
@@ -119,17 +113,17 @@ def _all_reduce_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Roun
 
 
 def reduce_scatter_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
-    """Return the rounds after which each IPU of ``ring`` holds the sum of the elements at its position in ``parts``."""
+    """Return the rounds that sum the elements of every part at the part's ring position."""
     return _rounds(ring, [*parts[-1:], *parts[:-1]], reduce=True)
 
 
 def all_gather_rounds(ring: Sequence[int], parts: Sequence[slice]) -> list[Round]:
-    """Return the rounds after which every IPU of ``ring`` holds what each had at its position in ``parts``."""
+    """Return the rounds that copy the elements of every part to every IPU."""
     return _rounds(ring, parts, reduce=False)
 
 
 def _rounds(ring: Sequence[int], parts: Sequence[slice], reduce: bool) -> list[Round]:
-    """Return the rounds in which each IPU of ``ring`` sends its part first, and then what came in the round before."""
+    """Return rounds that pass the parts round the ring, starting with the local part."""
     hops, ends, first = _hops(ring), [(part.start, part.stop) for part in parts], len(parts)
     twice = [*ends, *ends]
     return [
@@ -149,7 +143,7 @@ def _hops(ring: Sequence[int]) -> list[tuple[int, int]]:
     return [(source, ring[(position + 1) % len(ring)]) for position, source in enumerate(ring)]
 
 
-#: The rounds of each operation, by a ring and the elements at its positions.
+#: Functions from a ring, and the elements at ring positions, to rounds, by operation.
 _ROUNDS: Final[dict[Operation, Callable[[Sequence[int], Sequence[slice]], list[Round]]]] = {
     "all_reduce": _all_reduce_rounds,
     "reduce_scatter": reduce_scatter_rounds,

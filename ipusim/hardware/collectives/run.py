@@ -1,4 +1,4 @@
-"""The arithmetic of a collective: its transfers carried out on NumPy arrays, round by round."""
+"""Execute a collective: carry out transfers on NumPy arrays, round by round."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ Array = NDArray[Any]
 
 
 def run(collective: Collective, buffers: Sequence[Array], combine: np.ufunc = np.add) -> list[Array]:
-    """Return the buffers of all participants after ``collective``, as new arrays; ``buffers`` stay as they are.
+    """Return the participants' buffers after ``collective``, as new arrays; ``buffers`` stay unchanged.
 
     Args:
-        collective: what to carry out.
-        buffers: one array per participant, in their order, all of one dtype. For
-            an all-gather it is the participant's own chunk, else a whole buffer
-            of ``collective.elements``, in any shape.
-        combine: what makes one of what a participant holds and what comes; by default their sum.
+        collective: collective to execute.
+        buffers: an array per participant, in the order of participants, of a single dtype. For an all-gather the array
+            is the participant's chunk, else a whole buffer of ``collective.elements``, in any shape.
+        combine: function that merges received with present elements; default: the sum.
 
-    Returns one array per participant: of the shape of its buffer for an
-    all-reduce, else of one dimension; for a reduce-scatter its own chunk, for an
-    all-gather the whole, for an all-to-all the chunks from all participants in
-    their order. Sums are taken in the order that the collective gives and rounded to the
-    dtype after each addition. Raises ModelError for arrays that are not those of
-    the collective, PlanError for transfers beyond the ends of a buffer.
+    Returns an array per participant. For an all-reduce the result has the shape of the buffer, else one dimension: the
+    participant's chunk for a reduce-scatter, the whole buffer for an all-gather, the chunks from participants in order
+    for an all-to-all. Sums follow the collective's order and are rounded to the dtype after every addition. Raises
+    ModelError for arrays that do not match the collective, PlanError for transfers beyond the ends of a buffer.
     """
     _check_buffers(collective, buffers)
     buffer_of = dict(zip(collective.participants, _laid_out(collective, buffers), strict=True))
     for number, transfers in enumerate(collective.rounds):
         _check_round(collective, number, buffer_of)
-        # all read before one writes
+        # every read comes before the first write
         payloads = [buffer_of[transfer.source][transfer.start : transfer.stop].copy() for transfer in transfers]
         for transfer, payload in zip(transfers, payloads, strict=True):
             position = buffer_of[transfer.target][transfer.start + transfer.shift : transfer.stop + transfer.shift]
@@ -76,7 +73,7 @@ def _check_round(collective: Collective, number: int, buffer_of: Mapping[int, Ar
 
 
 def _laid_out(collective: Collective, buffers: Sequence[Array]) -> list[Array]:
-    """Return for each participant a whole buffer of its own with what it has at first, zero elsewhere."""
+    """Return a whole buffer per participant with the initial elements, zero elsewhere."""
     size = collective.count * collective.chunk if collective.operation == "all_to_all" else collective.elements
     whole = [np.zeros(size, buffer.dtype) for buffer in buffers]
     for rank, buffer in enumerate(buffers):

@@ -46,6 +46,8 @@ class GraphStage:
     handed: dict[Output, Any] = field(default_factory=dict)
     hands: tuple[Output, ...] = ()
     again: frozenset[Output] | None = None
+    needs_input_gradient: ClassVar = True  # TensorFlow's gradients end by themselves
+    frozen_names: ClassVar[frozenset[str]] = frozenset()
     stores: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[tuple[str, ...]] = ()
 

@@ -236,7 +236,7 @@ class StepFunctions:
 
     def _summed(self, last: ObservedStage) -> Summed:
         """Return the elements of the last stage's results that an execution accumulates."""
-        sent = [np.asarray(last.gives[place]) for place in self.outfeed.sent]
+        sent = [np.asarray(last.gives[place]) for place in self.outfeed.sent_indices]
         chosen = self.outfeed.accumulate_dtype
         width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
         return Summed(sum(value.size for value in sent), width)
@@ -244,7 +244,7 @@ class StepFunctions:
     def _sent_bytes(self) -> int:
         """Return the outfeed's bytes per element; shapes are known once the program runs."""
         chosen = self.outfeed.accumulate_dtype
-        sent = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent]
+        sent = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent_indices]
         return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
 
     def _workload(self, _: int) -> Workload:

@@ -99,7 +99,7 @@ def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
     data = {
         **options,
         **said,
-        "outfeed": sent if outfeed.sent else {},
+        "outfeed": sent if outfeed.sent_indices else {},
         "infeed": infeed,
         "pipeline": {**said["pipeline"], **pipeline},
         "steps": job.steps,

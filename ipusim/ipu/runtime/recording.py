@@ -83,7 +83,7 @@ class Recorded:
     def _learning(self) -> analysis.Learning | None:
         if not self._results:
             return None
-        losses, outputs = analysis.received(self.job.program, self._results)
+        losses, outputs = analysis.read_results(self.job.program, self._results)
         return analysis.Learning(losses, outputs, self._weights, (), None, self._not_finite)
 
 

@@ -87,7 +87,9 @@ class ConcreteProgram:
         self._arguments = len(graph.inputs) - len(graph.captures)
         self._captured = [outside for outside, _ in graph.captures if not self._is_variable(outside)]
         self._handles = {handle_name(outside): outside for outside, _ in graph.captures if self._is_variable(outside)}
-        self._executable = Executable(nodes, feeds, nodes.outputs, effects, part)
+        # AutoGraph has converted what a traced function calls: kernels would have it convert the whole simulator.
+        executable = Executable(nodes, feeds, nodes.outputs, effects, part)
+        self._run = tf.autograph.experimental.do_not_convert(executable.run)
         self._structure = graph.structured_outputs
         self._tables = tables_of(nodes)
 
@@ -107,7 +109,7 @@ class ConcreteProgram:
             for table, variable in tables:
                 table.connect(EAGER, variable)
             try:
-                found = self._executable.run(Invocation(variables, session=EAGER), values)
+                found = self._run(Invocation(variables, session=EAGER), values)
             except EndOfDataError:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
             for name, variable in variables.items():

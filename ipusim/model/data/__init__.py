@@ -1,6 +1,6 @@
-"""Samples: datasets of files, made and built-in ones, and the feeds that take micro-batches from them.
+"""Samples: datasets from files, synthetic and built-in datasets, and feeds of micro-batches.
 
-As ``datasets`` of :mod:`ipusim.api` this room offers datasets, and how files of samples are read.
+As ``datasets`` of :mod:`ipusim.api` this room offers datasets, and readers for files of samples.
 """
 
 from typing import TYPE_CHECKING

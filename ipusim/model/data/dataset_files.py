@@ -1,4 +1,4 @@
-"""Datasets that others made: the MNIST file format, NumPy archives, scikit-learn's handwritten digits."""
+"""Datasets from files: the MNIST file format, NumPy archives, scikit-learn's handwritten digits."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from ipusim.base.files import Readable, open_file, read_arrays, read_up_to
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Array
 
-#: Type byte of an IDX file's magic number, and the big-endian type of its data
+#: Big-endian data types by type byte of an IDX file's magic number (Y. LeCun's description of the MNIST files,
+#: yann.lecun.com/exdb/mnist).
 #: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
 _IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
-#: Where scikit-learn keeps its digits: a row has 64 pixels from 0 to 16, and which digit it is.
+#: Path of scikit-learn's digits; rows contain 64 pixels from 0 to 16, then the digit.
 _DIGITS: Final = "datasets/data/digits.csv.gz"
 _GZIP: Final = b"\x1f\x8b"
-#: Most axes that a NumPy array has.
+#: Largest number of axes of a NumPy array.
 _MOST_AXES: Final = 64
-#: Most classes that labels may name; a larger number is a mistake in the file.
+#: Largest number of classes; a larger label is a mistake in the file.
 _MOST_CLASSES: Final = 2**20
 
 
 def digits(dtype: npt.DTypeLike = np.float32) -> Dataset:
-    """Return the 1797 handwritten digits of 8 x 8 pixels that scikit-learn ships, scaled to [0, 1].
+    """Return scikit-learn's 1797 handwritten digits of 8 x 8 pixels, scaled to [0, 1].
 
-    Raises ModelError when scikit-learn is not installed, or has no such file.
+    Raises ModelError if scikit-learn, or its file of digits, is missing.
     """
-    package = find_spec("sklearn")  # an extra; to import it, for the same numbers, takes a second
+    package = find_spec("sklearn")  # an optional dependency; importing it for the same numbers would take a second
     if package is None or package.origin is None:
         raise ModelError(f"the digits dataset needs scikit-learn: {install_command('digits')}")
     path = Path(package.origin).parent / _DIGITS
@@ -50,9 +51,8 @@ def digits(dtype: npt.DTypeLike = np.float32) -> Dataset:
 def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Dataset:
     """Return the dataset of an images file and a labels file in the MNIST format, plain or gzipped.
 
-    Inputs become ``dtype``; pixels of one byte are scaled to [0, 1]. The
-    classes are 0 to the largest label. Raises ModelError for a file that is
-    missing, is not of this format, or is shorter or longer than its header says.
+    Inputs become ``dtype``, with one-byte pixels scaled to [0, 1]. Classes range from 0 to the largest label. Raises
+    ModelError for a missing file, a file of another format, or a length that contradicts the header.
     """
     x = read_idx(images)
     y = read_idx(labels)
@@ -69,13 +69,13 @@ def idx(images: Path, labels: Path, dtype: npt.DTypeLike = np.float32) -> Datase
 
 
 def _converted(array: Array, dtype: npt.DTypeLike) -> Array:
-    """Return the array in a floating-point dtype; what is too large becomes infinite, which Dataset refuses."""
+    """Return the array in a floating-point dtype; overflow becomes infinity, which Dataset refuses."""
     with np.errstate(over="ignore"):
         return array.astype(dtype)
 
 
 def _classes(labels: Array, path: Path) -> tuple[Array, int]:
-    """Return whole-number labels as int32, and the number of classes, 0 to the largest label."""
+    """Return whole-number labels as int32, and the number of classes, counted up to the largest label."""
     least, most = int(labels.min()), int(labels.max())
     if least < 0 or most >= _MOST_CLASSES:
         raise ModelError(f"{path}: expected class numbers from 0 to {_MOST_CLASSES - 1}, got {least} to {most}")
@@ -83,7 +83,7 @@ def _classes(labels: Array, path: Path) -> tuple[Array, int]:
 
 
 def read_idx(path: Path) -> Array:
-    """Return the array of one IDX file, gzipped or not; raises ModelError as :func:`idx` does."""
+    """Return the array of an IDX file, gzipped or plain; raises ModelError like :func:`idx`."""
     try:
         with open_file(path) as file:
             zipped = file.read(2) == _GZIP
@@ -98,7 +98,7 @@ def read_idx(path: Path) -> Array:
 
 
 def _idx_array(file: Readable) -> Array:
-    """Read no more than the header says, and raise FileError where the file has less or more."""
+    """Read exactly the header's number of bytes; raises FileError for a shorter or longer file."""
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES or start[3] == 0:
         raise FileError(
@@ -124,12 +124,12 @@ def _idx_array(file: Readable) -> Array:
 
 
 def npz(path: Path, x: str = "x", y: str = "y", tokens: bool = False, dtype: npt.DTypeLike = np.float32) -> Dataset:
-    """Return the dataset of two arrays, named ``x`` and ``y``, of a NumPy archive.
+    """Return the dataset of the arrays ``x`` and ``y`` of a NumPy archive.
 
-    Inputs and targets become ``dtype``, or inputs with ``tokens`` int32, for an embedding. Whole-number
-    labels are classes 0 to the largest label, floating-point ones the targets of a
-    regression. Raises ModelError for a file that is missing or no archive, or an
-    array that is missing, holds no numbers, or should hold tokens and does not.
+    Inputs and targets become ``dtype``; with ``tokens``, inputs become int32 for an embedding. Whole-number labels are
+    classes, counted up to the largest label. Floating-point labels are regression targets. Raises ModelError for a
+    missing file, a file other than an archive, a missing array, an array without numbers, or tokens other than whole
+    numbers.
     """
     try:
         with open_file(path) as file:

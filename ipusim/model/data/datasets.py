@@ -1,4 +1,4 @@
-"""A dataset: samples and labels in memory, checked once, and split into training and held-out parts."""
+"""Datasets: samples and labels in memory, checked once, and split into training and held-out parts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ from ipusim.model.layers.outline import Outline
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...), or outlines of them where only time is simulated.
+    """Samples ``x`` (samples, ...) and labels ``y`` (samples, ...), or outlines if only time is simulated.
 
-    Raises ModelError for no samples, unequal lengths, values that are not finite,
-    or class numbers outside ``classes``.
+    Raises ModelError for an empty dataset, unequal lengths, non-finite values, or class numbers outside ``classes``.
 
     Attributes:
-        x: the inputs.
+        x: inputs.
         y: class numbers (int32), or floating-point targets.
-        classes: the number of classes; None for a regression.
-        name: what messages call it.
+        classes: number of classes; None for a regression.
+        name: name in messages.
     """
 
     x: Array
@@ -33,7 +32,7 @@ class Dataset:
     name: str = "dataset"
 
     def __post_init__(self) -> None:
-        """Check the arrays, so that later readers may rely on them."""
+        """Check the arrays once for later readers."""
         if len(self.x) == 0:
             raise ModelError(f"{self.name}: no samples")
         if len(self.x) != len(self.y):
@@ -50,31 +49,30 @@ class Dataset:
             )
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Return the number of samples."""
         return len(self.x)
 
     @property
     def is_outlined(self) -> bool:
-        """Whether there are outlines of samples and labels alone: then all are alike."""
+        """Whether samples and labels are outlines without data; samples are interchangeable then."""
         x: Any = self.x
         return isinstance(x, Outline)
 
     @property
     def sample_shape(self) -> Shape:
-        """The shape of one sample."""
+        """Shape of a sample."""
         return self.x.shape[1:]
 
     def astype(self, dtype: npt.DTypeLike) -> Dataset:
-        """Return the dataset with its floating-point arrays in ``dtype``; whole numbers stay."""
+        """Return the dataset with floating-point arrays in ``dtype``; whole numbers stay unchanged."""
         x, y = (a.astype(dtype, copy=False) if a.dtype.kind == "f" else a for a in (self.x, self.y))
         return replace(self, x=x, y=y)
 
     def split(self, hold_out: float, seed: int) -> tuple[Dataset, Dataset]:
-        """Return a training part and a held-out part, drawn at random without overlap.
+        """Return a random training part and a disjoint held-out part.
 
-        ``hold_out`` below 1 is a fraction of the samples, rounded to the nearest
-        whole number; from 1 it is a whole number of samples. Raises ModelError when
-        either part would be empty.
+        ``hold_out`` below 1 is a fraction of the samples, rounded to the nearest whole number; otherwise a whole number
+        of samples. Raises ModelError if either part would be empty.
         """
         samples = round(hold_out * len(self)) if 0 < hold_out < 1 else hold_out
         if not (0 < samples < len(self) and samples == int(samples)):
@@ -90,9 +88,9 @@ class Dataset:
 
 
 def constant_predictor_loss(dataset: Dataset, loss: Loss) -> float | None:
-    """Return the loss of the best predictor that ignores its input, in this dataset's measure.
+    """Return the loss of the best predictor that ignores the input, in the dataset's measure.
 
-    The entropy of the class frequencies for cross entropy, the variance of the
-    targets for mean squared error; None for a loss of a user's own.
+    The result is the entropy of class frequencies for cross entropy, the variance of targets for mean squared error,
+    and None for a user-defined loss.
     """
     return loss.constant_loss(dataset.y)

@@ -1,4 +1,4 @@
-"""A feed: the endless stream of micro-batches that an infeed queue takes from a dataset."""
+"""A feed: the endless stream of micro-batches for an infeed queue, taken from a dataset."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from ipusim.model.layers.layer import Array
 
 
 class MicroBatches(Protocol):
-    """A source of micro-batches by their number."""
+    """Source of micro-batches by number."""
 
     def element(self, index: int) -> tuple[Any, Array | None]:
-        """Return the first stage's input for micro-batch ``index``, and its labels, if any."""
+        """Return the first stage's input for micro-batch ``index``, and the labels, if any."""
 
 
 class Feed:
-    """Micro-batches of ``batch_size`` samples, without end.
+    """Endless stream of micro-batches with ``batch_size`` samples.
 
-    Each epoch takes the samples in a new order drawn from (seed, epoch) and drops
-    the remainder that fills no micro-batch, as ``shuffle``, ``batch`` with
-    ``drop_remainder`` and ``repeat`` of tf.data do. Every element depends on the
-    dataset, the seed and its number alone. Without shuffling each epoch takes the
-    samples as they lie. Raises ModelError for a batch size that the dataset
-    cannot fill once.
+    Every epoch shuffles the samples with a generator seeded by (seed, epoch), and drops the remainder that fills no
+    micro-batch, like ``shuffle``, ``batch`` with ``drop_remainder`` and ``repeat`` of tf.data. An element depends only
+    on dataset, seed and index. Without shuffling, samples keep dataset order. Raises ModelError for a batch size larger
+    than the dataset.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, seed: int = 0, shuffle: bool = True) -> None:
-        """Describe the stream; no sample is touched yet."""
+        """Describe the stream without touching a sample."""
         if not 1 <= batch_size <= len(dataset):
             raise ModelError(
                 f"{dataset.name}: expected a micro-batch size from 1 to its {len(dataset)} samples, got {batch_size}"
@@ -43,20 +41,19 @@ class Feed:
         self._order = np.empty(0, np.int64)
 
     def __repr__(self) -> str:
-        """Name the dataset, batch size and seed."""
+        """Return dataset, batch size and seed as text."""
         order = f"seed {self.seed}" if self.shuffle else "in order"
         return f"<Feed of {self.dataset.name}: {self.epoch_elements} x {self.batch_size} samples, {order}>"
 
     @property
     def epoch_elements(self) -> int:
-        """The micro-batches of one epoch."""
+        """Number of micro-batches per epoch."""
         return len(self.dataset) // self.batch_size
 
     def element(self, index: int) -> tuple[Array, Array]:
-        """Return inputs and labels of micro-batch ``index``, counted from 0 over all epochs.
+        """Return inputs and labels of micro-batch ``index``, counted from 0 over the epochs.
 
-        Going on within an epoch costs a gather of the samples; another epoch costs
-        drawing its order anew.
+        Within an epoch an element costs a gather of samples; a change of epoch costs a new permutation.
         """
         epoch, within = divmod(index, self.epoch_elements)
         start = within * self.batch_size
@@ -70,10 +67,10 @@ class Feed:
 
     @property
     def label_bytes(self) -> int:
-        """Bytes of one micro-batch's labels."""
+        """Bytes of a micro-batch's labels."""
         return self.batch_size * (self.dataset.y.nbytes // len(self.dataset))
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one micro-batch, labels included."""
+        """Bytes of a micro-batch, labels included."""
         return self.batch_size * (self.dataset.x.nbytes // len(self.dataset)) + self.label_bytes

@@ -1,4 +1,4 @@
-"""Synthetic datasets without samples: their shapes, types and ranges, for runs that simulate time alone."""
+"""Synthetic datasets without samples: shapes, types and ranges, for runs that only simulate time."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def outlined_targets(shape: Shape, target_shape: Shape, samples: int, dtype: npt
 
 
 def outlined_tokens(length: int, vocabulary: int, samples: int) -> Dataset:
-    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`; any token may come."""
+    """Return the outline of :func:`ipusim.model.data.synthetic.synthetic_tokens`, with any token possible."""
     tokens = _numbers((samples, length), vocabulary)
     return Dataset(tokens, tokens, vocabulary, "synthetic tokens")
 
 
 def _numbers(shape: Shape, below: int) -> Any:
-    """Return the outline of whole numbers from 0, such as tokens and numbers of classes."""
+    """Return the outline of whole numbers in range(below), such as tokens and class numbers."""
     return Outline(shape, np.int32, span=(0, below - 1))

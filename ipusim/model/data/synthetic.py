@@ -11,31 +11,28 @@ from ipusim.base.errors import ModelError
 from ipusim.model.data.datasets import Dataset
 from ipusim.model.layers.layer import Shape
 
-#: Length of a class prototype: about that of an MNIST image with pixels in [0, 1], so that
-#: learning rates that suit the one suit the other.
+#: Length of a class prototype, similar to MNIST images with pixels in [0, 1]: equal learning rates suit both.
 _PROTOTYPE_LENGTH: Final = 8.0
-#: Numbers that are drawn at a time, half a megabyte.
+#: Numbers drawn at a time, half a megabyte.
 _BLOCK: Final = 1 << 16
 
 
 def synthetic_classes(
     shape: Shape, classes: int, samples: int, noise: float = 0.25, seed: int = 0, label_count: int | None = None
 ) -> Dataset:
-    """Return ``samples`` points of ``shape`` in ``classes`` classes, as equally many of each as can be.
+    """Return ``samples`` points of ``shape`` in ``classes`` classes of nearly equal size.
 
-    A class is a pair of opposite points with Gaussian noise around them: every
-    class has the same mean, so no linear classifier beats guessing, and one hidden
-    layer suffices. The classes' directions are orthogonal; when there are more
-    classes than dimensions they share directions at growing distances.
+    A class is a pair of opposite points surrounded by Gaussian noise. Classes have equal means: no linear classifier
+    beats guessing, and a single hidden layer suffices. Class directions are orthogonal. With more classes than
+    dimensions, classes share directions at growing distances.
 
     Args:
-        shape: of one sample.
-        classes: how many, at least 2.
-        samples: how many, at least one for each class.
-        noise: length of the noise as a share of a prototype's length, in the root mean square.
-        seed: of all draws.
-        label_count: labels of a sample in a row, its class and those that follow it, the first behind the last;
-            None for its class alone.
+        shape: shape of a sample.
+        classes: number of classes, at least 2.
+        samples: number of samples, at least one per class.
+        noise: root mean square length of the noise, relative to a prototype's length.
+        seed: seed of the draws.
+        label_count: number of labels per sample, the class and its successors, cyclically; None for the class alone.
     """
     if classes < 2:
         raise ModelError(f"synthetic classes: expected at least 2 classes, got {classes}")
@@ -52,7 +49,7 @@ def synthetic_classes(
     signs = rng.choice((-1.0, 1.0), (samples, 1))
     deviation = noise * _PROTOTYPE_LENGTH / math.sqrt(size)
     x = np.empty((samples, size), np.float32)
-    # Block by block, which stays in the cache: whole arrays of float64 took a fifth longer and twice the memory.
+    # Blocks stay in the cache: whole float64 arrays took a fifth more time and twice the memory.
     rows = max(_BLOCK // size, 1)
     for first in range(0, samples, rows):
         block = slice(first, first + rows)
@@ -65,11 +62,10 @@ def synthetic_classes(
 
 
 def synthetic_targets(shape: Shape, target_shape: Shape, samples: int, noise: float = 0.0, seed: int = 0) -> Dataset:
-    """Return Gaussian points of ``shape`` and targets of ``target_shape`` for a regression.
+    """Return Gaussian points of ``shape`` and regression targets of ``target_shape``.
 
-    The targets are tanh of a random linear map, which a layer with tanh can learn
-    exactly, plus Gaussian noise of standard deviation ``noise``: the least mean
-    squared error is ``noise`` squared.
+    Targets are tanh of a random linear map, which a tanh layer can learn exactly, plus Gaussian noise with standard
+    deviation ``noise``. The least mean squared error is ``noise`` squared.
     """
     if samples < 1:
         raise ModelError(f"synthetic targets: expected at least 1 sample, got {samples}")
@@ -89,11 +85,11 @@ def synthetic_targets(shape: Shape, target_shape: Shape, samples: int, noise: fl
 
 
 def synthetic_tokens(length: int, vocabulary: int, samples: int, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Return sequences of ``length`` tokens below ``vocabulary``; the label of each token is the next one.
+    """Return sequences of ``length`` tokens below ``vocabulary``; a token's label is the next token.
 
-    A token follows from the two before it: their sum, modulo the vocabulary, under
-    names given at random; with probability ``noise`` it is any token instead. One
-    token alone says nothing of the next, so a model must look at two places.
+    A token is the sum of its two predecessors, modulo the vocabulary, renamed by a random permutation. With probability
+    ``noise`` a uniformly random token replaces the sum. A single token carries no information about the next: a model
+    must use two positions.
     """
     if length < 1 or samples < 1:
         raise ModelError(f"synthetic tokens: expected samples of at least 1 token, got {samples} of {length}")
@@ -103,7 +99,7 @@ def synthetic_tokens(length: int, vocabulary: int, samples: int, noise: float = 
         raise ModelError(f"synthetic tokens: expected noise from 0 to 1, got {noise}")
     rng = np.random.default_rng(seed)
     names = rng.permutation(vocabulary)
-    tokens = rng.integers(0, vocabulary, (samples, length + 1))  # also what noise puts in
+    tokens = rng.integers(0, vocabulary, (samples, length + 1))  # also supplies the noise tokens
     follows = rng.random((samples, length + 1)) >= noise
     for position in range(2, length + 1):
         next_tokens = names[(tokens[:, position - 1] + tokens[:, position - 2]) % vocabulary]

@@ -1,7 +1,7 @@
-"""A user's own Python functions: found in files, called, differentiated by autograd, and counted.
+"""User-defined Python functions: loading from files, calls, differentiation by autograd, and work counts.
 
-As ``functions`` of :mod:`ipusim.api` this room offers what surrounds a stage while it runs (its untrained variables,
-its replica), and the collectives of replicas.
+As ``functions`` of :mod:`ipusim.api` this room offers the surroundings of a running stage (untrained variables,
+replica), and the collectives of replicas.
 """
 
 from typing import TYPE_CHECKING

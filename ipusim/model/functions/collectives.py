@@ -1,4 +1,4 @@
-"""Collectives of the replicas that run a pass in lock step, on their arrays."""
+"""Collectives on arrays of replicas that run a pass in lock step."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from ipusim.model.layers.layer import Array
 
 
 def replica_index() -> int:
-    """Return which replica the caller runs in."""
+    """Return the index of the caller's replica."""
     return surroundings().replica.index
 
 
 def all_reduce(x: Array, group: int | None = None) -> Array:
-    """Return the sum of ``x`` over the replicas of each group.
+    """Return the sum of ``x`` over the replicas of a group.
 
-    As of all collectives, ``group`` is that many replicas in a row; None for all of the device.
+    ``group`` is the number of consecutive replicas per group, here and in other collectives; None for the whole device.
     """
     return _collective("all_reduce", x, group)
 
 
 def all_gather(x: Array, group: int) -> Array:
-    """Return the arrays of all replicas of a group, shape (group, *x.shape)."""
+    """Return the concatenated arrays of a group's replicas, shape (group, *x.shape)."""
     return np.reshape(_collective("all_gather", x, group), (group, *x.shape))
 
 
 def all_to_all(x: Array, group: int) -> Array:
-    """Return in row k what replica k of the group has in the row of this one; ``x``: shape (group, ...)."""
+    """Return row r of every replica's ``x``, r being this replica's place; ``x``: shape (group, ...)."""
     return np.reshape(_collective("all_to_all", np.reshape(x, (group, -1)), group), x.shape)
 
 
 def reduce_scatter(x: Array, group: int, combination: Combination = "add") -> Array:
-    """Return this replica's chunk of the sum of ``x``, shape (n,), or of another combination of its elements.
+    """Return this replica's chunk of the sum (or other combination) of ``x``, shape (n,).
 
-    Chunks have ceil(n / group) elements; behind the end of ``x`` are zeros.
+    Chunks have ceil(n / group) elements, padded with zeros beyond the end of ``x``.
     """
     return _collective("reduce_scatter", x, group, combination)
 
 
 def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: Combination = "add") -> Array:
-    """Return the gradient of ``x`` from that of its chunk.
+    """Return the gradient of ``x`` from the gradient of the chunk.
 
-    For what is no sum, every replica needs the rows of the others. Of equal elements that are the least or the
-    largest each gets the same share, as in autograd. Raises ModelError for a logical combination.
+    Combinations other than a sum need the rows of the other replicas. Equal extreme elements share the gradient
+    equally, as in autograd. Raises ModelError for a logical combination.
     """
     if combination in ("logical_and", "logical_or"):
         call = _call("reduce_scatter", x, group, combination)
@@ -63,7 +63,7 @@ def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: 
 
 
 def own_chunk(x: Array, group: int) -> Array:
-    """Return this replica's chunk of its own ``x``, shape (n,), as :func:`reduce_scatter` cuts it."""
+    """Return this replica's chunk of a local ``x``, shape (n,), cut as in :func:`reduce_scatter`."""
     size = -(-x.shape[0] // group)
     padded = np.concatenate([x, np.zeros(size * group - x.shape[0], x.dtype)])
     first = replica_index() % group * size
@@ -75,9 +75,9 @@ def _call(operation: Operation, x: Array, group: int | None, combination: Combin
 
 
 def _collective(operation: Operation, x: Array, group: int | None, combination: Combination = "add") -> Array:
-    """Return the result in this replica, in one row but for an all-reduce and an all-to-all.
+    """Return this replica's result, flattened to a row unless an all-reduce or all-to-all.
 
-    Notes the call where that is asked for, and meets the other replicas.
+    Records the call if the surroundings ask for records, then meets the other replicas.
     """
     call, now = _call(operation, x, group, combination), surroundings()
     if now.collectives is not None:

@@ -1,16 +1,15 @@
-"""The work of one call of a NumPy function, from its arguments and its result:
+"""The work of a NumPy function call, from arguments and result.
 
-- ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: one
-  multiply-accumulate for each combination of all their indices (einsum over all its
-  operands at once, whatever order it contracts them in);
-- sums, means, maxima and the like: a reduction for each element read;
-- exp, log, tanh and other elementary functions: a transcendental for each element; divisions: a quotient;
-- views, indexing, joining and copying: no arithmetic. To join along an axis is a change of view, as
-  ``poplar::concat`` is, so that what concurrent stages give costs no more than behind a ``parallel`` layer;
-- anything else: an element-wise operation for each element written.
+- ``dot``, ``matmul``, ``inner``, ``outer``, ``tensordot`` and ``einsum``: a multiply-accumulate per combination of
+  indices (einsum counts its operands jointly, independent of the contraction order);
+- sums, means, maxima and similar: a reduction per element read;
+- exp, log, tanh and other elementary functions: a transcendental per element; divisions: a quotient per element;
+- views, indexing, joining and copying: no arithmetic. Joining along an axis is a change of view, like
+  ``poplar::concat``; results of concurrent stages therefore cost the same as after a ``parallel`` layer;
+- other functions: an element-wise operation per element written.
 
-Operands and results of every call but a change of view add to the memory traffic. A call
-with vector work, or that moves elements, is a compute set, a reduction two.
+Operands and results add to the memory traffic, except for changes of view. A call with vector work or moved elements is
+a compute set, a reduction two.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _ELEMENTARY: Final = _names(
 )
 _REDUCTIONS: Final = _names("sum mean prod var std max min amax amin cumsum trace norm logsumexp")
 _QUOTIENTS: Final = _names("divide true_divide floor_divide mod remainder fmod reciprocal")
-#: Changes of view, which cost nothing.
+#: Changes of view, free of cost.
 VIEWS: Final = _names(
     "reshape ravel transpose swapaxes moveaxis rollaxis squeeze expand_dims broadcast_to __getitem__ diagonal "
     "atleast_1d atleast_2d atleast_3d split array_split hsplit vsplit dsplit real make_sequence container_take "
@@ -49,7 +48,7 @@ _MOVES: Final = _names(
     "array_from_args _array_from_scalar_or_array roll rot90 fliplr flipud pad truncate_pad repeat "
     "tile full astype sort partition sparse_add diag make_diagonal tril triu where"
 )
-#: Calls whose work grows faster than their elements, by rules that depend on the algorithm.
+#: Calls with work that grows faster than the number of elements, at an algorithm-dependent rate.
 REFUSED: Final = _names(
     "cholesky det eig eigh inv pinv slogdet solve svd convolve odeint fft fft2 fftn ifft ifft2 ifftn rfft rfft2 "
     "rfftn irfft irfft2 irfftn"
@@ -58,11 +57,11 @@ REFUSED: Final = _names(
 
 @dataclass
 class Step:
-    """Counted operations, such as those from one product to the next: products, vector work, and what that takes.
+    """Counted operations, for example between two products: products, vector work, traffic, compute sets.
 
     Attributes:
-        elements: read or written.
-        compute_sets: of the vector work.
+        elements: elements read or written.
+        compute_sets: compute sets of the vector work.
     """
 
     products: tuple[Product, ...] = ()
@@ -72,11 +71,11 @@ class Step:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all products."""
+        """Total multiply-accumulates of the products."""
         return sum(product.macs for product in self.products)
 
     def add(self, later: Step) -> None:
-        """Add operations that follow."""
+        """Add subsequent operations."""
         self.products += later.products
         self.vector += later.vector
         self.elements += later.elements
@@ -94,15 +93,15 @@ class Step:
 
 
 def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
-    """Return the arithmetic and the memory traffic of one call.
+    """Return the arithmetic and the memory traffic of a call.
 
     Args:
-        name: of the NumPy function.
-        value: its result.
-        args: its arguments.
+        name: name of the NumPy function.
+        value: result of the call.
+        args: arguments of the call.
 
     Returns:
-        A step of it alone.
+        A step with this call only.
     """
     read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
     written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
@@ -126,12 +125,12 @@ def _product(name: str, read: Sequence[int], written: int, args: Sequence[Any]) 
         return _matmul_of(np.shape(args[0]), np.shape(args[1]), written)
     if name == "einsum":
         return _einsum_of(args)
-    # With a of M*K, b of K*N and the result of M*N elements, their product is (M*K*N)^2.
+    # For operands with M*K and K*N elements and a result with M*N elements, the product is (M*K*N)^2.
     return _product_of(read, written)
 
 
 def _product_of(read: Sequence[int], written: int) -> Product:
-    """Return the product of operands of so many elements: of M*K, K*N and M*N, (M*K*N)^2 is their product."""
+    """Return the product for sizes M*K, K*N and M*N, which multiply to (M*K*N)^2."""
     macs = math.isqrt(math.prod(read) * written)
     k = macs // written if written else 0
     product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
@@ -139,7 +138,7 @@ def _product_of(read: Sequence[int], written: int) -> Product:
 
 
 def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
-    """Return the products of stacks of matrices; of a stack by one matrix all rows are one product's."""
+    """Return the products of matrix stacks, merged if the second operand is one matrix."""
     k = left[-1]
     n = right[-1] if len(right) > 1 else 1
     by_one = len(right) <= 2
@@ -148,7 +147,7 @@ def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], written: int) -> P
 
 
 def _einsum_of(args: Sequence[Any]) -> Product:
-    """Return the product of the first operand by all others, whatever order they are contracted in."""
+    """Return the product of the first operand by the others, independent of the contraction order."""
     inputs, output, operands = anp.parse_einsum_input(*args)
     sizes: dict[str, int] = {}
     for indices, operand in zip(inputs.split(","), operands, strict=True):

@@ -1,11 +1,10 @@
-"""Counts the work of a Python function of arrays, and of its gradient, by tracing both with autograd.
+"""Count the work of a Python function and its gradient by tracing both.
 
-The function runs under a trace of its own, whose nodes note what each NumPy call
-does (:mod:`ipusim.model.functions.counted_calls`). Its gradient runs inside the same trace, so the calls of the
-backward pass are counted by the same rules.
+The function runs under a separate trace whose nodes record every NumPy call
+(:mod:`ipusim.model.functions.counted_calls`). The gradient runs inside the same trace, and equal rules count the calls
+of the backward pass.
 
-Comparisons and other functions without a gradient, and calls on constants alone,
-are not seen and cost nothing.
+Comparisons and other functions without gradient, and calls on constants, are invisible and therefore free.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ipusim.model.layers.layer import Array
 
 
 class Tally:
-    """The work of the calls of a pass.
+    """Work of the calls of a pass.
 
     Attributes:
         step: work so far.
@@ -36,7 +35,7 @@ class Tally:
         self.step = Step()
 
     def note(self, name: str, value: Any, args: Sequence[Any]) -> None:
-        """Add one call of the NumPy function ``name``; raises ModelError for one whose work cannot be counted."""
+        """Add a call of the NumPy function ``name``; raises ModelError for a function without a counting rule."""
         if name in REFUSED:
             raise ModelError(f"the work of {name!r} cannot be counted: give the layer's cost")
         if name not in VIEWS and not isinstance(value, tuple):
@@ -44,12 +43,12 @@ class Tally:
 
 
 class CountingNode(Node):  # type: ignore[misc]
-    """A call in the trace that notes itself in the tally of the trace's roots."""
+    """Call in the trace that records itself in the tally of the trace's roots."""
 
     __slots__ = ("tally",)
 
     def __init__(self, value: Any, fun: Any, args: Any, _kwargs: Any, _argnums: Any, parents: Any) -> None:
-        """Note the call; autograd makes one node for each."""
+        """Record the call; autograd creates a node per call."""
         self.tally = tally = parents[0].tally
         tally.note(fun.__name__, value, args)
 
@@ -58,15 +57,14 @@ class CountingNode(Node):  # type: ignore[misc]
         self.tally = tally
 
 
-#: Functions that autograd does not differentiate, and that are not counted.
+#: Functions without derivative in autograd, left uncounted.
 notrace_primitives[CountingNode] = set(notrace_primitives[VJPNode])
 
 
 def count_passes(function: Callable[..., Any], arrays: Sequence[Array], argnums: Sequence[int]) -> tuple[Step, Step]:
-    """Return the counts of ``function(*arrays)``, and of its gradient by the arguments ``argnums``.
+    """Return the counts of ``function(*arrays)``, and of the gradient by the arguments ``argnums``.
 
-    ``function`` is written with ``autograd.numpy``. Raises ModelError when it calls
-    what cannot be counted.
+    ``function`` is written with ``autograd.numpy``. Raises ModelError for a call without a counting rule.
     """
     tally = Tally()
     with refusing_plain_numpy(), trace_stack.new_trace() as trace:

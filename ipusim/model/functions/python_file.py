@@ -1,4 +1,4 @@
-"""Functions, and other values, from a user's own Python file, named ``file.py:function``."""
+"""Load functions and other values from a user's Python file, referenced as ``file.py:function``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from ipusim.model.functions.users_code import message_of
 
 
 def load_function(reference: str, base: Path) -> Callable[..., Any]:
-    """Run the file and return the function that ``reference`` (``file.py:function``) names.
+    """Run the file and return the function referenced by ``reference`` (``file.py:function``).
 
-    A relative file is looked up from ``base``. Every call runs the file anew, as a
-    module of its own that stays out of ``sys.modules`` once it has run, and
-    leaves no compiled copy beside it. Raises ModelError for a reference without a
-    function, a missing file, an error in the file (with its line), a missing
-    function, or a name that cannot be called.
+    Relative paths start at ``base``. Every call runs the file again as a new module, which leaves ``sys.modules``
+    afterwards, without a compiled copy on disk. Raises ModelError for a reference without a function, a missing file,
+    an error in the file (with its line), a missing function, or a name that is not callable.
     """
     loaded: Callable[..., Any] = load_value(reference, base, "function", callable)
     return loaded
 
 
 def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool]) -> Any:
-    """Run the file and return what ``reference`` names in it, as :func:`load_function` does.
+    """Run the file and return the value referenced by ``reference``, like :func:`load_function`.
 
-    ``kind`` says in messages what it is, where it ``fits``. Raises ModelError as there.
+    ``kind`` describes the value in messages; ``fits`` tests the value. Raises ModelError like :func:`load_function`.
     """
     file, _, name = reference.rpartition(":")
     if not file or not name.isidentifier():
@@ -46,9 +44,9 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
 
 
 def load_file(reference: str, path: Path) -> tuple[ModuleType, Path]:
-    """Run a file; return its module and its resolved path. Messages call it ``reference``.
+    """Run a file; return the module and the resolved path. Messages call the file ``reference``.
 
-    Raises ModelError for a missing file, and for an error in it, with its line.
+    Raises ModelError for a missing file, and for an error in the file, with its line.
     """
     try:
         path = resolve(path)
@@ -65,7 +63,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
     name = f"ipusim_user_file_{path.stem}"
     module = ModuleType(name)
     module.__file__ = str(path)
-    # Dataclasses look their module up in sys.modules while the class statement runs.
+    # Dataclasses look up the module in sys.modules while the class statement runs.
     before = sys.modules.get(name)
     sys.modules[name] = module
     try:

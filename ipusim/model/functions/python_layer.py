@@ -1,4 +1,4 @@
-"""Any Python function of arrays as a layer or as the loss, differentiated by autograd."""
+"""Python functions of arrays as layers or losses, differentiated by autograd."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ipusim.model.functions.users_code import first_line, line_of, message_of, n
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameters, Saved, Shape, Undivided, initial_parameter
 from ipusim.model.layers.outline import Outline
 
-#: Samples of the micro-batch of zeros that a function is tried on.
+#: Samples in the micro-batch of zeros for a trial of the function.
 _PROBE_BATCH: Final = 2
 
 
 @dataclass(frozen=True)
 class _PythonFunction:
-    """Common parts of a function as a layer and a function as a loss.
+    """Common parts of function layers and function losses.
 
     Attributes:
         function: the function, written with ``autograd.numpy``.
-        shapes: shape of each parameter by its keyword.
-        fill: a constant to start a parameter with. Others start Glorot uniform when
-            they have two axes or more (as Keras starts a kernel), else zero (a bias).
-        stated_cost: the work of both passes; None counts it by tracing the function.
+        shapes: parameter shapes by keyword.
+        fill: constant initial values of parameters. Other parameters start Glorot uniform with two axes or more (like a
+            Keras kernel), else zero (a bias).
+        stated_cost: work of both passes; None counts the work by tracing the function.
     """
 
     function: Callable[..., Any]
@@ -37,7 +37,7 @@ class _PythonFunction:
     stated_cost: LayerCost | None = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError when ``fill`` names no parameter."""
+        """Raise ModelError if ``fill`` names an unknown parameter."""
         for name in self.fill:
             if name not in self.shapes:
                 raise ModelError(
@@ -50,13 +50,13 @@ class _PythonFunction:
         return f"python function {name_of(self.function)!r}"
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the parameters' shapes as given."""
+        """Return the given parameter shapes."""
         return dict(self.shapes)
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Return each parameter's constant, else Glorot-uniform draws, else zeros."""
+        """Return the constants, Glorot-uniform draws or zeros of the parameters."""
         return {
             name: np.full(shape, self.fill[name], dtype) if name in self.fill else initial_parameter(shape, rng, dtype)
             for name, shape in self.shapes.items()
@@ -67,21 +67,21 @@ class _PythonFunction:
 
     @contextmanager
     def _explained(self, *arrays: Array) -> Iterator[None]:
-        """Turn any error of the function into a ModelError with its line, and the shapes that it was tried on."""
+        """Turn any error of the function into a ModelError with line and input shapes."""
         try:
             yield
         except UntraceableError as error:
             raise ModelError(f"{self._label}: {error}") from error
         except (ModelError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # a user's function may do anything, and leave with sys.exit
+        except BaseException as error:  # user code may raise anything, even SystemExit
             on = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
             line = line_of(error, self.function)
             raise ModelError(f"{self._label} ({line}){on}: {message_of(error)}") from error
 
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""
-        # Zeros may divide by zero where data does not.
+        # Zeros may divide by zero although real data would not.
         with np.errstate(all="ignore"), self._explained(x, *labels):
             y, saved = self._evaluate(self._zeros(), x, *labels)
             self._differentiate(saved, np.ones_like(y), True)
@@ -97,11 +97,11 @@ class _PythonFunction:
 
     def _evaluate(self, parameters: Parameters, x: Array, *labels: Array) -> tuple[Array, Saved]:
         """Evaluate under a trace; result and gradients have the dtype of ``x``."""
-        from ipusim.model.functions.gradient import pullback  # noqa: PLC0415 - only models with Python functions pay for autograd
+        from ipusim.model.functions.gradient import pullback  # noqa: PLC0415 - slow to import
 
         arrays = [x, *(parameters[name] for name in self.shapes)]
         pull, y = pullback(self._flat(*labels), arrays, range(len(arrays)))
-        if y is None:  # which NumPy would take for NaN
+        if y is None:  # NumPy would convert None to NaN
             raise ModelError(f"{self._label} ({first_line(self.function)}) returned nothing: it must return an array")
         return np.asarray(y, x.dtype), (pull, x.dtype)
 
@@ -109,15 +109,15 @@ class _PythonFunction:
         self, saved: Saved, grad: Array, need_input_gradient: bool
     ) -> tuple[Array | None, dict[str, Array]]:
         pull, dtype = saved
-        # autograd divides by cosh(x)^2 for tanh: where that overflows, the 0 that comes out is right.
+        # For tanh, autograd divides by cosh(x)^2; on overflow the resulting 0 is correct.
         with np.errstate(over="ignore"):
             grad_x, *grads = pull(grad)
-        # It may hand out one array twice, or the one that came in; callers add to what they get.
+        # autograd may return an array twice, or the incoming array; callers add to their gradients.
         gradients = {name: np.array(g, dtype) for name, g in zip(self.shapes, grads, strict=True)}
         return (np.asarray(grad_x, dtype) if need_input_gradient else None), gradients
 
     def _flat(self, *labels: Array) -> Callable[..., Any]:
-        """Return the function of the input and its parameters in order, without keywords."""
+        """Return the function of the input and the parameters in order, without keywords."""
         return lambda x, *arrays: self.function(x, *labels, **dict(zip(self.shapes, arrays, strict=True)))
 
     def _cost(self, itemsize: int, need_input_gradient: bool, x: Array, *labels: Array) -> LayerCost:
@@ -134,18 +134,17 @@ class _PythonFunction:
 
 @dataclass(frozen=True)
 class PythonLayer(_PythonFunction, Undivided):
-    """A layer ``y = f(x, **parameters)``; the first axis of ``x`` and ``y`` is the batch.
+    """Layer ``y = f(x, **parameters)``; the first axis of ``x`` and ``y`` is the batch.
 
-    See :class:`_PythonFunction` for the attributes. A counted cost charges every
-    NumPy call its own memory traffic, as without fusion. Autograd goes back through the
-    function once for all gradients, so the first half of the backward pass is all of it.
+    :class:`_PythonFunction` documents the attributes. A counted cost charges memory traffic for every NumPy call, like
+    execution without fusion. Autograd computes all gradients in a single backward pass; the first half of the backward
+    pass therefore contains the whole work.
     """
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape that two samples of zeros come out with.
+        """Return the output shape of a trial with two samples of zeros.
 
-        Raises ModelError when the function or its gradient fails on them, or it
-        returns no array of as many samples.
+        Raises ModelError if the function or the gradient fails in the trial, or the number of samples changes.
         """
         y = self._try(np.zeros((_PROBE_BATCH, *input_shape)))
         if y.shape[:1] != (_PROBE_BATCH,):
@@ -162,29 +161,32 @@ class PythonLayer(_PythonFunction, Undivided):
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Pull ``grad`` back through the evaluation that forward traced."""
+        """Pull ``grad`` back through the evaluation traced in the forward pass."""
         return self._pull(saved, grad, need_input_gradient)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the given cost, or what tracing both passes over ``batch`` samples of zeros counts."""
+        """Return the given cost, or the count of a trace of both passes over ``batch`` samples of zeros."""
         return self._cost(itemsize, need_input_gradient, np.zeros((batch, *input_shape)))
 
 
 @dataclass(frozen=True)
 class PythonLoss(_PythonFunction, Undivided):
-    """A loss ``f(x, labels, **parameters)`` that returns the mean over the micro-batch as a scalar.
+    """Loss ``f(x, labels, **parameters)``, the mean over the micro-batch as a scalar.
 
-    See :class:`_PythonFunction` for the attributes.
+    :class:`_PythonFunction` documents the other attributes.
 
     Attributes:
-        label_shape, label_dtype: of one sample's label, which counting the cost needs.
+        label_shape, label_dtype: shape and dtype of a sample's label, needed to count the cost.
     """
 
     label_shape: Shape = ()
     label_dtype: str = "int32"
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError unless two samples of zeros with the first labels, or zeros for outlines, give a scalar."""
+        """Raise ModelError unless a trial with two samples of zeros gives a scalar.
+
+        The trial uses the first labels, or zeros if the labels are outlines.
+        """
         batch = min(_PROBE_BATCH, len(labels))
         if labels.shape[1:] != self.label_shape:
             raise ModelError(
@@ -200,7 +202,7 @@ class PythonLoss(_PythonFunction, Undivided):
             )
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-        """Return labels of the declared shape and dtype."""
+        """Return zero labels of the declared shape and dtype."""
         return np.zeros((samples, *self.label_shape), self.label_dtype)
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
@@ -210,18 +212,18 @@ class PythonLoss(_PythonFunction, Undivided):
     def backward(
         self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Pull ``scale`` back through the evaluation that forward traced."""
+        """Pull ``scale`` back through the evaluation traced in the forward pass."""
         return self._pull(saved, saved[1].type(scale), need_input_gradient)
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return None: what the outputs mean is known to the function alone."""
+        """Return None: only the function knows the meaning of the outputs."""
         return None
 
     def constant_loss(self, labels: Array) -> float | None:
-        """Return None: the best constant is not known."""
+        """Return None: the best constant is unknown."""
         return None
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the given cost, or what tracing both passes over ``batch`` samples of zeros counts."""
+        """Return the given cost, or the count of a trace of both passes over ``batch`` samples of zeros."""
         x = np.zeros((batch, *input_shape))
         return self._cost(itemsize, need_input_gradient, x, self.zero_labels(input_shape, batch, x.dtype))

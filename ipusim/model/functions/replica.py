@@ -1,4 +1,4 @@
-"""The replica in which a stage's function runs: its number, and its collectives."""
+"""The replica that runs a stage's function: index and collectives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ipusim.model.layers.layer import Array
 
 
 def among_equals(call: CollectiveCall, x: Array) -> Array:
-    """Return the result of a collective where every replica of the group holds ``x``, for the first of them.
+    """Return the first replica's result of a collective if every replica of the group holds ``x``.
 
-    So a function is tried before the device is known, and runs where there is one replica.
+    Functions are tried like this before the device is known, and run like this on a single replica.
     """
     size = 1 if call.group is None else call.group
     every = np.broadcast_to(x, (size, *x.shape))
@@ -29,24 +29,24 @@ def among_equals(call: CollectiveCall, x: Array) -> Array:
 
 
 def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
-    """Return the whole of an all-reduce, or the first of ``size`` chunks of a reduce-scatter."""
+    """Return the whole result of an all-reduce, or the first of ``size`` chunks of a reduce-scatter."""
     return whole if call.operation == "all_reduce" else whole[: -(-whole.size // size)]
 
 
 def combined(call: CollectiveCall, every: Array) -> Array:
-    """Return the arrays along the first axis as one, in their own dtype."""
+    """Return the combination of the arrays along the first axis, in their dtype."""
     total: Array = getattr(np, call.combination).reduce(every, axis=0).astype(every.dtype)
     return total
 
 
 @dataclass(frozen=True)
 class Replica:
-    """One replica of a program.
+    """A replica of a program.
 
     Attributes:
-        index: which it is.
-        meet: takes a collective and this replica's array, and returns its result when all replicas have come.
-        count: number of replicas; 1 where a function is tried.
+        index: index of the replica.
+        meet: function from a collective and this replica's array to the result, once every replica has arrived.
+        count: number of replicas; 1 in a trial of a function.
     """
 
     index: int = 0
@@ -54,5 +54,5 @@ class Replica:
     count: int = 1
 
 
-#: The replica outside of a run.
+#: Replica outside of a run.
 ONLY_REPLICA: Final = Replica()

@@ -1,4 +1,4 @@
-"""The context in which a stage's function runs: one value, entered by its caller."""
+"""The context of a stage's function: a single value, entered by the caller."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from ipusim.model.work import TableBytes
 
 
 class Surroundings(NamedTuple):
-    """The context of a function; by default it runs by itself, outside of every stage.
+    """Context of a function; the default is outside of any stage.
 
     Attributes:
-        untrained: the variables that it reads and changes and no optimizer trains; None outside of a program.
-        replica: the replica in which it runs; outside of a run the only one.
-        collectives: takes every collective that is called, where they are noted.
-        look_ups: takes what each look-up of a table of the host's moves, where functions are only tried, and nothing
-            is learned.
+        untrained: variables that the function reads and changes without an optimizer; None outside of a program.
+        replica: replica that runs the function; the only replica outside of a run.
+        collectives: list that records collective calls, if wanted.
+        look_ups: list that records the traffic of look-ups in host tables, for trials without learning.
     """
 
     untrained: Untrained | None = None
@@ -37,9 +36,9 @@ def surroundings() -> Surroundings:
 
 
 class Surrounded:
-    """A block whose surroundings differ in some attributes; may be entered as often as one likes, but not in itself.
+    """Block with changed surroundings; reusable, but not reentrant.
 
-    A class, as every pass enters one, which one of contextlib's generators is too slow for.
+    Every pass enters a block, and a class is faster than contextlib's generators.
 
     >>> with Surrounded(collectives=[]):
     ...     surroundings().collectives
@@ -49,7 +48,7 @@ class Surrounded:
     __slots__ = ("_changes", "_token")
 
     def __init__(self, **changes: Any) -> None:
-        """Take the attributes of :class:`Surroundings` that differ."""
+        """Store the changed attributes of :class:`Surroundings`."""
         self._changes = changes
 
     def __enter__(self) -> None:
@@ -57,5 +56,5 @@ class Surrounded:
         self._token: Token[Surroundings] = _NOW.set(_NOW.get()._replace(**self._changes))
 
     def __exit__(self, *_: object) -> None:
-        """Restore those from before."""
+        """Restore the previous surroundings."""
         _NOW.reset(self._token)

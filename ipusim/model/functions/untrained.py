@@ -1,6 +1,6 @@
-"""Variables that functions read and change while they run, and no optimizer trains: counters, moving statistics.
+"""Variables that functions read and change without an optimizer: counters, moving statistics.
 
-A value is replaced and never changed in place, so that one that was read stays as it is.
+Values are replaced, never changed in place; a value read earlier stays valid.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from ipusim.model.layers.layer import Array
 
 
 class Untrained:
-    """The values that untrained variables have now.
+    """Current values of the untrained variables.
 
     Attributes:
-        values: by name.
-        changed: the names of those that have been changed through this.
+        values: arrays by name.
+        changed: names of the variables changed through this object.
     """
 
     def __init__(self, values: dict[str, Array], names: Collection[str] | None = None):
-        """Go on with ``values``, of which only ``names`` may be asked for."""
+        """Start from ``values``; only ``names`` may be requested."""
         self.values = values
         self.changed: set[str] = set()
         self._names = names
 
     def copy(self) -> Untrained:
-        """Return the same values, whose changes are for itself."""
+        """Return an independent copy of the values."""
         return Untrained(dict(self.values), self._names)
 
     def read(self, name: str, initial: Array) -> Array:
-        """Return a value, which is read-only.
+        """Return a read-only value.
 
-        Raises ModelError for a variable that was not asked for when the function was first tried, and for one asked
-        for in two shapes or dtypes.
+        Raises ModelError for a variable absent from the function's first trial, and for a variable requested with two
+        shapes or dtypes.
         """
         self._check(name)
         check_same(name, self.values[name], initial)
         return self.values[name]
 
     def write(self, name: str, value: Any) -> None:
-        """Replace a value; raises ModelError as :meth:`read` does."""
+        """Replace a value; raises ModelError like :meth:`read`."""
         self._check(name)
         value, before = np.asarray(value), self.values[name]
         check_same(name, before, value)
@@ -67,7 +67,7 @@ def frozen(array: Array) -> Array:
 
 
 def check_same(name: str, one: Array, other: Array) -> None:
-    """Refuse one variable asked for in two shapes or dtypes; raises ModelError."""
+    """Refuse a variable requested with two shapes or dtypes; raises ModelError."""
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         raise ModelError(
             f"variable {name!r} was requested as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
@@ -84,7 +84,7 @@ def check_known(variables: Mapping[str, Array], values: Mapping[str, Array]) -> 
 
 
 def set_arrays(variables: Mapping[str, Array], values: Mapping[str, Array]) -> None:
-    """Set arrays in place; raises ModelError as :func:`check_known` does."""
+    """Set arrays in place; raises ModelError like :func:`check_known`."""
     check_known(variables, values)
     for name, value in values.items():
         variables[name][...] = value

@@ -1,4 +1,4 @@
-"""Messages for errors of a user's own Python: whatever they are, and whether or not they can be printed."""
+"""Messages for errors in user code, printable or not."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, Final, NoReturn
 
 from ipusim.base.errors import IpusimError, ModelError
 
-#: Packages that are not the place of a user's mistake.
+#: Packages that are never the place of a user's mistake.
 LIBRARIES: Final = frozenset({"autograd", "ipusim", "numpy", "scipy", "tensorflow", "tf_keras"})
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error; behind its type, unless it is one of ipusim's own."""
+    """Return the message of an error, prefixed by its type unless ipusim raised it."""
     try:
         text = str(error)
     except KeyboardInterrupt:
         raise
-    except BaseException as second:  # its own __str__ may do anything
+    except BaseException as second:  # the error's __str__ may fail in any way
         text = f"(its message cannot be read: {type(second).__name__})"
     if isinstance(error, IpusimError):
         return text
@@ -27,21 +27,22 @@ def message_of(error: BaseException) -> str:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class of what else can be called."""
+    """Return the name of a function, or the class name of another callable."""
     name = getattr(function, "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
 
 
 def first_line(function: Callable[..., Any]) -> str:
-    """Return ``file:line`` where a function begins; where it is not written in Python, its name."""
+    """Return ``file:line`` of a function's definition, or the name of a function not written in Python."""
     code = _code(function)
     return name_of(function) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def line_of(error: BaseException, function: Callable[..., Any] | None = None) -> str:
-    """Return ``file:line`` of the innermost line that is not a library's.
+    """Return ``file:line`` of the innermost line outside of libraries.
 
-    Where there is none, as in a backward pass, that of the first line of ``function``; empty without it.
+    Without such a line, for example in a backward pass, returns the first line of ``function``; empty without a
+    function.
     """
     line, step = "", error.__traceback__
     while step is not None:
@@ -52,11 +53,11 @@ def line_of(error: BaseException, function: Callable[..., Any] | None = None) ->
 
 
 def package_of(frame: FrameType) -> str:
-    """Return the name of the package whose code a frame runs."""
+    """Return the name of the package that contains a frame's code."""
     return _first(str(frame.f_globals.get("__name__", "")))
 
 
-@lru_cache(maxsize=1024)  # asked for wherever a traced array is looked into
+@lru_cache(maxsize=1024)  # called at every access to a traced array
 def _first(module: str) -> str:
     return module.partition(".")[0]
 
@@ -67,16 +68,16 @@ def _code(function: Callable[..., Any]) -> CodeType | None:
 
 
 class Failing:
-    """A block that runs a user's code; whatever it raises becomes a ModelError behind ``what``.
+    """Block that runs user code and turns exceptions into a ModelError prefixed by ``what``.
 
-    An interrupt from the keyboard passes. A class, as a layer enters the same one at every pass, which one of
-    contextlib's generators cannot do.
+    A keyboard interrupt passes through. A class instead of a contextlib generator, since a layer enters the same block
+    every pass.
     """
 
     __slots__ = ("_what",)
 
     def __init__(self, what: str) -> None:
-        """Take what the message begins with, such as the name of a layer."""
+        """Store the beginning of the message, such as a layer's name."""
         self._what = what
 
     def __enter__(self) -> None:
@@ -90,7 +91,7 @@ class Failing:
             self.raise_for(error)
 
     def raise_for(self, error: BaseException) -> NoReturn:
-        """Raise the ModelError of an error, for loops in which entering a block would cost too much."""
+        """Raise the ModelError for an error, for loops in which entering a block is too slow."""
         if isinstance(error, KeyboardInterrupt):
             raise error
         raise ModelError(f"{self._what}: {message_of(error)}") from error

@@ -1,7 +1,7 @@
-"""Layers and losses: forward and backward passes side by side, shapes, and the work that each asks for.
+"""Layers and losses: forward and backward passes side by side, shapes, and work.
 
-As ``layers`` of :mod:`ipusim.api` this room offers the classes that a model is written with, and what a layer of one's
-own is made of: :class:`Layer`, its :class:`LayerCost`, what it has :class:`Saved` between its passes.
+As ``layers`` of :mod:`ipusim.api` this room offers the classes of a model, and the parts of a user-defined layer:
+:class:`Layer`, :class:`LayerCost`, and :class:`Saved`, the data kept between passes.
 """
 
 from typing import TYPE_CHECKING

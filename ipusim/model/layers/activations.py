@@ -1,9 +1,8 @@
-"""Activations: functions of one number applied to whole arrays, each with its gradient and its cost.
+"""Activations: element-wise functions with gradient and cost.
 
-Definitions are those of PopLibs (include/popnn/NonLinearityDef.hpp): gelu is the tanh
-approximation, which is also the default of Graphcore's ``nn_ops.gelu``; ``gelu_erf`` is
-the exact one. ``hard_sigmoid`` is Keras 2's, clip(0.2 x + 0.5, 0, 1); at both corners it has
-its slope of 0.2 still (lib/popnn/HardSigmoid.cpp, as in TensorFlow).
+Definitions follow PopLibs (include/popnn/NonLinearityDef.hpp). gelu is the tanh approximation, also the default of
+Graphcore's ``nn_ops.gelu``; ``gelu_erf`` is exact. ``hard_sigmoid`` is Keras 2's clip(0.2 x + 0.5, 0, 1), with slope
+0.2 at both corners (lib/popnn/HardSigmoid.cpp, like TensorFlow).
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from ipusim.model.work import VectorWork
 
 _GELU_SCALE: Final = math.sqrt(2 / math.pi)
 _GELU_CUBIC: Final = 0.044715
-_erf: Any = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf of its own
+_erf: Any = np.frompyfunc(math.erf, 1, 1)  # NumPy has no erf
 
 
 @dataclass(frozen=True)
 class Activation:
-    """One function of one number.
+    """A function of a single number.
 
     Attributes:
-        function: of z and an array to write into, which may be z itself, or None for a new one.
-        pull_back: of what was kept and the output's gradient; returns the gradient of z as a new array.
-        keeps: which side of the function ``pull_back`` needs.
-        forward, backward: vector work for one element.
+        function: function of z and an output array, which may be z, or None for a new array.
+        pull_back: function from saved array and output gradient to the gradient of z, a new array.
+        keeps: side of the function needed by ``pull_back``.
+        forward, backward: vector work per element.
     """
 
     function: Callable[[Array, Array | None], Array]
@@ -44,14 +43,14 @@ class Activation:
 
 
 def activation(name: str) -> Activation:
-    """Return the activation of that name; raises ModelError when there is none."""
+    """Return the activation called ``name``; raises ModelError for an unknown name."""
     if name not in ACTIVATIONS:
         raise ModelError(f"unknown activation {name!r}: expected one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 
 def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None]:
-    """Return the function of ``z``, and what :func:`pull_back` needs. ``own``: z may be overwritten."""
+    """Return the function of ``z``, and the saved array for :func:`pull_back`; ``own`` permits overwriting z."""
     rule = ACTIVATIONS[name]
     y = rule.function(z, z if own and rule.keeps != "input" else None)
     if rule.keeps == "output":
@@ -60,7 +59,7 @@ def activate(name: str, z: Array, own: bool = True) -> tuple[Array, Array | None
 
 
 def pull_back(name: str, saved: Array | None, grad: Array) -> Array:
-    """Return the gradient of z; for the identity it is ``grad`` itself."""
+    """Return the gradient of z, which for the identity is ``grad``."""
     return grad if saved is None else ACTIVATIONS[name].pull_back(saved, grad)
 
 
@@ -89,7 +88,7 @@ def _tanh_back(y: Array, grad: Array) -> Array:
 
 
 def _sigmoid(z: Array, out: Array | None) -> Array:
-    y = np.multiply(z, 0.5, out=out)  # by tanh, which cannot overflow
+    y = np.multiply(z, 0.5, out=out)  # tanh cannot overflow
     np.tanh(y, out=y)
     y += 1
     y *= 0.5
@@ -104,9 +103,9 @@ def _sigmoid_back(y: Array, grad: Array) -> Array:
 
 
 def _hard_sigmoid(z: Array, out: Array | None) -> Array:
-    """Return clip(0.2 z + 0.5, 0, 1), from which its slope follows.
+    """Return clip(0.2 z + 0.5, 0, 1), encoding the slope.
 
-    At the corners, where it has one, it is -0 and the number next below 1.
+    At the corners, where the slope is 0.2, the value is -0 or the largest number below 1.
     """
     y = np.multiply(z, 0.2, out=out)
     y += 0.5
@@ -140,7 +139,7 @@ def _swish_back(z: Array, grad: Array) -> Array:
 
 
 def _gelu_tanh(z: Array) -> tuple[Array, Array]:
-    """Return z squared, and the tanh within gelu."""
+    """Return z squared, and the tanh inside gelu."""
     square = np.square(z)
     t = square * _GELU_CUBIC
     t += 1
@@ -174,7 +173,7 @@ def _gelu_back(z: Array, grad: Array) -> Array:
 
 
 def _normal_distribution(z: Array) -> Array:
-    """Return the share of a normal distribution below z."""
+    """Return the normal distribution function of z."""
     share: Array = _erf(z * math.sqrt(0.5)).astype(z.dtype)
     share += 1
     share *= 0.5
@@ -202,7 +201,7 @@ def _work(elementwise: int, transcendentals: int = 0) -> VectorWork:
     return VectorWork(elementwise, transcendentals=transcendentals)
 
 
-#: Every activation by its name.
+#: Activations by name.
 ACTIVATIONS: Final[dict[str, Activation]] = {
     "identity": Activation(_identity, _identity_back, "nothing", _work(0), _work(0)),
     "relu": Activation(_relu, _relu_back, "output", _work(1), _work(2)),
@@ -213,5 +212,5 @@ ACTIVATIONS: Final[dict[str, Activation]] = {
     "gelu": Activation(_gelu, _gelu_back, "input", _work(8, 1), _work(16, 1)),
     "gelu_erf": Activation(_gelu_erf, _gelu_erf_back, "input", _work(4, 1), _work(9, 2)),
 }
-#: The name of one.
+#: Name of an activation.
 ActivationName = Annotated[str, OneOf(tuple(ACTIVATIONS))]

@@ -1,4 +1,4 @@
-"""The sum of two layers' outputs, where a skip connection ends."""
+"""Sum of two layers' outputs, the end of a skip connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Add(Join):
     beside: Shape | None = field(default=None, init=False, compare=False)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the input; raises ModelError where the earlier output has another one."""
+        """Return the shape of the input; raises ModelError if the earlier output has another shape."""
         if self.taken.shape != input_shape:
             raise self._refused(f"the shape {list(input_shape)}")
         return input_shape
@@ -38,7 +38,7 @@ class Add(Join):
         return grad, grad
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return one sum for each element, forward of the values and backward of their gradients."""
+        """Return the work: a sum per element, forward of values and backward of gradients."""
         count = batch * math.prod(input_shape)
         work = work_of(itemsize, vector=VectorWork(count), touched=3 * count, exchanged=count)
         return LayerCost(work, work)

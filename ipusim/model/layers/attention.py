@@ -1,4 +1,4 @@
-"""Multi-head self-attention, the layer that makes a transformer."""
+"""Multi-head self-attention, the core of a transformer."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from ipusim.model.layers.layer import (
 )
 from ipusim.model.work import NO_VECTOR_WORK, Product, VectorWork, in_one, work_of
 
-#: For one score: the scale 1 / sqrt(key_dim), and a softmax of maximum, difference, exp, sum and quotient.
+#: Forward work per score: scale by 1 / sqrt(key_dim), softmax of maximum, difference, exp, sum and quotient.
 _SCORE: Final = VectorWork(elementwise=2, reductions=2, quotients=1, transcendentals=1)
-#: And back: product with the weight, sum, difference, product, scale.
+#: Backward work per score: product with the weight, sum, difference, product, scale.
 _SCORE_BACK: Final = VectorWork(elementwise=4, reductions=1)
-#: Compute sets of each, as in PopLibs (lib/popnn/NonLinearity.cpp): an element-wise operation is one, a reduction over
+#: Compute sets, from PopLibs (lib/popnn/NonLinearity.cpp): one per element-wise operation, two per reduction over
+#: tiles. The inverse of a row's sum is computed and cast to the scores' type before the product with scores.
 #: tiles two. The inverse of each row's sum is taken, then cast to the scores' type, before scores are multiplied.
 _SCORE_SETS: Final = 1 + 2 + 1 + 1 + 2 + 2 + 1
 _SCORE_BACK_SETS: Final = 1 + 2 + 1 + 1 + 1
@@ -40,13 +41,12 @@ _SCORE_BACK_SETS: Final = 1 + 2 + 1 + 1 + 1
 
 @dataclass(frozen=True)
 class MultiHeadAttention(InHalves):
-    """Self-attention: each position of a sample takes from all positions what it looks for.
+    """Self-attention: every position of a sample gathers information from all positions.
 
-    In several heads, as Keras ``MultiHeadAttention(x, x)``: softmax(q k^T / sqrt(key_dim)) v for
-    each head, where q, k and v are x times ``Wq``, ``Wk`` and ``Wv`` of shape (elements, heads *
-    key_dim); the heads' results side by side times ``Wo`` of shape (heads * key_dim, elements).
-    Kernels start Glorot uniform, biases ``bq``, ``bk``, ``bv`` and ``bo`` zero ("Attention Is All
-    You Need", arXiv 1706.03762).
+    Uses several heads, like Keras ``MultiHeadAttention(x, x)``: softmax(q k^T / sqrt(key_dim)) v per head, where q, k
+    and v are x times ``Wq``, ``Wk`` and ``Wv`` of shape (elements, heads * key_dim). The concatenated results of the
+    heads are multiplied by ``Wo`` of shape (heads * key_dim, elements). Kernels start Glorot uniform, biases ``bq``,
+    ``bk``, ``bv`` and ``bo`` zero ("Attention Is All You Need", arXiv 1706.03762).
     """
 
     kind: ClassVar = "multi_head_attention"
@@ -70,7 +70,7 @@ class MultiHeadAttention(InHalves):
     ] = False
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no heads, heads of no elements, or a rate that is no probability below 1."""
+        """Raise ModelError for zero heads, empty heads, or a rate that is no probability below 1."""
         if self.num_heads < 1 or (self.key_dim is not None and self.key_dim < 1):
             raise ModelError(
                 f"expected at least 1 head of at least 1 element, got {self.num_heads} heads of {self.key_dim}"
@@ -78,7 +78,7 @@ class MultiHeadAttention(InHalves):
         check_rate(self.dropout)
 
     def _head(self, elements: int) -> int:
-        """Return the elements of a head."""
+        """Return the elements per head."""
         if self.key_dim is not None:
             return self.key_dim
         if elements % self.num_heads:
@@ -106,7 +106,7 @@ class MultiHeadAttention(InHalves):
         return shapes
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Attend within each sample: (batch, positions, elements) to the same shape."""
+        """Attend within samples: (batch, positions, elements) to the same shape."""
         q, k, v = (self._heads(self._affine(parameters, name, x)) for name in "qkv")
         scores = self._similar(parameters, q, k)  # (batch, heads, positions, positions)
         scores *= 1 / math.sqrt(q.shape[-1])
@@ -121,7 +121,7 @@ class MultiHeadAttention(InHalves):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, back through the projections, the weighted sum and the softmax, and what each projection made."""
+        """Return dx, through projections, weighted sum and softmax, and the gradients at the projections."""
         x, q, k, v, weights, seen, key = saved
         dseen = self._heads(grad @ parameters["Wo"].T)
         dscores = drop(key, dseen @ v.swapaxes(-1, -2), self.dropout)
@@ -146,14 +146,14 @@ class MultiHeadAttention(InHalves):
         return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:]) if name in gradients}
 
     def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
-        """Return how similar queries and keys (batch, heads, positions, key_dim) are."""
+        """Return the similarity of queries and keys (batch, heads, positions, key_dim)."""
         scores: Array = q @ k.swapaxes(-1, -2)
         return scores
 
     def _pull_similar(
         self, parameters: Parameters, dscores: Array, q: Array, k: Array
     ) -> tuple[Array, Array, dict[str, Array]]:
-        """Return the gradients of queries and keys, and those of the parameters of scores, of which there are none."""
+        """Return the gradients of queries, keys and score parameters, which plain attention lacks."""
         return dscores @ k, dscores.swapaxes(-1, -2) @ q, {}
 
     def _affine(self, parameters: Parameters, name: str, x: Array) -> Array:
@@ -172,21 +172,21 @@ class MultiHeadAttention(InHalves):
         return side_by_side.reshape(*side_by_side.shape[:2], self.num_heads, -1).swapaxes(1, 2)
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return the attention weights, queries, keys, values and heads' results, and a copy of the input."""
+        """Return the sizes of attention weights, queries, keys, values and head results, and an input copy."""
         positions, elements = input_shape
         inner = self.parameter_shapes(input_shape)["Wo"][0]
         return InnerSizes(self.num_heads * positions**2 + 4 * positions * inner, positions * elements)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads.
+        """Return the work of both passes, with dimensions R, D, I and S.
 
-        Forward: 4*R*D*I + 2*S*key_dim multiply-accumulates, the projections of queries, keys and values in one
-        product or in three; a softmax of S scores, whose rows are brought together.
-        Backward: as many for the kernels and twice as many for the scores, and again
-        R*D*I for the heads' results and 3*R*D*I for dx where needed. Causal attention
-        computes all scores too (assumed), and each mask is a sum for each of them. Each array
-        between two steps is written and read once. The second half of the backward pass are
-        the gradients of the kernels and biases.
+        R = batch x positions, D elements, I = heads x key_dim, S = R x positions x heads. Forward: 4*R*D*I +
+        2*S*key_dim multiply-accumulates, with the projections of queries, keys and values in one
+            product or
+        three; a softmax of S scores, gathered by row. Backward: the same for the kernels and twice the amount for the
+        scores, plus R*D*I for the head results and, if needed, 3*R*D*I for dx. Causal attention also computes every
+        score (assumed), and a mask is a sum per score. Arrays between two steps are written and read once. The
+        gradients of kernels and biases form the second half of the backward pass.
         """
         positions, elements = input_shape
         head = self._head(elements)
@@ -207,7 +207,7 @@ class MultiHeadAttention(InHalves):
             exchanged=scores,
             compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
         )
-        added, add_sets = (2 * x, 2) if self.split_qkv and need_input_gradient else (0, 0)  # of three gradients of x
+        added, add_sets = (2 * x, 2) if self.split_qkv and need_input_gradient else (0, 0)  # adds three dx
         own = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
         back = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
         into = self._projections(Product(rows, inner, elements), "k") if need_input_gradient else ()
@@ -231,9 +231,9 @@ class MultiHeadAttention(InHalves):
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
     def _projections(self, one: Product, along: Literal["n", "k"]) -> tuple[Product, ...]:
-        """Return the products for queries, keys and values, of which ``one`` is the first's: side by side or apart.
+        """Return the products for queries, keys and values, merged or separate; ``one`` is a single product.
 
-        Side by side their columns follow each other, or, back to the input, the sums of all three are one.
+        Merged products have three times the columns, or backward, three times the summed inputs.
         """
         return (one,) * 3 if self.split_qkv else (replace(one, **{along: 3 * getattr(one, along)}),)
 

@@ -1,4 +1,4 @@
-"""A gated recurrent unit whose update gate an attention score scales."""
+"""A gated recurrent unit with an update gate scaled by an attention score."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ipusim.model.layers.gru import GRU
 
 @dataclass(frozen=True)
 class AUGRU(GRU):
-    """A gated recurrent unit with an attention score for each time step, which stands behind the input's elements.
+    """A gated recurrent unit with an attention score per time step, placed behind the input's elements.
 
-    Zhou et al. 2019 (DIEN), as PopLibs' ``auGruFwd`` computes it: with score a the update gate z becomes (1 - a) * z.
-    So a score of 0 is a GRU's step, and one of 1 takes the candidate alone. A layer side by side with the input, as
-    ``parallel`` has them, gives scores that learn.
+    Zhou et al. 2019 (DIEN), computed like PopLibs' ``auGruFwd``: with score a, the update gate z becomes (1 - a) * z. A
+    score of 0 gives a plain GRU step, a score of 1 the candidate alone. A layer parallel to the input, inside
+    ``parallel``, provides trained scores.
     """
 
     kind: ClassVar = "augru"

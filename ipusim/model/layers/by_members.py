@@ -1,6 +1,6 @@
-"""Protocols that are asked of every layer again and again: whether it has what they name, in little time.
+"""Fast runtime-checkable protocols for frequent questions about layers.
 
-Python 3.11 gathers the names of a protocol anew each time, which took a twentieth of a small run.
+Python 3.11 collects the names of a protocol at every check, which took a twentieth of a small run.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 
 class ByMembers(type(Protocol)):  # type: ignore[misc]
-    """The type of a runtime-checkable protocol that inherits from none, and of classes that inherit from it."""
+    """Type of a runtime-checkable protocol without parent protocols, and of classes that inherit from it."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        """Tell whether ``instance`` has all that the protocol names, or is of the class."""
+        """Tell whether ``instance`` has all members of the protocol, or belongs to the class."""
         if not cls.__dict__.get("_is_protocol"):
             return bool(super().__instancecheck__(instance))
         return all(getattr(instance, name, None) is not None for name in _members(cls))

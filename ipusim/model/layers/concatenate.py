@@ -1,4 +1,4 @@
-"""Two layers' outputs side by side, where a skip connection ends."""
+"""Concatenation of two layers' outputs, the end of a skip connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ipusim.model.work import Work, work_of
 class Concatenate(Join):
     """Puts the output of an earlier layer behind the input, along the last axis: a skip connection.
 
-    Of images that are larger than the input the middle can be taken, as a U-Net does.
+    Larger images can be cropped to the middle, as in a U-Net.
     """
 
     kind: ClassVar = "concatenate"
@@ -33,13 +33,13 @@ class Concatenate(Join):
     beside: Shape | None = field(default=None, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a middle without elements."""
+        """Raise ModelError for an empty middle."""
         if self.crop is not None and (len(self.crop) != 2 or min(self.crop) < 1):
             raise ModelError(f"expected a height and a width from 1 to crop to, got {self.crop}")
 
     @property
     def taken(self) -> Taken:
-        """What it takes of the earlier output; raises ModelError for a middle that is larger, or of no image."""
+        """Used part of the earlier output; raises ModelError if the crop is too large, or the output no image."""
         whole = super().taken
         if self.crop is None:
             return whole
@@ -48,27 +48,27 @@ class Concatenate(Join):
         return replace(whole, crop=self.crop)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the joined shape; raises ModelError for an earlier output that differs in other axes than the last."""
+        """Return the joined shape; raises ModelError for different leading axes."""
         taken = self.taken.shape
         if not input_shape or taken[:-1] != input_shape[:-1] or not taken:
             raise self._refused(f"the axes {list(input_shape[:-1])} before its last one")
         return (*input_shape[:-1], input_shape[-1] + taken[-1])
 
     def joined(self, x: Array, taken: Array) -> Array:
-        """Return both side by side, the input first."""
+        """Return the concatenation, input first."""
         return np.concatenate([x, taken], axis=-1)
 
     def gradients(self, grad: Array) -> tuple[Array, Array]:
-        """Return a copy of either part."""
+        """Return copies of both parts."""
         width = grad.shape[-1] - self.taken.shape[-1]
         return grad[..., :width].copy(), grad[..., width:].copy()
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return reading and writing each element of both, forward of the values and backward of their gradients."""
+        """Return the work: a read and a write per element in either pass."""
         work = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
         return LayerCost(work, work)
 
 
 def joining(elements: int, itemsize: int) -> Work:
-    """Return the work of putting values side by side that have so many elements together, or of taking them apart."""
+    """Return the work of concatenating values with ``elements`` elements in total, or of splitting them."""
     return work_of(itemsize, touched=2 * elements)

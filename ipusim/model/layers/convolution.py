@@ -1,6 +1,6 @@
-"""Convolution as matrix products over the windows of images or sequences (im2col), a product for each group.
+"""Convolution as matrix products over windows of images or sequences (im2col), a product per group.
 
-A sequence is an image of one row, so that both kinds run the same arithmetic and cost the same work.
+A sequence is an image with a single row: both kinds share arithmetic and cost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GROUPS = Doc(
 
 
 class _Convolution(InHalves, ABC):
-    """What the kinds share: all but how many axes there are."""
+    """Common parts of the convolutions, independent of the number of axes."""
 
     filters: int
     padding: Padding
@@ -40,18 +40,18 @@ class _Convolution(InHalves, ABC):
     @property
     @abstractmethod
     def _windows(self) -> Windows:
-        """The windows over images."""
+        """Windows over images."""
 
     @abstractmethod
     def _image(self, input_shape: Shape) -> Shape:
-        """Return the input's shape as that of an image; raises ModelError where it is none."""
+        """Return the input's shape as an image shape; raises ModelError for an unsuitable input."""
 
     @abstractmethod
     def _kernel(self) -> Shape:
         """Return the axes of the kernel."""
 
     def __post_init__(self) -> None:
-        """Raise ModelError for filters or groups below 1, an unknown activation, or windows that cannot be."""
+        """Raise ModelError for filters or groups below 1, an unknown activation, or impossible windows."""
         if self.filters < 1:
             raise ModelError(f"a convolution needs at least 1 filter, got {self.filters}")
         if self.groups < 1 or self.filters % self.groups:
@@ -60,7 +60,7 @@ class _Convolution(InHalves, ABC):
         _ = self._windows
 
     def _field(self, input_shape: Shape) -> Shape:
-        """Return how many windows there are along each axis; raises ModelError when none fits."""
+        """Return the number of windows per axis; raises ModelError if no window fits."""
         image = self._image(input_shape)
         field = self._windows.field(image)
         groups, _ = self._grouping(image[-1])
@@ -69,11 +69,11 @@ class _Convolution(InHalves, ABC):
         return field[-len(self._kernel()) :]
 
     def _grouping(self, channels: int) -> tuple[int, int]:
-        """Return the groups that the channels are divided into, and the filters of each."""
+        """Return the number of groups, and the filters per group."""
         return self.groups, self.filters // self.groups
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the windows along each axis, and the filters; raises ModelError when no window fits."""
+        """Return the numbers of windows per axis, and the filters; raises ModelError if no window fits."""
         return (*self._field(input_shape), math.prod(self._grouping(input_shape[-1])))
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
@@ -87,11 +87,11 @@ class _Convolution(InHalves, ABC):
         return groups.transpose(1, 0, 2).reshape(groups.shape[1], -1)
 
     def _kernels(self, W: Array, channels: int) -> Array:
-        """Return ``W`` as a matrix for each group: (groups, window x channels, filters)."""
+        """Return ``W`` as a matrix per group: (groups, window x channels, filters)."""
         return W.reshape(-1, *self._grouping(channels)).transpose(1, 0, 2)
 
     def _columns(self, image: Array) -> Array:
-        """Return the windows as rows of each group: (groups, batch x windows, window x channels)."""
+        """Return the windows as rows per group: (groups, batch x windows, window x channels)."""
         places = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
         groups, _ = self._grouping(image.shape[-1])
         stacked = np.stack(places, axis=3).reshape(-1, len(places), groups, image.shape[-1] // groups)
@@ -109,7 +109,7 @@ class _Convolution(InHalves, ABC):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx as the windows' gradients added where they overlap, and x and the rows of g."""
+        """Return dx, the sum of overlapping window gradients, and the rest: x and the rows of g."""
         x, activated = saved
         rows = pull_back(self.activation, activated, grad).reshape(-1, grad.shape[-1])
         if not need_input_gradient:
@@ -139,22 +139,24 @@ class _Convolution(InHalves, ABC):
         return gradients
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return the windows side by side, as rows of a matrix."""
+        """Return the size of the windows as matrix rows."""
         return InnerSizes(0, math.prod((*self._field(input_shape), *self._kernel(), input_shape[-1])))
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with Y outputs of K = window x channels of a group products each.
+        """Return the work, with K = window x channels of a group products for each of Y outputs.
 
-        Forward: Y*K multiply-accumulates, and what :func:`kernel_cost` adds for each output. Backward: Y*K for dW, and
-        again for dx where needed. Products with the padding count (PopLibs counts those within the image alone). Tiles
-        read windows where they lie: im2col is this simulator's arithmetic, not the machine's.
+        Forward: Y*K multiply-accumulates, and the additional work of :func:`kernel_cost` per output. Backward: Y*K for
+            dW, and,
+        if needed, for dx. Products with padding count (PopLibs only counts products inside the image). Tiles read
+        windows in
+        place: im2col belongs to this simulator's arithmetic, not to the machine's.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         groups, filters = self._grouping(input_shape[-1])
         taps, channels, positions = math.prod(self._kernel()), input_shape[-1] // groups, y // (groups * filters)
         products = KernelProducts(
             Convolution(positions, channels, filters, taps, math.prod(self._windows.strides), groups),
-            own=Product(taps * channels, positions, filters, groups, shared=taps),  # rows of all taps: the same image
+            own=Product(taps * channels, positions, filters, groups, shared=taps),  # the taps share image rows
             into=Convolution(positions, filters, channels, taps, groups=groups),
         )
         weights, bias = taps * channels * groups * filters, groups * filters * self.use_bias
@@ -163,7 +165,7 @@ class _Convolution(InHalves, ABC):
 
 
 class OfImages(_Convolution):
-    """What convolutions of images share."""
+    """Common parts of image convolutions."""
 
     kernel_size: Pair
     strides: Pair
@@ -183,10 +185,9 @@ class OfImages(_Convolution):
 class Conv2D(OfImages):
     """A convolution of images of height, width and channels.
 
-    Names and defaults are those of Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels of a
-    group, filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. As in every framework
-    the kernel is not turned round: it is a correlation. Padding is what
-    :mod:`ipusim.model.layers.windows` says.
+    Names and defaults follow Keras ``Conv2D``. Kernel ``W`` of shape (*kernel_size, channels of a group, filters)
+    starts Glorot uniform, bias ``b`` of shape (filters,) zero. As in every framework the kernel is not flipped: the
+    operation is a correlation. :mod:`ipusim.model.layers.windows` defines the padding.
     """
 
     kind: ClassVar = "conv2d"
@@ -204,8 +205,8 @@ class Conv2D(OfImages):
 class Conv1D(_Convolution):
     """A convolution of sequences of steps and channels.
 
-    Names and defaults are those of Keras ``Conv1D``. Kernel ``W`` of shape (kernel_size, channels of a
-    group, filters) starts Glorot uniform and bias ``b`` of shape (filters,) zero. All else is as in ``conv2d``.
+    Names and defaults follow Keras ``Conv1D``. Kernel ``W`` of shape (kernel_size, channels of a group, filters) starts
+    Glorot uniform, bias ``b`` of shape (filters,) zero. Everything else follows ``conv2d``.
     """
 
     kind: ClassVar = "conv1d"

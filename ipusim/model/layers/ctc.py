@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the loss of a label sequence without an alignment to the time steps."""
+"""Connectionist temporal classification: loss of a label sequence without alignment to time steps."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ipusim.model.layers.layer import Array, LayerCost, ParameterlessLoss, Param
 from ipusim.model.layers.outline import Outline
 from ipusim.model.work import VectorWork, work_of
 
-#: A logarithm of a sum of two: maximum, difference, exp, log(1 + x), sum.
+#: Work of log(exp(a) + exp(b)): maximum, difference, exp, log(1 + x), sum.
 _LOG_SUM: Final = VectorWork(3, transcendentals=2)
 
 
 @dataclass(frozen=True)
 class CTC(ParameterlessLoss):
-    """The loss of sequences whose labels come in order, with or without blanks between them (Graves et al. 2006).
+    """The loss of label sequences in order, with optional blanks in between (Graves et al. 2006).
 
-    It is the mean over the micro-batch of -log of the probability of all alignments that read as the labels, once
-    repetitions and then blanks are left out. Outputs are (batch, time steps, classes). A sample's labels are whole
-    numbers; behind the last of them stand blanks or -1.
+    The loss is the mean over the micro-batch of -log of the total probability of alignments that read as the labels,
+    after removing repetitions and then blanks. Outputs are (batch, time steps, classes). Labels of a sample are whole
+    numbers, padded with blanks or -1.
     """
 
     kind: ClassVar = "ctc"
@@ -48,7 +48,7 @@ class CTC(ParameterlessLoss):
     ] = False
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no labels."""
+        """Raise ModelError for zero labels."""
         if self.labels < 1:
             raise ModelError(f"expected room for at least 1 label in a sample, got {self.labels}")
 
@@ -59,7 +59,7 @@ class CTC(ParameterlessLoss):
         return blank
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError unless each sample has labels that its time steps have room for."""
+        """Raise ModelError unless the labels of every sample fit into its time steps."""
         if len(input_shape) != 2:
             raise ModelError(f"ctc needs outputs of two axes, time steps and classes, got shape {input_shape}")
         self._blank(input_shape[1])
@@ -88,7 +88,7 @@ class CTC(ParameterlessLoss):
         return States(classes, counts, steps, blank)
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-        """Return one label for each sample, the first class that is not the blank, in all its time steps."""
+        """Return a single non-blank label per sample, with full time steps."""
         labels = np.full((samples, self.labels + self.timed), -1, np.int32)
         labels[:, 0] = int(self._blank(input_shape[1]) == 0)
         if self.timed:
@@ -96,7 +96,7 @@ class CTC(ParameterlessLoss):
         return labels
 
     def per_example(self, x: Array, labels: Array) -> tuple[Array, Saved]:
-        """Return the loss of each sample, and what :meth:`per_example_gradient` needs."""
+        """Return the loss per sample, and the saved arrays for :meth:`per_example_gradient`."""
         states = self.states(x.shape[1:], labels)
         scores = x.astype(np.result_type(x, np.float32))
         if not self.log_probabilities:
@@ -106,7 +106,7 @@ class CTC(ParameterlessLoss):
         return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
 
     def per_example_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Return the gradient of the outputs from those of the losses (batch,)."""
+        """Return the gradient of the outputs from the gradients of the losses (batch,)."""
         scores, alphas, states, dtype = saved
         occupied = states.occupied(scores, alphas)
         logits = -occupied
@@ -122,20 +122,20 @@ class CTC(ParameterlessLoss):
         return np.asarray(losses.mean(dtype=x.dtype)), saved
 
     def input_gradient(self, saved: Saved, scale: float) -> Array:
-        """Return the gradient: softmax less the share of alignments that each time step spends in each class."""
+        """Return the gradient: softmax minus the share of alignments per time step and class."""
         samples = len(saved[0])
         return self.per_example_gradient(saved, np.full(samples, scale / samples))
 
     def constant_loss(self, labels: Array) -> float | None:
-        """Return None: it depends on the time steps."""
+        """Return None: the value would depend on the time steps."""
         return None
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, of S = 2 * labels + 1 states at each of T time steps.
+        """Return the work, with S = 2 * labels + 1 states at each of T time steps.
 
-        Softmax as softmax cross entropy has it. There, and back, each state sums the logarithms of three, one compute
-        set for each time step, as they follow each other (PopLibs' CTC loss; that a step is one set is assumed); back,
-        each state adds its share to its class, and each output is a difference and a product.
+        The softmax costs the same as in softmax cross entropy. Forward and backward, a state sums three logarithms,
+        with a compute set per time step, since the steps are sequential (PopLibs' CTC loss; one set per step is
+        assumed). Backward, a state also adds its share to its class, and an output takes a difference and a product.
         """
         steps, _ = input_shape
         elements, paths = batch * math.prod(input_shape), batch * steps * (2 * self.labels + 1)
@@ -159,13 +159,13 @@ class CTC(ParameterlessLoss):
 
 
 class States(NamedTuple):
-    """The states of alignments: the labels of each sample with a blank before, between and behind them.
+    """States of alignments: a sample's labels with blanks before, between and behind.
 
     Attributes:
-        classes: of each state, (batch, 2 * labels + 1); those behind a sample's last blank are none of its own.
-        counts: labels of each sample.
-        steps: its time steps.
-        blank: the blank's class.
+        classes: classes of the states, (batch, 2 * labels + 1); states behind a sample's last blank are unused.
+        counts: numbers of labels per sample.
+        steps: numbers of time steps per sample.
+        blank: class of the blank.
     """
 
     classes: Array
@@ -175,18 +175,18 @@ class States(NamedTuple):
 
     @property
     def skipped(self) -> Array:
-        """Whether a state may follow the one before the last: a label that is not that label again."""
+        """Whether a state may follow the state two before: a different label."""
         skipped = np.zeros(self.classes.shape, bool)
         skipped[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
         return skipped
 
     def emitted(self, scores: Array) -> Array:
-        """Return the logarithm of each state's probability at each time step, (batch, time steps, states)."""
+        """Return log probabilities per time step and state, (batch, time steps, states)."""
         scores_of: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
         return scores_of
 
     def there(self, scores: Array) -> Array:
-        """Return the forward variables: log probabilities of reaching each state with all labels before it."""
+        """Return the forward variables: log probabilities of reaching a state with every label before it."""
         emitted, skipped = self.emitted(scores), self.skipped
         alphas = np.full_like(emitted, -np.inf)
         if scores.shape[1]:
@@ -196,7 +196,7 @@ class States(NamedTuple):
         return alphas
 
     def at_end(self, alphas: Array) -> Array:
-        """Return the log probability of each sample's alignments: of those at its last label or the blank behind it."""
+        """Return the log probabilities of the samples' complete alignments."""
         rows = np.arange(len(alphas))
         last = alphas[rows, self.steps - 1]
         blank = last[rows, 2 * self.counts]
@@ -205,7 +205,7 @@ class States(NamedTuple):
         return total
 
     def occupied(self, scores: Array, alphas: Array) -> Array:
-        """Return the share of alignments that is in each class, (batch, time steps, classes)."""
+        """Return the share of alignments per class, (batch, time steps, classes)."""
         emitted, skipped = self.emitted(scores), self.skipped
         states = np.arange(self.classes.shape[1])
         ends = 2 * self.counts[:, None]
@@ -222,9 +222,9 @@ class States(NamedTuple):
 
 
 def _into(before: Array, skipped: Array) -> Array:
-    """Return the logarithms of the sums of each state, the one before it, and where it may follow that the one before.
+    """Return the log sums over a state and its one or two predecessors.
 
-    ``before`` are logarithms of the last time step, (batch, states).
+    ``before`` contains logarithms of the previous time step, (batch, states).
     """
     sums = before.copy()
     sums[:, 1:] = np.logaddexp(sums[:, 1:], before[:, :-1])
@@ -234,7 +234,7 @@ def _into(before: Array, skipped: Array) -> Array:
 
 
 def _out_of(after: Array, skipped: Array) -> Array:
-    """Do as :func:`_into` from each state to those that follow it at the next time step."""
+    """Return the log sums over a state and its successors, like :func:`_into`."""
     sums = after.copy()
     sums[:, :-1] = np.logaddexp(sums[:, :-1], after[:, 1:])
     over = np.where(skipped[:, 2:], after[:, 2:], -np.inf)
@@ -243,7 +243,7 @@ def _out_of(after: Array, skipped: Array) -> Array:
 
 
 def _check_room(states: States, time_steps: int) -> None:
-    """Refuse a sample whose labels need more time steps than it has, or that has more than there are."""
+    """Refuse a sample whose labels exceed its time steps, or whose time steps exceed ``time_steps``."""
     labels: Any = states.classes[:, 1::2]
     within = np.arange(1, labels.shape[1]) < states.counts[:, None]
     needed = states.counts + ((labels[:, 1:] == labels[:, :-1]) & within).sum(axis=1)

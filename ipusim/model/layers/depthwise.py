@@ -1,4 +1,4 @@
-"""A depthwise convolution as Keras has it: a convolution in as many groups as its input has channels."""
+"""Keras' depthwise convolution: a convolution with a group per input channel."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ipusim.model.layers.windows import Extents, Padding
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(OfImages):
-    """A convolution of images that makes several channels of each channel by itself.
+    """A convolution of images, separate per channel, with several output channels per input channel.
 
-    Names and defaults are those of Keras ``DepthwiseConv2D``. Kernel ``W`` of shape (*kernel_size, channels,
-    depth_multiplier) starts Glorot uniform and bias ``b`` of shape (channels * depth_multiplier,) zero. It runs and
-    costs as ``conv2d`` in as many groups as there are channels.
+    Names and defaults follow Keras ``DepthwiseConv2D``. Kernel ``W`` of shape (*kernel_size, channels,
+    depth_multiplier) starts Glorot uniform, bias ``b`` of shape (channels * depth_multiplier,) zero. Arithmetic and
+    cost equal ``conv2d`` with a group per channel.
     """
 
     kind: ClassVar = "depthwise_conv2d"
@@ -34,7 +34,7 @@ class DepthwiseConv2D(OfImages):
     use_bias: Annotated[bool, Doc("whether b is added")] = True
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a multiplier below 1, an unknown activation, or windows that cannot be."""
+        """Raise ModelError for a multiplier below 1, an unknown activation, or impossible windows."""
         if self.depth_multiplier < 1:
             raise ModelError(f"a depthwise convolution needs a multiplier from 1, got {self.depth_multiplier}")
         activation(self.activation)

@@ -1,4 +1,4 @@
-"""Dropout, whose mask follows from a key alone: any later pass over the same micro-batch finds the same mask."""
+"""Dropout with masks derived from a key: later passes over the same micro-batch repeat the mask."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from ipusim.model.layers.keys import Rate
 from ipusim.model.layers.layer import Array, Key, LayerCost, Parameterless, Parameters, Saved, Shape
 from ipusim.model.work import VectorWork, Work, work_of
 
-#: Ends the seed of every mask, so that none shares its draws with weights or the order of samples.
+#: Last part of a mask's seed, which separates masks from draws of weights and sample order.
 _DOMAIN: Final = 0x44524F50
 
-#: To drop one element: one instruction draws, compares and chooses, and a product follows in registers;
+#: Work to drop an element: a single instruction draws, compares and selects, and a product follows in registers.
+#: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), equal to an element-wise operation.
 #: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), as an operation on elements takes.
 DROP: Final = VectorWork(elementwise=1)
-#: Compute sets of any dropout: the tiles' seeds are read, set from the micro-batch's and put back around it (PopLibs
+#: Compute sets of a dropout: read the tiles' seeds, set them from the micro-batch's seed, restore them (PopLibs
+#: lib/poprand/RandomGen.cpp).
 #: lib/poprand/RandomGen.cpp).
 DROP_SETS: Final = 4
 
 
 def keep_mask(key: Key, shape: Shape, rate: float) -> Array:
-    """Return an array of truth values, each false with probability ``rate``, that depends on the arguments alone."""
+    """Return an array of truth values, false with probability ``rate``, determined by the arguments."""
     draws = np.random.default_rng([*key, _DOMAIN]).random(shape, dtype=np.float32)
     return draws >= np.float32(rate)
 
@@ -38,7 +40,7 @@ def check_rate(rate: float) -> None:
 
 
 def drop(key: Key | None, x: Array, rate: float) -> Array:
-    """Return ``x`` with elements set to 0 and the others scaled by 1 / (1 - rate); without a key ``x`` itself.
+    """Return ``x`` with elements set to 0 and others scaled by 1 / (1 - rate); without a key, ``x``.
 
     The same call pulls a gradient back, since dropout is linear in ``x``.
     """
@@ -53,10 +55,9 @@ def drop(key: Key | None, x: Array, rate: float) -> Array:
 class Dropout(Parameterless):
     """Sets a share of the elements to zero in training and scales the others up.
 
-    Each element becomes 0 with probability ``rate``; the others are scaled by
-    1 / (1 - rate), as by Graphcore's Keras ``Dropout`` (keras.ipu.layers). The backward pass draws the
-    mask anew, as Graphcore's does from the seed that its forward pass hands on, so
-    nothing but the key is kept.
+    An element becomes 0 with probability ``rate``; others are scaled by 1 / (1 - rate), as in Graphcore's Keras
+    ``Dropout`` (keras.ipu.layers). The backward pass draws the mask again, like Graphcore's from the seed of the
+    forward pass. Only the key is kept.
     """
 
     kind: ClassVar = "dropout"
@@ -72,7 +73,7 @@ class Dropout(Parameterless):
         return input_shape
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return ``x`` (batch, ...) with elements dropped; without a key, ``x`` itself."""
+        """Return ``x`` (batch, ...) with elements dropped; without a key, ``x``."""
         return drop(key, x, self.rate), key
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
@@ -80,7 +81,7 @@ class Dropout(Parameterless):
         return drop(saved, grad, self.rate)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of either pass: :data:`DROP` of each element, a read and a write."""
+        """Return the work of either pass: :data:`DROP`, a read and a write per element."""
         elements = batch * math.prod(input_shape)
         work = work_of(itemsize, vector=elements * DROP, touched=2 * elements, compute_sets=DROP_SETS)
         return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

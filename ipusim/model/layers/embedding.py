@@ -1,4 +1,4 @@
-"""Embeddings: rows of a table chosen by whole numbers, and rows of a table added by position."""
+"""Embeddings: table rows selected by whole numbers, and table rows added by position."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ipusim.model.work import ID_BYTES, TableBytes, VectorWork, work_of
 
 
 class _Table(InHalves):
-    """What layers with one table share: how it starts."""
+    """Common initialisation of layers with a single table."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shape of the table."""
@@ -27,7 +27,7 @@ class _Table(InHalves):
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw from [-0.05, 0.05], the ``uniform`` of Keras and its default for embeddings, in double precision."""
+        """Draw from [-0.05, 0.05], Keras' ``uniform`` and default for embeddings, in double precision."""
         shape = self.parameter_shapes(input_shape)["W"]
         return {"W": rng.uniform(-0.05, 0.05, shape).astype(dtype, copy=False)}
 
@@ -36,9 +36,8 @@ class _Table(InHalves):
 class Embedding(_Table):
     """Rows of a table chosen by tokens; the first layer of a model on tokens.
 
-    The table ``W`` has the shape (input_dim, output_dim), as that of Graphcore's Keras
-    ``Embedding``. It starts uniform in [-0.05, 0.05]. The ids are whole numbers and no variables:
-    their gradient is zero.
+    The table ``W`` has shape (input_dim, output_dim), as in Graphcore's Keras ``Embedding``, and starts uniform in
+    [-0.05, 0.05]. Ids are whole numbers with a gradient of zero.
     """
 
     kind: ClassVar = "embedding"
@@ -73,7 +72,7 @@ class Embedding(_Table):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the rows of ids ``x``: (batch, ...) to (batch, ..., output_dim).
 
-        Raises ModelError for ids that the table does not have.
+        Raises ModelError for ids outside the table.
         """
         self.check_ids(x)
         return parameters["W"].take(x, axis=0), x
@@ -81,11 +80,11 @@ class Embedding(_Table):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return zeros for the ids, and them and their rows' gradients."""
+        """Return zeros for the ids, and the rest: ids and row gradients."""
         return (np.zeros_like(grad, shape=saved.shape) if need_input_gradient else None), (saved, grad)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return for the table the sum of the gradients of each row's uses (a scatter-add)."""
+        """Return the table's gradient: the sum of row gradients over uses (a scatter-add)."""
         ids, grad = rest
         table = np.zeros_like(parameters["W"])
         np.add.at(table, ids.reshape(-1), grad.reshape(-1, self.output_dim))
@@ -94,9 +93,9 @@ class Embedding(_Table):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R rows taken of D elements.
 
-        Forward: reads and writes R*D, which all comes over the exchange: twice, as parts of the table take
-        what is theirs and then hand it on (PopLibs' multiSlice). Backward: R*D
-        sums into a table that is zeroed first, all of them in the second half.
+        Forward: reads and writes of R*D elements, exchanged twice: tiles select rows from local parts of the table,
+            then pass the rows on (PopLibs' multiSlice). Backward: R*D sums into a zeroed table, entirely in the second
+            half.
         """
         ids = batch * math.prod(input_shape)
         elements, table = ids * self.output_dim, self.input_dim * self.output_dim
@@ -113,23 +112,22 @@ class Embedding(_Table):
 
 @dataclass(frozen=True)
 class HostEmbedding(Embedding):
-    """An embedding whose table lies on the host, as Graphcore's HostEmbedding.
+    """An embedding with the table on the host, like Graphcore's HostEmbedding.
 
-    For each micro-batch the ids go to the host, and their rows come from there; in training the ids and
-    the rows' gradients go back. Table, accumulator, optimizer's state and update are the host's. What is computed is
-    that of an :class:`Embedding`.
+    Per micro-batch, ids go to the host and rows return; in training, ids and row gradients go back. The host owns
+    table, accumulator, optimizer state and update. The arithmetic equals an :class:`Embedding`'s.
     """
 
     kind: ClassVar = "host_embedding"
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
-        """Return the bytes that move for a micro-batch: ids of 4 bytes, rows, and their gradients."""
+        """Return the bytes moved per micro-batch: ids of 4 bytes, rows, and gradients."""
         ids = batch * math.prod(input_shape)
         rows = ids * self.output_dim * itemsize
         return TableBytes(ids * ID_BYTES, rows, rows)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: rows that have come, or gradients that go, are put where they belong."""
+        """Return the work of placing received rows, or outgoing gradients."""
         elements = batch * math.prod(input_shape) * self.output_dim
         moved = work_of(itemsize, touched=2 * elements, compute_sets=1)
         return LayerCost(moved, moved, all_later(moved))
@@ -139,8 +137,8 @@ class HostEmbedding(Embedding):
 class PositionEmbedding(_Table):
     """Adds a trained row to each position of a sequence.
 
-    The rows are a table ``W`` of the sample's own shape (positions, elements), as in BERT and GPT. It starts
-    uniform in [-0.05, 0.05], like an :class:`Embedding` of the positions.
+    The table ``W`` has a sample's shape (positions, elements), as in BERT and GPT, and starts uniform in [-0.05,
+    0.05], like an :class:`Embedding` of the positions.
     """
 
     kind: ClassVar = "position_embedding"
@@ -162,7 +160,7 @@ class PositionEmbedding(_Table):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return ``grad`` itself."""
+        """Return ``grad``, unchanged."""
         return (grad if need_input_gradient else None), grad
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
@@ -171,7 +169,7 @@ class PositionEmbedding(_Table):
         return {"W": grad.sum(axis=0)}
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: a sum for each element, in either pass; backward in the second half."""
+        """Return the work: a sum per element, in either pass; backward in the second half."""
         table = math.prod(input_shape)
         elements = batch * table
         forward = work_of(itemsize, vector=VectorWork(elements), touched=2 * elements + table, exchanged=elements)

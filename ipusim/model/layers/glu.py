@@ -1,4 +1,4 @@
-"""The gated linear unit: one half of the input says how much of the other half goes on."""
+"""The gated linear unit: half of the input gates the other half."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from ipusim.model.work import VectorWork, Work, work_of
 
 @dataclass(frozen=True)
 class GLU(Parameterless):
-    """Halves the last axis: its first half times the sigmoid of its second half.
+    """Halves the last axis: the first half times the sigmoid of the second half.
 
-    The gated linear unit (arXiv 1612.08083, equation 1); what is multiplied and gated is made by the layer
-    before, as in PyTorch's ``GLU``.
+    The gated linear unit (arXiv 1612.08083, equation 1). The preceding layer computes both halves, as for PyTorch's
+    ``GLU``.
     """
 
     kind: ClassVar = "glu"
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the input's shape with half its last axis; raises ModelError where that cannot be halved."""
+        """Return the input's shape with half the last axis; raises ModelError for an odd or missing axis."""
         if not input_shape or input_shape[-1] % 2:
             raise ModelError(f"a gated linear unit needs an even number of elements to halve, got {input_shape}")
         return (*input_shape[:-1], input_shape[-1] // 2)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return a * sigmoid(b) of the halves a and b of ``x``: (batch, ..., 2 n) to (batch, ..., n)."""
+        """Return a * sigmoid(b) for the halves a and b of ``x``: (batch, ..., 2 n) to (batch, ..., n)."""
         a, b = np.split(x, 2, axis=-1)
         y, _ = activate("sigmoid", b, own=False)
         y *= a
         return y, x
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Return g * s for a and g * s * a * (1 - s) for b, with s = sigmoid(b) computed again."""
+        """Return g * s for a and g * s * a * (1 - s) for b, with a recomputed s = sigmoid(b)."""
         a, b = np.split(saved, 2, axis=-1)
         s, _ = activate("sigmoid", b, own=False)
         dx: Array = np.empty_like(saved)
@@ -50,11 +50,12 @@ class GLU(Parameterless):
         return dx
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with n elements of the output; the gating half comes to where the other one lies.
+        """Return the work, with n output elements; the gating half travels to the other half's tiles.
 
-        Forward, for each: a sigmoid and a product, a compute set each. Backward a sigmoid, three products and a
-        difference, in one for the sigmoid and one for the gradient of either half; the gating half comes again,
-        and its gradient goes back.
+        Forward, per element: a sigmoid and a product, a compute set each. Backward: a sigmoid, three products and a
+            difference,
+        in a compute set for the sigmoid and one for the gradient of either half. The gating half travels again, and its
+        gradient returns.
         """
         n = batch * math.prod(self.output_shape(input_shape))
         forward = work_of(

@@ -1,4 +1,4 @@
-"""The gated recurrent unit, in Keras' order of the gates: update, reset, candidate."""
+"""The gated recurrent unit, with gates in Keras' order: update, reset, candidate."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ipusim.model.work import VectorWork
 class GRU(Recurrent):
     """A gated recurrent unit over the time steps of a sample.
 
-    Cho et al.'s layer, as Keras 2 ``GRU`` computes it: z and r are the recurrent activation of x @
-    W + h @ U + b; h = z * h + (1 - z) * n, where the candidate n is the activation of x @ W + r *
-    (h @ U + b) when the reset gate comes after the product, and of x @ W + (r * h) @ U + b when
-    before. After it, ``b`` has a row for x @ W and one for h @ U. Behind the end of a masked
-    sequence outputs and state are zero, as in PopLibs' ``gruFwd`` with ``realTimeSteps``.
+    Cho et al.'s layer, computed like Keras 2 ``GRU``: z and r are the recurrent activation of x @ W + h @ U + b;
+    h = z * h + (1 - z) * n. The candidate n is the activation of x @ W + r * (h @ U + b) with the reset gate after the
+    product, and of x @ W + (r * h) @ U + b with the reset gate before. With the gate after, ``b`` has separate rows for
+    x @ W and h @ U. Behind the end of a masked sequence, outputs and state are zero, as in PopLibs' ``gruFwd`` with
+    ``realTimeSteps``.
     """
 
     kind: ClassVar = "gru"
@@ -34,7 +34,7 @@ class GRU(Recurrent):
     ] = False
     gates: ClassVar[int] = 3
     saved_elements: ClassVar[int] = 5
-    #: Whether the element behind the input's of a time step is an attention score.
+    #: Whether a time step has an attention score behind the input's elements.
     attended: ClassVar[bool] = False
 
     @property
@@ -43,11 +43,11 @@ class GRU(Recurrent):
 
     @property
     def beside(self) -> int:
-        """Elements of each time step that stand behind those of the input: a score, and whether it counts."""
+        """Elements of a time step behind the input's: an attention score, and a mask element."""
         return self.attended + self.masked
 
     def elements(self, input_shape: Shape) -> int:
-        """Return the elements of a time step that are multiplied with the kernel."""
+        """Return the elements of a time step multiplied with the kernel."""
         return input_shape[-1] - self.beside
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -61,7 +61,7 @@ class GRU(Recurrent):
         return shape
 
     def _parts(self, x: Array) -> tuple[Array, Array | None, Array | None]:
-        """Return the input itself, the attention scores and the mask, each (batch, time steps, ...)."""
+        """Return the input, the attention scores and the mask, with shapes (batch, time steps, ...)."""
         if not self.beside:
             return x, None, None
         elements = self.elements(x.shape)
@@ -88,7 +88,7 @@ class GRU(Recurrent):
         return Ran(outputs, (h,), (x, gates, outputs, inner, states))
 
     def _step(self, parameters: Parameters, h: Array, z: Array, r: Array, n: Array) -> Array:
-        """Turn x @ W of one step into the gates, in place; return what the reset gate is multiplied with."""
+        """Turn x @ W of a step into the gates, in place; return the factor of the reset gate."""
         U, wide = parameters["U"], 2 * self.units
         if self.reset_after:
             recurrent = h @ U
@@ -110,12 +110,12 @@ class GRU(Recurrent):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Run backward through the time steps; return the gradients of x @ W and h @ U, for the parameters' ones."""
+        """Run backward through the time steps; return the gradients of x @ W and h @ U."""
         x, gates, outputs, inner, states = saved
         steps, wide = x.shape[1], 2 * self.units
         elements, score, mask = self._parts(x)
         U = parameters["U"]
-        dgates = np.empty_like(gates)  # of x @ W
+        dgates = np.empty_like(gates)  # gradient of x @ W
         drecurrent = np.empty_like(gates) if self.reset_after else dgates  # of h @ U; only the candidate's differ
         dbeside = np.zeros_like(x, shape=(*x.shape[:2], self.beside))
         (dh,) = dstates
@@ -134,7 +134,7 @@ class GRU(Recurrent):
                 dshare = dshare * (1 - score[:, t])
             dz = pull_back(self.recurrent_activation, z, dshare)
             dh = dh * share
-            # What r is multiplied with: the product with h, or h before the product.
+            # Factor of r: the product with h, or h before the product.
             dreset = dn if self.reset_after else dn @ U[:, wide:].T
             dr = pull_back(self.recurrent_activation, r, dreset * inner[:, t])
             for target, part in zip(self._split(dgates[:, t]), (dz, dr, dn), strict=True):
@@ -152,7 +152,7 @@ class GRU(Recurrent):
         return WentBack(dx, (dh,), (elements, outputs, dgates, drecurrent, resets, states))
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the sums over the time steps, from the last one."""
+        """Return the sums over the time steps, starting from the last."""
         x, outputs, dgates, drecurrent, resets, states = rest
         wide = 2 * self.units
         dU = np.zeros_like(parameters["U"])
@@ -170,13 +170,13 @@ class GRU(Recurrent):
         return gradients
 
     def unit_work(self) -> tuple[VectorWork, VectorWork]:
-        """Return the vector work of one unit and step, forward and backward.
+        """Return the vector work per unit and step, forward and backward.
 
-        Two gates, one activation, r times its factor, and
-        z*h + (1 - z)*n; backward the products with each of their operands, the sum for
-        ``b`` of each gate, those of dh, and two more biases' with the reset gate after. A
-        score takes a product there, and back one, another and a sum over units; a mask
-        one each way, and back what it was a factor of, with a product and a sum.
+        Forward: two gates, an activation, r times its factor, and z*h + (1 - z)*n. Backward: products with both
+            operands of
+        every product, the sum per gate for ``b``, the sums of dh, and two more bias sums with the reset gate after. An
+        attention score adds a product forward, and two products and a sum over units backward. A mask adds a product in
+        both passes, and backward the masked value again, with a product and a sum.
         """
         there = VectorWork(5 + self.attended + self.masked)
         back = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)

@@ -1,4 +1,4 @@
-"""Where a skip connection ends: a layer that takes what an earlier layer makes beside its own input."""
+"""The end of a skip connection: a layer with an earlier layer's output as second input."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ipusim.model.layers.layer import Array, Key, Parameterless, Parameters, Sav
 
 @dataclass(frozen=True)
 class Taken:
-    """The value of a skip connection: an earlier layer's output, or the middle of an image that it is.
+    """Value of a skip connection: an earlier layer's output, or the middle of an output image.
 
-    The middle is taken where the image is made, so that no more travels.
+    The middle is cut out at the source, which reduces traffic.
 
     Attributes:
         source: the earlier layer.
-        output_shape: shape of a sample of its output.
-        crop: height and width of the middle; None for all.
+        output_shape: shape of a sample of the earlier output.
+        crop: height and width of the middle; None for the whole output.
     """
 
     source: str
@@ -32,20 +32,20 @@ class Taken:
 
     @property
     def name(self) -> str:
-        """What tells it from other values; that of all of an output is the layer's."""
+        """Unique name of the value; for a whole output, the layer's name."""
         return self.source if self.crop is None else "{}/{}x{}".format(self.source, *self.crop)
 
     @property
     def shape(self) -> Shape:
-        """Shape of a sample of it."""
+        """Shape of a sample of the value."""
         return self.output_shape if self.crop is None else (*self.crop, *self.output_shape[2:])
 
     def of(self, output: Array) -> Array:
-        """Return it, of the layer's output (batch, ...)."""
+        """Return the value, given the layer's output (batch, ...)."""
         return output if self.crop is None else output[self._middle(self.crop)].copy()
 
     def gradient(self, grad: Array) -> Array:
-        """Return the gradient of the layer's output for its own: zero around the middle."""
+        """Return the gradient of the layer's output from the value's gradient: zero around the middle."""
         if self.crop is None:
             return grad
         whole = np.zeros_like(grad, order="C", shape=(len(grad), *self.output_shape))
@@ -58,14 +58,14 @@ class Taken:
 
 
 class Join(Parameterless, ABC):
-    """A layer that takes the output of an earlier layer beside its input.
+    """A layer that joins the output of an earlier layer with its input.
 
-    It stands in a network as a layer does; the network tells it the shape of the earlier output, and the stage around
-    it joins both values, as it alone has them.
+    The layer is part of a network like any other. The network provides the shape of the earlier output. The stage joins
+    both values, since only the stage holds both.
 
     Attributes:
         source: the earlier layer.
-        beside: shape of a sample of its output; None until a network says it.
+        beside: shape of a sample of the earlier output; None until a network provides the shape.
     """
 
     within: ClassVar = False
@@ -74,35 +74,35 @@ class Join(Parameterless, ABC):
     beside: Shape | None
 
     def with_beside(self, shape: Shape) -> Self:
-        """Return the layer that knows the shape of the earlier output."""
+        """Return the layer with the shape of the earlier output."""
         known = copy(self)
         object.__setattr__(known, "beside", shape)
         return known
 
     @property
     def taken(self) -> Taken:
-        """What it takes of the earlier output; raises ModelError before a network has said that shape."""
+        """Used part of the earlier output; raises ModelError before a network has provided the shape."""
         if self.beside is None:
             raise ModelError(f"the output of {self.source!r} beside the input is its network's to know")
         return Taken(self.source, self.beside)
 
     @abstractmethod
     def joined(self, x: Array, taken: Array) -> Array:
-        """Return what the input ``x`` and the value that is taken make."""
+        """Return the result for the input ``x`` and the taken value."""
 
     @abstractmethod
     def gradients(self, grad: Array) -> tuple[Array, Array]:
-        """Return the gradients of the input and of the value that is taken."""
+        """Return the gradients of the input and of the taken value."""
 
     def _refused(self, requirement: str) -> ModelError:
-        """Return the error of an earlier output of another shape."""
-        got = f"got the output of {self.source} with {list(self.beside or ())}"
-        return ModelError(f"expected an earlier layer with an output of {requirement}, {got}")
+        """Return the error for an earlier output of another shape."""
+        got = f"got that of {self.source} with {list(self.beside or ())}"
+        return ModelError(f"expected a layer whose output has {requirement}, {got}")
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Raise ModelError: it takes two values."""
+        """Raise ModelError: the layer needs two values."""
         raise ModelError(f"to join {self.source!r} is its stage's to do")
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Raise ModelError, as ``forward`` does."""
+        """Raise ModelError, like ``forward``."""
         raise ModelError(f"to join {self.source!r} is its stage's to do")

@@ -1,4 +1,4 @@
-"""The work of layers that multiply by a kernel, then add a bias and apply an activation."""
+"""Work of layers that multiply by a kernel, add a bias and apply an activation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ipusim.model.work import Convolution, Product, VectorWork, in_one, work_of
 
 
 class KernelProducts(NamedTuple):
-    """The products of a layer with a kernel W, each of which may be a convolution.
+    """Products, or convolutions, of a layer with a kernel W.
 
     Attributes:
-        forward: makes the outputs.
-        own, into: make dW and dx.
-        convolution: whether options of convolutions hold for them.
+        forward: product for the outputs.
+        own, into: products for dW and dx.
+        convolution: whether convolution options apply to the products.
     """
 
     forward: Product | Convolution
@@ -25,12 +25,12 @@ class KernelProducts(NamedTuple):
 
 
 class KernelElements(NamedTuple):
-    """The elements that a layer with a kernel reads and writes for a micro-batch.
+    """Elements read and written per micro-batch by a layer with a kernel.
 
     Attributes:
-        x, y: of inputs and outputs.
-        weights, bias: of the kernel and the bias; no bias is 0.
-        again: that each product in parts reads or writes once more.
+        x, y: numbers of inputs and outputs.
+        weights, bias: sizes of kernel and bias; 0 without a bias.
+        again: additional elements read or written by products in parts.
     """
 
     x: int
@@ -45,9 +45,10 @@ def kernel_cost(
 ) -> LayerCost:
     """Return the work of both passes.
 
-    Forward, the bias adds a sum and the activation its own work for each output, a compute set each. Backward, the
-    first half makes dx; where an activation changes the gradient, it reads what that has kept and writes g. The second
-    makes dW, and db as sums whose parts come over the exchange.
+    Forward, per output: a sum for the bias and the activation's work, a compute set each. Backward, the first half
+        makes
+    dx. An activation that changes the gradient reads its saved array and writes g. The second half makes dW, and db as
+    sums whose parts are exchanged.
     """
     x, y, weights, bias, again = elements
     rule, biased = activation(activation_name), bias > 0

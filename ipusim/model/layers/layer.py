@@ -1,11 +1,9 @@
 """Layers: immutable descriptions with forward and backward side by side, shapes and costs.
 
-Two conventions hold for every layer and loss. Shapes exclude the batch axis,
-which is the first axis of every array. And the cost of a pass counts each array
-that it must touch once: ``sram_bytes`` adds the operands read and the results
-written; ``exchange_bytes`` adds what vector work takes from other tiles, since each
-layer lays out its tensors for itself. Operands of products come to the tiles that
-their plans ask for, and are not among them. Both are lower bounds, assumed.
+Two conventions hold for layers and losses. Shapes exclude the batch axis, the first axis of every array. The cost of a
+pass counts necessary array accesses once: ``sram_bytes`` adds operands read and results written; ``exchange_bytes``
+adds data that vector work receives from other tiles, since layers choose tensor layouts independently. Operands of
+products travel according to their plans, and are not included. Both counts are lower bounds (assumed).
 """
 
 from __future__ import annotations
@@ -22,24 +20,25 @@ from ipusim.model.layers.by_members import ByMembers
 from ipusim.model.work import TableBytes, Work
 
 Array = npt.NDArray[Any]
-#: Shape of one sample, without the batch axis.
+#: Shape of a sample, without the batch axis.
 Shape = tuple[int, ...]
 #: Arrays by name: a layer's parameters, or their gradients.
 Parameters = Mapping[str, Array]
-#: What a forward pass keeps for its backward pass; only the layer itself looks inside.
+#: Data kept between forward and backward pass; private to the layer.
 Saved = Any
-#: What the first half of a backward pass leaves for the second; only the layer itself looks inside.
+#: Data kept between the halves of a backward pass; private to the layer.
 Rest = Any
-#: What seeds the random draws of one layer in one micro-batch: whole numbers, such as (seed, number of the
+#: Seed of a layer's random draws in a micro-batch: whole numbers, such as (seed, micro-batch, position of the layer).
+#: Draws depend on the key alone, which makes recomputation repeatable.
 #: micro-batch, place of the layer). The draws follow from the key alone, so a recomputation repeats them.
 Key = tuple[int, ...]
 
 
 class Halves(NamedTuple):
-    """The work of a backward pass in halves: what makes the gradient of the input, and what those of the parameters.
+    """Work of a backward pass in halves: input gradient and parameter gradients.
 
-    Each has compute sets of its own, and takes what it needs over the exchange for itself. What the first hands
-    to the second it writes, and the second reads.
+    A half has separate compute sets and separate exchanges. The first half writes the data for the second, and the
+    second half reads the data.
     """
 
     input: Work
@@ -48,12 +47,12 @@ class Halves(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerCost:
-    """The work of one layer's two passes over one micro-batch.
+    """Work of a layer's two passes over a micro-batch.
 
     Attributes:
-        forward: of the forward pass.
-        backward: of the backward pass in one.
-        apart: of its halves; None where the first is all of it, as of layers without parameters.
+        forward: work of the forward pass.
+        backward: work of the undivided backward pass.
+        apart: work of the halves; None if the first half is everything, for example without parameters.
 
     Example:
         >>> from ipusim.api import layers
@@ -68,17 +67,17 @@ class LayerCost:
 
     @property
     def halves(self) -> Halves:
-        """The backward pass in halves."""
+        """Backward pass in halves."""
         return self.apart or Halves(self.backward, Work(itemsize=self.backward.itemsize))
 
     def with_partials(self, itemsize: int) -> LayerCost:
-        """Return the cost of the layer where a partial sum of its products has so many bytes.
+        """Return the layer's cost with another size of partial sums.
 
         Args:
             itemsize: bytes of a partial sum: 2 or 4.
 
         Returns:
-            The same cost with that size in all of its products.
+            The same cost with the given size in every product.
         """
         apart = self.apart and Halves(*(replace(half, partials_itemsize=itemsize) for half in self.apart))
         forward, backward = (replace(work, partials_itemsize=itemsize) for work in (self.forward, self.backward))
@@ -86,16 +85,16 @@ class LayerCost:
 
 
 def all_later(backward: Work) -> Halves:
-    """Return the halves of a backward pass whose input needs no gradient: all work is in the weight half."""
+    """Return the halves of a backward pass with the whole work in the weight half."""
     return Halves(Work(itemsize=backward.itemsize), backward)
 
 
 class InnerSizes(NamedTuple):
-    """Elements for one sample of what a layer makes besides its input and output.
+    """Elements per sample created by a layer, in addition to input and output.
 
     Attributes:
-        saved: those that stay from the forward pass to the backward pass.
-        passing: those that are there within a pass alone.
+        saved: elements kept from forward to backward pass.
+        passing: temporary elements within a pass.
     """
 
     saved: int = 0
@@ -103,10 +102,10 @@ class InnerSizes(NamedTuple):
 
 
 class Described(Protocol):
-    """Common parts of layers and losses: parameters whose shapes are known before any is drawn."""
+    """Common parts of layers and losses: parameters with shapes known before initialisation."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the shape of each parameter by name, in order."""
+        """Return the shapes of the parameters by name, in order."""
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
@@ -118,122 +117,120 @@ class Described(Protocol):
 
 
 class Layer(Described, Protocol):
-    """A function of one array and some parameters, with its gradient.
+    """A function of an array and parameters, with gradient.
 
-    A layer never modifies its inputs nor what it saved: both may still lie in a
-    stash when the next micro-batch comes.
+    A layer never modifies inputs or saved data: both may still be in a stash when the next micro-batch arrives.
     """
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of one output sample; raises ModelError when the input does not fit."""
+        """Return the shape of an output sample; raises ModelError for an unsuitable input."""
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return the output of the micro-batch ``x``, and what backward needs.
+        """Return the output of the micro-batch ``x``, and the saved data for backward.
 
-        ``key`` seeds random draws in training; without one the layer draws nothing,
-        as in evaluation and inference.
+        ``key`` seeds random draws in training; without a key the layer draws nothing, as in evaluation and inference.
         """
 
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradient of the input (None when not needed) and of each parameter: both halves in a row.
+        """Return the gradients of the input (None if not needed) and of the parameters.
 
-        ``grad`` is the gradient of the output and has its shape. The gradient of the
-        input may be a view of it; those of the parameters are new arrays, which the
-        caller may add to.
+        ``grad`` is the gradient of the output, in the output's shape. The input's gradient may be a view of ``grad``.
+        Parameter gradients are new arrays that the caller may add to.
         """
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return the gradient of the input (None when not needed), which layers before wait for, and what is left.
+        """Return the gradient of the input (None if not needed), and the rest for ``backward_weights``.
 
-        ``backward_weights`` needs only what is left: other arrays of ``saved`` and ``grad`` may be released.
+        Earlier layers wait for the gradient. ``backward_weights`` needs only the rest: other arrays of ``saved`` and
+        ``grad`` may be released.
         """
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the gradient of each parameter, now or later: the bits that ``backward`` returns.
+        """Return the gradients of the parameters, now or later: identical bits to ``backward``.
 
-        ``parameters`` are as they were in ``backward_input``.
+        ``parameters`` are unchanged since ``backward_input``.
         """
 
 
 @runtime_checkable
 class AddsGradients(Protocol, metaclass=ByMembers):
-    """A layer that can add the gradients of its parameters to accumulators faster than it can return them."""
+    """A layer with a fast addition of parameter gradients to accumulators."""
 
     def add_weight_gradients(self, parameters: Parameters, rest: Rest, totals: Parameters) -> None:
-        """Add to ``totals`` what ``backward_weights`` returns: arrays of the parameters' names, shapes and dtypes."""
+        """Add the result of ``backward_weights`` to ``totals``: arrays named and shaped like the parameters."""
 
 
 @runtime_checkable
 class MakesMore(Protocol, metaclass=ByMembers):
-    """A layer that makes larger arrays inside a pass than its input and its output."""
+    """A layer that creates larger arrays inside a pass than input and output."""
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return the sizes of what this simulator's arithmetic makes."""
+        """Return the sizes of the arrays created by this simulator's arithmetic."""
 
 
 @runtime_checkable
 class TakesTokens(Protocol, metaclass=ByMembers):
-    """A layer whose input are whole numbers, which no other layer takes; what comes out are not."""
+    """A layer with whole numbers as input, unlike other layers, and floating-point output."""
 
     def check_ids(self, ids: Array) -> None:
-        """Raise ModelError unless ``ids`` (samples, ...) are whole numbers that the layer knows."""
+        """Raise ModelError unless ``ids`` (samples, ...) are whole numbers valid for the layer."""
 
 
 @runtime_checkable
 class SharesParameters(Protocol, metaclass=ByMembers):
-    """A layer some of whose parameters are those of an earlier layer: the same arrays, with one gradient."""
+    """A layer that shares parameters with an earlier layer: the same arrays, with a single gradient."""
 
     @property
     def shared(self) -> Mapping[str, tuple[str, str]]:
-        """By its own name for each, the earlier layer and the name there."""
+        """Pairs (earlier layer, name there) of the shared parameters, by local name."""
 
 
 @runtime_checkable
 class OnHost(Protocol, metaclass=ByMembers):
-    """A layer whose parameters are tables that lie on the host: the IPU asks for rows, and sends their gradients."""
+    """A layer with parameter tables on the host: the IPU requests rows and sends row gradients."""
 
     def table_bytes(self, input_shape: Shape, batch: int, itemsize: int) -> TableBytes:
-        """Return the bytes that move for a micro-batch of ``batch`` samples, in training."""
+        """Return the bytes moved per micro-batch of ``batch`` samples, in training."""
 
 
 class Loss(Described, Protocol):
-    """The last layer of a training network: a scalar of its input and the labels, with its gradient."""
+    """The last layer of a training network: a scalar of input and labels, with gradient."""
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-        """Return zeros as the labels of so many samples; ``dtype`` is that of the inputs."""
+        """Return zeros as labels of ``samples`` samples; ``dtype`` is the dtype of the inputs."""
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError when ``labels`` (samples, ...) do not fit inputs of ``input_shape``."""
+        """Raise ModelError if ``labels`` (samples, ...) do not fit inputs of ``input_shape``."""
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
-        """Return the mean loss of the micro-batch as an array of shape (), and what backward needs."""
+        """Return the mean loss, an array of shape (), and the saved data for backward."""
 
     def backward(
         self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients of ``scale`` times the loss: of the input, and of each parameter."""
+        """Return the gradients of ``scale`` times the loss: input first, then parameters."""
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, scale: float, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return the gradient of the input, and what ``backward_weights`` needs, as a layer does."""
+        """Return the gradient of the input, and the rest for ``backward_weights``, like a layer."""
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the gradient of each parameter, as a layer does."""
+        """Return the gradients of the parameters, like a layer."""
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return the share of samples that ``x`` classifies right, or None when the loss does not classify."""
+        """Return the share of samples classified correctly by ``x``, or None for a loss without classes."""
 
     def constant_loss(self, labels: Array) -> float | None:
-        """Return the loss of the best predictor that ignores its input, or None when unknown."""
+        """Return the loss of the best predictor that ignores the input, or None if unknown."""
 
 
 class InHalves:
-    """Mixin of a layer with parameters and the halves of its backward pass, which makes the whole of them."""
+    """Mixin of a layer with parameters and a divided backward pass; ``backward`` combines the halves."""
 
     def initial_parameters(
         self: Described, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
@@ -245,7 +242,7 @@ class InHalves:
     def backward(
         self: Layer, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradients: of the input (None when not needed), then of each parameter."""
+        """Return the gradients of the input (None if not needed) and of the parameters."""
         dx, rest = self.backward_input(parameters, saved, grad, need_input_gradient)
         return dx, self.backward_weights(parameters, rest)
 
@@ -257,25 +254,25 @@ class _Whole(Protocol):
 
 
 class Undivided:
-    """Mixin of a layer or loss with an undivided backward pass: all work is in the input half.
+    """Mixin of a layer or loss with an undivided backward pass.
 
-    The gradients of its parameters wait until the second half hands them out, which costs nothing.
+    The input half contains the whole work. Parameter gradients wait until the second half returns them for free.
     """
 
     def backward_input(
         self: _Whole, parameters: Parameters, saved: Saved, grad: Any, /, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return the gradient of the input, and those of the parameters as what is left."""
+        """Return the gradient of the input, and the parameter gradients as the rest."""
         return self.backward(parameters, saved, grad, need_input_gradient)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the gradients of the parameters, as they are."""
+        """Return the gradients of the parameters, unchanged."""
         gradients: dict[str, Array] = rest
         return gradients
 
 
 class _WithoutParameters(Undivided):
-    """What layers and losses without parameters share: all that their backward pass makes is one gradient."""
+    """Common parts of layers and losses without parameters: a backward pass with a single gradient."""
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return no parameters."""
@@ -288,36 +285,36 @@ class _WithoutParameters(Undivided):
         return {}
 
     def input_gradient(self, saved: Saved, grad: Any) -> Array:
-        """Return the gradient of the input: of a layer from that of its output, of a loss from its scale."""
+        """Return the gradient of the input, given a layer's output gradient or a loss's scale."""
         raise NotImplementedError
 
 
 class Parameterless(_WithoutParameters):
-    """Mixin of a layer without parameters, which says the gradient of its input."""
+    """Mixin of a layer without parameters, which only defines the input's gradient."""
 
     def backward(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradient of the input (None when not needed), and none of parameters."""
+        """Return the gradient of the input (None if not needed), without parameter gradients."""
         return (self.input_gradient(saved, grad) if need_input_gradient else None), {}
 
 
 class ParameterlessLoss(_WithoutParameters):
-    """Mixin of a loss without parameters, which says the gradient of its input; by itself it does not classify."""
+    """Mixin of a loss without parameters, which only defines the input's gradient; by default without classes."""
 
     def backward(
         self, parameters: Parameters, saved: Saved, scale: float = 1.0, need_input_gradient: bool = True
     ) -> tuple[Array | None, dict[str, Array]]:
-        """Return the gradient of the input (None when not needed), and none of parameters."""
+        """Return the gradient of the input (None if not needed), without parameter gradients."""
         return (self.input_gradient(saved, scale) if need_input_gradient else None), {}
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return None: accuracy is not defined for the loss."""
+        """Return None: the loss defines no accuracy."""
         return None
 
 
 class View(Parameterless):
-    """A layer that changes how its input is seen, whole numbers too, and moves and touches nothing."""
+    """A layer that only changes the view of its input, whole numbers included, free of cost."""
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
         """Return ``grad`` in the input's shape."""
@@ -337,22 +334,20 @@ def parameter_count(layer: Described, input_shape: Shape) -> int:
 
 
 def inner_sizes(layer: Described, input_shape: Shape) -> InnerSizes:
-    """Return the sizes of what ``layer`` makes inside a pass; zero for layers that only make their output."""
+    """Return the sizes of additional arrays created by ``layer`` inside a pass."""
     return layer.inner_sizes(input_shape) if isinstance(layer, MakesMore) else InnerSizes()
 
 
 def initial_parameter(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
-    """Draw a kernel, which has two axes or more, as Keras starts one; a bias, which has fewer, is zero."""
+    """Draw a kernel (two axes or more) like Keras; a bias (fewer axes) is zero."""
     return glorot_uniform(shape, rng, dtype) if len(shape) >= 2 else np.zeros(shape, dtype)
 
 
 def glorot_uniform(shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
-    """Draw from [-a, a] with a = sqrt(6 / (fan_in + fan_out)), as Keras initialises kernels.
+    """Draw from [-a, a] with a = sqrt(6 / (fan_in + fan_out)), like Keras initialises kernels.
 
-    The last axis is fan out, the one before fan in, and axes before those are a
-    receptive field that multiplies both (Glorot and Bengio 2010; Keras
-    ``GlorotUniform``). Drawn in double precision, so that every dtype starts
-    from the same numbers.
+    The last axis is fan out, the axis before fan in. Earlier axes are a receptive field that multiplies both (Glorot
+    and Bengio 2010; Keras ``GlorotUniform``). Draws in double precision give every dtype the same numbers.
     """
     field = math.prod(shape[:-2])
     limit = math.sqrt(6.0 / (field * (shape[-2] + shape[-1])))

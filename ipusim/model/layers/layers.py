@@ -1,4 +1,4 @@
-"""The plain layers, in NumPy: forward and backward stand side by side, because simulated IPUs execute both."""
+"""Basic layers in NumPy, with forward and backward side by side for execution by simulated IPUs."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from ipusim.model.work import Product, Work, work_of
 
 @dataclass(frozen=True)
 class Flatten(View):
-    """Joins all axes of a sample into one.
+    """Flattens a sample to a single axis.
 
-    It moves nothing: on tiles as in NumPy it is a change of view.
+    A change of view on tiles and in NumPy, without movement.
     """
 
     kind: ClassVar = "flatten"
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return one axis of as many elements."""
+        """Return a single axis with the same number of elements."""
         return (math.prod(input_shape),)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
@@ -52,9 +52,9 @@ class Flatten(View):
 
 @dataclass(frozen=True)
 class Reshape(View):
-    """Sees a sample in another shape, of as many elements in the same order.
+    """Reshapes a sample, keeping the number and order of the elements.
 
-    Names are those of Keras ``Reshape``. Like ``flatten`` it moves nothing.
+    Names follow Keras ``Reshape``. No data moves, as in ``flatten``.
     """
 
     kind: ClassVar = "reshape"
@@ -62,12 +62,12 @@ class Reshape(View):
     target_shape: Annotated[tuple[Axis, ...], Len(1, 4), Doc("the axes of a sample after the layer")]
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no axes, or one below 1."""
+        """Raise ModelError for no axes, or an axis below 1."""
         if not self.target_shape or min(self.target_shape) < 1:
             raise ModelError(f"expected a shape of sizes from 1 upwards, got {self.target_shape}")
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the new shape; raises ModelError when the input has another number of elements."""
+        """Return the new shape; raises ModelError for an input with another number of elements."""
         if math.prod(input_shape) != math.prod(self.target_shape):
             raise ModelError(
                 f"expected a shape of the input's {math.prod(input_shape)} elements, got {self.target_shape} of "
@@ -84,9 +84,9 @@ class Reshape(View):
 class Dense(InHalves):
     """A fully connected layer: activation(x @ W + b).
 
-    It takes the last axis of x. Kernel ``W`` of shape (inputs, units) starts Glorot uniform and bias ``b`` of
-    shape (units,) zero, the defaults of Keras ``Dense``. The products are split as
-    :mod:`ipusim.model.layers.serialized_matmul` says, where a is x as rows of its last axis.
+    The product uses the last axis of x. Kernel ``W`` of shape (inputs, units) starts Glorot uniform, bias ``b`` of
+    shape (units,) zero, like Keras ``Dense``. :mod:`ipusim.model.layers.serialized_matmul` defines the split of
+    products; its operand a is x as rows of the last axis.
     """
 
     kind: ClassVar = "dense"
@@ -102,7 +102,7 @@ class Dense(InHalves):
     ] = "a_columns"
 
     def __post_init__(self) -> None:
-        """Raise ModelError for units below 1, an unknown activation, or parts that cannot be."""
+        """Raise ModelError for units below 1, an unknown activation, or impossible parts."""
         if self.units < 1:
             raise ModelError(f"a dense layer needs at least 1 unit, got {self.units}")
         activation(self.activation)
@@ -113,14 +113,13 @@ class Dense(InHalves):
         return SerializedMatmul(self.serialization_factor, self.serialization_dimension)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the input's shape with ``units`` as its last axis.
+        """Return the input's shape with ``units`` as last axis.
 
-        Raises ModelError for a scalar, or units or inputs that the serialization
-        factor does not divide.
+        Raises ModelError for a scalar, or units or inputs not divisible by the serialization factor.
         """
         if not input_shape:
             raise ModelError("a dense layer needs an input of at least one axis, got a scalar for each sample")
-        if self.serialization_dimension != "a_columns":  # those hold the batch: see cost and forward
+        if self.serialization_dimension != "a_columns":  # a_columns contains the batch: see cost and forward
             self._matmul.check(0, input_shape[-1], self.units)
         return (*input_shape[:-1], self.units)
 
@@ -136,7 +135,7 @@ class Dense(InHalves):
             y = x @ W
         else:
             y = self._matmul.product(x.reshape(-1, len(W)), W).reshape(*x.shape[:-1], self.units)
-        # y is ours alone until it is returned, so the rest happens in place.
+        # y is private until the return, which allows operations in place.
         if self.use_bias:
             y += parameters["b"]
         y, activated = activate(self.activation, y)
@@ -145,7 +144,7 @@ class Dense(InHalves):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx = g @ W.T, and x and g, the gradient before the activation."""
+        """Return dx = g @ W.T, and the rest: x and g, the gradient before the activation."""
         x, activated = saved
         grad = pull_back(self.activation, activated, grad)
         W = parameters["W"]
@@ -187,9 +186,10 @@ class Dense(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work, with R = batch x rows, I inputs and U units.
 
-        Forward: R*I*U multiply-accumulates, and what :func:`kernel_cost` adds for each of R*U outputs. Backward: R*I*U
-        for dW, and again for dx where needed. A serialized product is as many products as parts, each of which reads
-        again what it does not split. Raises ModelError when the factor does not divide R.
+        Forward: R*I*U multiply-accumulates, and the additional work of :func:`kernel_cost` for R*U outputs. Backward:
+            R*I*U
+        for dW, and, if needed, for dx. A serialized product consists of several products, which repeatedly read the
+        operands that are not split. Raises ModelError if the factor does not divide R.
         """
         inputs, units = input_shape[-1], self.units
         rows = batch * math.prod(input_shape[:-1])
@@ -210,7 +210,7 @@ class Dense(InHalves):
 class ActivationLayer(Parameterless):
     """A function of each element.
 
-    Keras ``Activation``; names are those of :mod:`ipusim.model.layers.activations`.
+    Keras ``Activation``; :mod:`ipusim.model.layers.activations` lists the names.
     """
 
     kind: ClassVar = "activation"
@@ -226,7 +226,7 @@ class ActivationLayer(Parameterless):
         return input_shape
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return the function of each element of ``x`` (batch, ...)."""
+        """Return the function of every element of ``x`` (batch, ...)."""
         return activate(self.activation, x, own=False)
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
@@ -234,7 +234,7 @@ class ActivationLayer(Parameterless):
         return pull_back(self.activation, saved, grad)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: the activation's for each element, read and written where it lies."""
+        """Return the work: the activation's per element, read and written in place."""
         rule, none = activation(self.activation), Work(itemsize=itemsize)
         if rule.keeps == "nothing":
             return LayerCost(none, none)

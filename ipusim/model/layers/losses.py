@@ -1,4 +1,4 @@
-"""The losses, in plain NumPy: a scalar of a micro-batch's outputs and labels, and its gradient."""
+"""Losses in NumPy: a scalar of a micro-batch's outputs and labels, with gradient."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ipusim.model.work import VectorWork, work_of
 class SoftmaxCrossEntropy(ParameterlessLoss):
     """The loss of a classifier: mean over the micro-batch of -log softmax(logits)[label].
 
-    Labels are whole numbers. The mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits
-    are (batch, ..., classes), labels (batch, ...).
+    Labels are whole numbers. Mean of TensorFlow's ``sparse_softmax_cross_entropy_with_logits``. Logits are
+    (batch, ..., classes), labels (batch, ...).
     """
 
     kind: ClassVar = "softmax_cross_entropy"
@@ -45,15 +45,15 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
             )
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-        """Return class 0 for each row of scores."""
+        """Return class 0 per row of scores."""
         return np.zeros((samples, *input_shape[:-1]), np.int32)
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
-        """Return the mean loss; the largest logit is subtracted first, so that exp cannot overflow."""
+        """Return the mean loss; subtracting the largest logit first prevents overflow of exp."""
         logits = x.reshape(-1, x.shape[-1])  # (rows, classes)
         flat = labels.reshape(-1)
         rows = np.arange(len(logits))
-        # The ufuncs' own reduce: on arrays as small as a micro-batch's logits the methods take twice the time.
+        # The ufuncs' reduce: on small arrays like a micro-batch's logits the methods take twice the time.
         shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
         picked = shifted[rows, flat]
         probabilities = np.exp(shifted, out=shifted)
@@ -72,7 +72,7 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
         return gradient
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return the share of labels that are the largest logit's class."""
+        """Return the share of labels equal to the largest logit's class."""
         return float(np.mean(x.argmax(axis=-1) == labels))
 
     def constant_loss(self, labels: Array) -> float | None:
@@ -82,10 +82,10 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
         return float(-(frequencies * np.log(frequencies)).sum())
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: for each logit a maximum, difference, exp, sum and quotient; backward a product.
+        """Return the work: per logit a maximum, difference, exp, sum and quotient; backward a product.
 
-        Maximum, sum and mean are reductions of two compute sets each; difference and exp are one, as are the
-        quotient and what the label chooses.
+        Maximum, sum and mean are reductions with two compute sets. Difference and exp share a compute set, like the
+        quotient and the selection by label.
         """
         elements = batch * math.prod(input_shape)
         rows = elements // input_shape[-1]
@@ -106,10 +106,10 @@ _CROSS_ENTROPY: Final = SoftmaxCrossEntropy()
 
 @dataclass(frozen=True)
 class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
-    """The loss of a language model of masked tokens: softmax cross entropy of the first positions of each sample.
+    """The loss of masked tokens: softmax cross entropy of a sample's first positions.
 
-    The mean of -log softmax(logits)[label] over these; labels of other positions, and logits where there are any,
-    take no part. Logits are (batch, positions, ..., classes), labels (batch, positions, ...).
+    The mean of -log softmax(logits)[label] over the first positions; other labels and logits are ignored. Logits are
+    (batch, positions, ..., classes), labels (batch, positions, ...).
     """
 
     kind: ClassVar = "masked_softmax_cross_entropy"
@@ -117,12 +117,12 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
     positions: Annotated[Axis, Doc("number of positions, from the first, that count in the loss of a sample")]
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no positions."""
+        """Raise ModelError for zero positions."""
         if self.positions < 1:
             raise ModelError(f"expected at least 1 position to take the loss of, got {self.positions}")
 
     def _taken(self, input_shape: Shape) -> Shape:
-        """Return the shape of the logits that take part; raises ModelError where a sample has too few positions."""
+        """Return the shape of the logits in use; raises ModelError for samples with too few positions."""
         if len(input_shape) < 2 or input_shape[0] < self.positions:
             raise ModelError(
                 f"masked softmax cross entropy needs logits of at least {self.positions} positions and an axis of "
@@ -131,7 +131,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         return (self.positions, *input_shape[1:])
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError unless there are class numbers for each of the positions."""
+        """Raise ModelError unless the positions have class numbers."""
         logits = self._taken(input_shape)
         if labels.ndim < 2 or labels.shape[1] < self.positions:
             raise ModelError(
@@ -141,7 +141,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         _CROSS_ENTROPY.check_labels(logits, labels[:, : self.positions])
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
-        """Return class 0 for each of the positions."""
+        """Return class 0 per position."""
         return _CROSS_ENTROPY.zero_labels(self._taken(input_shape), samples, dtype)
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
@@ -150,7 +150,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         return loss, (saved, x.shape)
 
     def input_gradient(self, saved: Saved, scale: float) -> Array:
-        """Return the gradient of the first positions, and zeros for any others."""
+        """Return the gradient of the first positions, zero elsewhere."""
         inner, shape = saved
         grad = _CROSS_ENTROPY.input_gradient(inner, scale)
         if grad.shape == shape:
@@ -160,7 +160,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         return dx
 
     def accuracy(self, x: Array, labels: Array) -> float | None:
-        """Return the share of labels of the first positions that are the largest logit's class."""
+        """Return the share of labels of the first positions equal to the largest logit's class."""
         return _CROSS_ENTROPY.accuracy(x[:, : self.positions], labels[:, : self.positions])
 
     def constant_loss(self, labels: Array) -> float | None:
@@ -168,7 +168,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         return _CROSS_ENTROPY.constant_loss(labels[:, : self.positions])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of softmax cross entropy on the logits that take part; backward, zeros for any others."""
+        """Return the work on the logits in use; backward, zeros for other logits."""
         logits = self._taken(input_shape)
         cost = _CROSS_ENTROPY.cost(logits, batch, itemsize, need_input_gradient)
         others = batch * (math.prod(input_shape) - math.prod(logits))
@@ -183,7 +183,7 @@ class MeanSquaredError(ParameterlessLoss):
     kind: ClassVar = "mean_squared_error"
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
-        """Raise ModelError unless each label is an array of the output's shape."""
+        """Raise ModelError unless labels are arrays of the output's shape."""
         if labels.dtype.kind != "f":
             raise ModelError(f"mean squared error needs floating-point targets, got {labels.dtype} labels")
         if labels.shape[1:] != input_shape:
@@ -211,7 +211,7 @@ class MeanSquaredError(ParameterlessLoss):
         return float(labels.var(axis=0, dtype=np.float64).mean())
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work: for each element a difference, a square and a sum; backward one product."""
+        """Return the work: per element a difference, a square and a sum; backward a product."""
         elements = batch * math.prod(input_shape)
         forward = work_of(
             itemsize,

@@ -1,4 +1,4 @@
-"""Long short-term memory, in Keras' order of the gates: input, forget, candidate, output."""
+"""Long short-term memory, with gates in Keras' order: input, forget, candidate, output."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from ipusim.model.work import VectorWork
 class LSTM(Recurrent):
     """Long short-term memory over the time steps of a sample.
 
-    Hochreiter and Schmidhuber's layer, as Keras ``LSTM`` computes it: i, f, g, o = x @ W + h @ U +
-    b; c = f * c + i * g; h = o * activation(c), with the recurrent activation on i, f and o and the
-    activation on g. The forget gate's bias starts at one after Jozefowicz et al. 2015, as it does
-    by default in Keras.
+    Hochreiter and Schmidhuber's layer, computed like Keras ``LSTM``: i, f, g, o = x @ W + h @ U + b; c = f * c + i * g;
+    h = o * activation(c), with the recurrent activation on i, f and o and the activation on g. The forget gate's bias
+    starts at one after Jozefowicz et al. 2015, the default in Keras.
     """
 
     kind: ClassVar = "lstm"
@@ -66,7 +65,7 @@ class LSTM(Recurrent):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Run backward through the time steps; return the gates' gradients, which those of the parameters need."""
+        """Run backward through the time steps; return the gate gradients for the parameter gradients."""
         x, gates, outputs, cells, squashed, states = saved
         steps = x.shape[1]
         U = parameters["U"]
@@ -88,7 +87,7 @@ class LSTM(Recurrent):
         return WentBack(dx, (dh, dc), (x, outputs, dgates, states))
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the sums over the time steps, from the last one."""
+        """Return the sums over the time steps, starting from the last."""
         x, outputs, dgates, states = rest
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(1, x.shape[1])):
@@ -101,10 +100,10 @@ class LSTM(Recurrent):
         return gradients
 
     def unit_work(self) -> tuple[VectorWork, VectorWork]:
-        """Return the vector work of one unit and step, forward and backward.
+        """Return the vector work per unit and step, forward and backward.
 
-        Three gates, two activations, and f*c + i*g and o times
-        the squashed cell; backward the products with each of their operands, the sum
-        for ``b`` of each gate and those of dc and dh.
+        Forward: three gates, two activations, f*c + i*g, and o times the squashed cell. Backward: products with both
+            operands of
+        every product, the sum per gate for ``b``, and the sums of dc and dh.
         """
         return self._unit_work(recurrent_gates=3, activations=2, forward=VectorWork(4), backward=VectorWork(8))

@@ -1,8 +1,8 @@
-"""A network: named layers whose shapes fit."""
+"""A network: named layers with matching shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic
@@ -15,30 +15,40 @@ from ipusim.model.layers.layer import DescribedT, Layer, Loss, OnHost, Shape, Sh
 
 @dataclass(frozen=True)
 class NamedLayer(Generic[DescribedT]):
-    """A layer or loss under the name that splits, weights and charts use."""
+    """A layer or loss with its name in splits, weights and charts."""
 
     name: str
     layer: DescribedT
 
     @cached_property
     def shared(self) -> Mapping[str, tuple[str, str]]:
-        """The parameters that are an earlier layer's: by own name, that layer and the name there."""
+        """Shared parameters: local name to (earlier layer, name there)."""
         return self.layer.shared if isinstance(self.layer, SharesParameters) else {}
 
     def flat_name(self, parameter: str) -> str:
-        """Return the name of one of its parameters among those of all layers: ``layer/W``, of the layer it is of."""
+        """Return a parameter's name in the whole network, ``layer/W``, with the owner's layer name."""
         return "/".join(self.shared.get(parameter, (self.name, parameter)))
 
+    def trained(self, input_shape: Shape, frozen: Collection[str]) -> dict[str, str]:
+        """Return the flat name of each parameter that learns, by own names.
+
+        Args:
+            input_shape: shape of a sample of the layer's input.
+            frozen: names of layers whose parameters do not learn.
+        """
+        names = {name: self.flat_name(name) for name in self.layer.parameter_shapes(input_shape)}
+        return {name: flat for name, flat in names.items() if flat.partition("/")[0] not in frozen}
+
     def owned_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the shapes of the parameters that are no earlier layer's, by own names."""
+        """Return the shapes of unshared parameters, by local name."""
         shapes = self.layer.parameter_shapes(input_shape)
         return {name: shape for name, shape in shapes.items() if name not in self.shared}
 
 
 def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tuple[Shape, ...]:
-    """Return the shape of the input of each layer, then of the last layer's output.
+    """Return the shapes of the layers' inputs, then of the last layer's output.
 
-    Raises ModelError, with the layer's name, when an input does not fit.
+    Raises ModelError, with the layer's name, for an unsuitable input.
     """
     shapes = [input_shape]
     for named in layers:
@@ -49,12 +59,30 @@ def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tup
     return tuple(shapes)
 
 
+def first_trained(layers: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape], frozen: Collection[str]) -> int:
+    """Return the index of the first of ``layers`` with parameters that learn; the number of layers if none learn.
+
+    Args:
+        layers: layers in order.
+        shapes: shape of the input of each layer.
+        frozen: names of layers whose parameters do not learn.
+    """
+    trained = (
+        at for at, (named, shape) in enumerate(zip(layers, shapes, strict=False)) if named.trained(shape, frozen)
+    )
+    return next(trained, len(layers))
+
+
 def why_not_shared(
     owner: tuple[str, str], shape: Shape, earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
 ) -> str:
-    """Return why a parameter of ``shape`` cannot be that of ``owner``, a layer and a name there; empty if it can.
+    """Return the reason why a parameter of ``shape`` cannot be shared with ``owner``; empty if possible.
 
-    ``shapes`` are those of the inputs of the ``earlier`` layers.
+    Args:
+        owner: (layer, name there) of the shared parameter.
+        shape: shape of the sharing parameter.
+        earlier: layers before the sharing layer.
+        shapes: input shapes of the ``earlier`` layers.
     """
     layer, name = owner
     if any(named.name == layer and isinstance(named.layer, OnHost) for named in earlier):
@@ -77,9 +105,9 @@ def why_not_shared(
 def _joining(
     named: NamedLayer[Layer], earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
 ) -> NamedLayer[Layer]:
-    """Return a layer that joins an earlier output as one that knows its shape, and any other as it is.
+    """Return a joining layer with the shape of the earlier output; other layers stay unchanged.
 
-    ``shapes`` are those of the inputs of the ``earlier`` layers, then of the last one's output. Raises ModelError for
+    ``shapes`` contains the input shapes of the ``earlier`` layers, then the last output's shape. Raises ModelError for
     a source that is no earlier layer.
     """
     if not isinstance(named.layer, Join):
@@ -93,7 +121,7 @@ def _joining(
 
 @dataclass(frozen=True)
 class Network:
-    """Layers applied in order to inputs of one shape, with a loss at the end when it trains.
+    """Layers applied in order to inputs of equal shape, with a loss at the end in training.
 
     Raises ModelError for a name that is empty, holds a slash or comes twice, and
     for a layer whose input does not fit.
@@ -102,12 +130,14 @@ class Network:
         layers: the layers, at least one.
         input_shape: shape of one sample, without the batch axis.
         loss: the loss, which counts as the last layer; None for inference.
+        frozen: names of layers whose parameters do not learn.
         shapes: shape of the input of each layer, then of the last layer's output.
     """
 
     layers: tuple[NamedLayer[Layer], ...]
     input_shape: Shape
     loss: NamedLayer[Loss] | None = None
+    frozen: frozenset[str] = frozenset()
     shapes: tuple[Shape, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +167,12 @@ class Network:
                     raise ModelError(f"layer {named.name!r}: {problem}")
 
     @property
+    def first_trained(self) -> int:
+        """Index of the first layer with parameters that learn; the number of layers if none learn."""
+        return first_trained(self.layers, self.shapes, self.frozen)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """The names of the layers in order, the loss last."""
+        """Names of the layers in order, the loss last."""
         names = tuple(named.name for named in self.layers)
         return names if self.loss is None else (*names, self.loss.name)

@@ -1,9 +1,8 @@
-"""Normalisations: each group of elements is brought to mean 0 and variance 1, then scaled and shifted.
+"""Normalisations: groups of elements get mean 0 and variance 1, then scale and shift.
 
-A group lies within a sample, but for batch normalisation, whose groups go through a whole
-micro-batch. Names and defaults are those of Graphcore's Keras layers (keras.ipu.layers, where
-epsilon is 0.001): a scale ``gamma`` of ones, an offset ``beta`` of zeros, no moving
-statistics. Channels are the last axis.
+A group lies within a sample, except for batch normalisation with groups across a whole micro-batch. Names and defaults
+follow Graphcore's Keras layers (keras.ipu.layers, with epsilon 0.001): a scale ``gamma`` of ones, an offset ``beta`` of
+zeros, no moving statistics. Channels are the last axis.
 """
 
 from __future__ import annotations
@@ -22,39 +21,39 @@ from ipusim.model.layers.keys import Axis
 from ipusim.model.layers.layer import Array, Halves, InHalves, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
 from ipusim.model.work import VectorWork, in_one, work_of
 
-#: For one group: two means, the sum with epsilon, and 1 / sqrt.
+#: Work per group: two means, the sum with epsilon, and 1 / sqrt.
 _GROUP: Final = VectorWork(3, transcendentals=1)
 
 
 @dataclass(frozen=True)
 class _Normalisation(InHalves):
-    """What the normalisations share; they differ in which elements form a group."""
+    """Common parts of normalisations, which differ in the elements of a group."""
 
     epsilon: Annotated[float, Gt(0), Le(1), Doc("added to the variance")] = 1e-3
     center: Annotated[bool, Doc("whether beta is added")] = True
     scale: Annotated[bool, Doc("whether the result is multiplied by gamma")] = True
 
     def __post_init__(self) -> None:
-        """Raise ModelError for an epsilon that is not above 0."""
+        """Raise ModelError for an epsilon not above 0."""
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):
             raise ModelError(f"expected an epsilon above 0, got {self.epsilon}")
 
     def _view(self, input_shape: Shape) -> tuple[Shape, tuple[int, ...]]:
-        """Return the shape to see a sample in, and the axes (the batch being 0) that a group extends over.
+        """Return the shape to view a sample in, and the axes of a group (the batch is axis 0).
 
-        Its last axes are the channels, in their order.
+        The last axes of the view are the channels, in order.
         """
         raise NotImplementedError
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the input's shape; raises ModelError when no groups can be formed."""
+        """Return the input's shape; raises ModelError if no groups can be formed."""
         if not input_shape:
             raise ModelError("a normalisation needs an input of at least one axis, got a scalar for each sample")
         self._view(input_shape)
         return input_shape
 
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
-        """Return the shapes of ``gamma`` and ``beta``, one element for each channel."""
+        """Return the shapes of ``gamma`` and ``beta``, an element per channel."""
         names = (["gamma"] if self.scale else []) + (["beta"] if self.center else [])
         return dict.fromkeys(names, input_shape[-1:])
 
@@ -85,9 +84,10 @@ class _Normalisation(InHalves):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, and n and grad; with g = grad * gamma and n the normalised input,
+        """Return dx, and the rest: n and grad.
 
-        dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance + epsilon).
+        With g = grad * gamma and the normalised input n, dx = (g - mean(g) - n * mean(g * n)) / sqrt(variance +
+        epsilon).
         """
         normal, inverse = saved
         if not need_input_gradient:
@@ -114,12 +114,12 @@ class _Normalisation(InHalves):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of the statistics and their use, in either pass.
 
-        As in PopLibs (lib/poplin/Norms.cpp, lib/popnn/GroupNorm.cpp). Forward, for each element: sum, difference,
-        square, sum, product with 1 / sqrt, and a product with gamma and a sum with beta. Backward: a product and a sum
-        for gamma, a sum for beta; for dx a difference and a product, by which the element is normalised again, a
-        product with gamma, then sum, product, sum, product, sum, difference and product. The sums for gamma and beta
-        are the second half. Sums that go together are reduced in the same two compute sets; 1 / sqrt is one, and so is
-        each element-wise operation on all elements, the scale of the means, and the copy that dx is made in.
+        Counts follow PopLibs (lib/poplin/Norms.cpp, lib/popnn/GroupNorm.cpp). Forward, per element: sum, difference,
+        square, sum, product with 1 / sqrt, product with gamma, sum with beta. Backward: a product and a sum for gamma,
+        a sum for beta; for dx a difference and a product to normalise again, a product with gamma, then sum, product,
+        sum, product, sum, difference and product. The sums for gamma and beta form the second half. Related sums share
+        two compute sets. Further
+        compute sets: 1 / sqrt, every element-wise operation, the scale of the means, and the copy for dx.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
@@ -172,8 +172,8 @@ class LayerNorm(_Normalisation):
 class GroupNorm(_Normalisation):
     """Brings each group of channels to mean 0 and variance 1, over all places.
 
-    Group normalisation (arXiv 1803.08494). Strided grouping is PopLibs' default
-    (include/popnn/GroupNorm.hpp); consecutive channels are the paper's.
+    Group normalisation (arXiv 1803.08494). Strided grouping is PopLibs' default (include/popnn/GroupNorm.hpp); the
+    paper groups consecutive channels.
     """
 
     kind: ClassVar = "group_norm"
@@ -210,14 +210,13 @@ class InstanceNorm(_Normalisation):
 
 @dataclass(frozen=True)
 class BatchNorm(_Normalisation):
-    """Brings each channel to mean 0 and variance 1, over all places of all samples of a micro-batch.
+    """Brings each channel to mean 0 and variance 1, over a whole micro-batch.
 
-    It does so wherever it runs: moving statistics there are none, and evaluation and inference take those of the
-    samples at hand, on which their results then depend.
+    The layer has no moving statistics. Evaluation and inference also use the statistics of the samples at hand, and
+    results depend on these samples.
 
-    Batch normalisation (arXiv 1502.03167); Keras ``BatchNormalization`` of the last axis in training, without
-    its momentum, which is that of moving statistics. Replicas, and the micro-batches of one weight update, each
-    have statistics of their own.
+    Batch normalisation (arXiv 1502.03167); Keras ``BatchNormalization`` of the last axis in training, without momentum,
+    which belongs to moving statistics. Replicas, and the micro-batches of a weight update, have separate statistics.
     """
 
     kind: ClassVar = "batch_norm"

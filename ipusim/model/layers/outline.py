@@ -1,8 +1,8 @@
-"""Arrays of which the shape, the type and the memory that they lie in are known, and no element is there.
+"""Arrays with shape, dtype and memory layout but no data, like torch's meta tensors.
 
-Layers run on them as on any array and make the arrays that they always make, views among them, in no time and
-memory: which of them a layer keeps can be told of a model of any size. The order of axes in memory, which decides
-whether a change of shape is a view, is what NumPy itself makes of arrays with two elements along each axis.
+Layers accept outlines like arrays, and create the usual arrays and views, without time and memory. Outlines thus show
+the arrays kept by a layer, for models of any size. NumPy determines the order of axes in memory, using arrays with two
+elements per axis; the order decides whether a change of shape is a view.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ipusim.model.layers.layer import Shape
 
 
 class Outline(NDArrayOperatorsMixin):
-    """An array without elements: operations give outlines, and zero where they give a number.
+    """An array without elements: operations give outlines, or zero instead of a number.
 
-    Whatever it cannot do raises a TypeError or an AttributeError. What is written to it is not looked at.
+    Unsupported operations raise TypeError or AttributeError. Assignments to elements have no effect.
 
     Attributes:
-        base: the outline whose memory it lies in; None for one with memory of its own.
-        span: the least and the largest number that an element may be; none where that is not known.
+        base: outline that owns the memory; None for an outline with separate memory.
+        span: smallest and largest possible element; None if unknown.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Outline(NDArrayOperatorsMixin):
         axes: Sequence[int] | None = None,
         span: tuple[int, int] | None = None,
     ) -> None:
-        """Lie in memory of its own, with ``axes`` in this order; by default the last one's elements side by side."""
+        """Create separate memory, with axes in memory order ``axes``; default: the last axis is contiguous."""
         kind = np.dtype(dtype)
         strides, step = [0] * len(shape), kind.itemsize
         for axis in reversed(range(len(shape)) if axes is None else axes):
@@ -45,7 +45,7 @@ class Outline(NDArrayOperatorsMixin):
             step *= shape[axis]
         self.base: Outline | None = None
         self.span = span
-        self._view = _laid(tuple(shape), kind, tuple(strides))  # views alone are made of it: it is never read
+        self._view = _laid(tuple(shape), kind, tuple(strides))  # only used for views, never read
 
     def _seen_as(self, view: npt.NDArray[Any]) -> Outline:
         """Return a view of this array."""
@@ -54,64 +54,64 @@ class Outline(NDArrayOperatorsMixin):
         return seen
 
     def __repr__(self) -> str:
-        """Name shape and type."""
+        """Return shape and dtype as text."""
         return f"<Outline of {self.dtype} {self.shape}>"
 
     @property
     def shape(self) -> Shape:
-        """The sizes of the axes."""
+        """Sizes of the axes."""
         return self._view.shape
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """Number of axes."""
         return self._view.ndim
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes from one element to the next along each axis."""
+        """Bytes between neighbouring elements, per axis."""
         return self._view.strides
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of an element."""
+        """Type of an element."""
         return self._view.dtype
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """Number of elements."""
         return self._view.size
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements."""
+        """Total bytes of the elements."""
         return self._view.nbytes
 
     @property
     def T(self) -> Outline:  # noqa: N802 - NumPy's name
-        """The array with its axes in reverse."""
+        """Array with reversed axes."""
         return self._seen_as(self._view.T)
 
     def __len__(self) -> int:
-        """The size of the first axis."""
+        """Return the size of the first axis."""
         return len(self._view)
 
     def __bool__(self) -> bool:
-        """Refuse, as nothing is known of the elements; raises TypeError."""
+        """Refuse the conversion, since elements are unknown; raises TypeError."""
         raise TypeError("an outline has no elements")
 
     def __array__(self, *_: object, **__: object) -> npt.NDArray[Any]:
-        """Refuse to become an array, which would have elements; raises TypeError."""
+        """Refuse the conversion to an array with elements; raises TypeError."""
         raise TypeError("an outline has no elements")
 
     def __getitem__(self, key: Any) -> Any:
-        """Return a view, or a new array where arrays of whole numbers choose the elements of the first axes."""
+        """Return a view, or a new array for selection by whole numbers."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(index, Outline | np.ndarray | list) for index in keys):
             return self._chosen([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
         whole = (
             keys if any(index is Ellipsis for index in keys) else (*keys, Ellipsis)
-        )  # which makes a view of one element
+        )  # the ellipsis keeps a single element a view
         return _number_or(self._seen_as(self._view[whole]))
 
     def _chosen(self, keys: Sequence[Any]) -> Any:
@@ -121,10 +121,10 @@ class Outline(NDArrayOperatorsMixin):
         return _number_or(Outline((*chosen, *self.shape[len(keys) :]), self.dtype))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Let it be: there are no elements."""
+        """Ignore the assignment: an outline has no elements."""
 
     def reshape(self, *shape: Any) -> Outline:
-        """Return a view in another shape, or a copy where its elements do not lie so."""
+        """Return a view in another shape, or a copy if no view exists."""
         target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
         known = math.prod(size for size in target if size != -1)
         sizes = tuple(self.size // known if size == -1 else size for size in target)
@@ -138,19 +138,19 @@ class Outline(NDArrayOperatorsMixin):
         return self._seen_as(self._view.swapaxes(one, other))
 
     def transpose(self, *axes: Any) -> Outline:
-        """Return a view with its axes in another order."""
+        """Return a view with axes in another order."""
         return self._seen_as(self._view.transpose(*axes))
 
     def copy(self) -> Outline:
-        """Return an array of its own."""
+        """Return a separate array."""
         return Outline(self.shape, self.dtype)
 
     def astype(self, dtype: npt.DTypeLike, copy: bool = True) -> Outline:
-        """Return an array of another type, or itself where that changes nothing and it need not be a copy."""
+        """Return an array of another type, or the same array if allowed."""
         return self if not copy and self.dtype == dtype else Outline(self.shape, dtype, _order(self))
 
     def take(self, indices: Any, axis: int) -> Any:
-        """Return what whole numbers choose along an axis."""
+        """Return the elements selected along an axis by whole numbers."""
         return _number_or(Outline((*self.shape[:axis], *indices.shape, *self.shape[axis + 1 :]), self.dtype))
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Any:
@@ -174,7 +174,7 @@ class Outline(NDArrayOperatorsMixin):
         return _reduce(np.minimum, self, axis, keepdims)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
-        """Return what an operation on elements, a matrix product, or a reduction of either makes."""
+        """Return the result of an element-wise operation, a matrix product, or a reduction."""
         if method not in ("__call__", "reduce") or ufunc.nout != 1:
             return NotImplemented
         made = _tried(ufunc, method, tuple(map(_form, inputs)), tuple(more.items()))
@@ -204,12 +204,12 @@ def _reduce(ufunc: Any, array: Outline, axis: Any, keepdims: bool) -> Any:
 
 
 def _number_or(made: Outline) -> Any:
-    """Return zero for an array without axes, where NumPy gives a number."""
+    """Return zero for an array without axes, like NumPy returns a number."""
     return made if made.ndim else made.dtype.type(0)
 
 
 def _order(array: Any) -> list[int]:
-    """Return the axes in the order in which they lie in memory, that of the largest steps first."""
+    """Return the axes in memory order, largest stride first."""
     return list(_falling(array.strides))
 
 
@@ -220,12 +220,12 @@ def _falling(strides: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _laid(shape: Shape, dtype: np.dtype[Any], strides: tuple[int, ...]) -> npt.NDArray[Any]:
-    """Return an array of one element that is seen as so many; all outlines of one form may have the same."""
+    """Return a one-element array, viewed with the given shape and strides."""
     return as_strided(np.empty(1, dtype), shape, strides)
 
 
 class _Form(NamedTuple):
-    """An operand, but for its elements: at most two along each axis."""
+    """Form of an operand without elements: at most two elements per axis."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -238,7 +238,7 @@ class _Form(NamedTuple):
 
 
 def _form(operand: Any) -> Any:
-    """Return the form of an operand; a number as it is, with its type."""
+    """Return the form of an operand; a number stays unchanged, paired with its type."""
     if not isinstance(operand, Outline | np.ndarray):
         return type(operand), operand
     return _formed(operand.shape, operand.strides, operand.dtype)
@@ -250,14 +250,14 @@ def _formed(shape: Shape, strides: tuple[int, ...], dtype: np.dtype[Any]) -> _Fo
 
 
 def _small(array: Any) -> npt.NDArray[Any]:
-    """Return an array with at most two elements along each axis, in the same order of axes."""
+    """Return an array with at most two elements per axis, in the same order of axes."""
     small: npt.NDArray[Any] = _form(array).array()
     return small
 
 
-@lru_cache(maxsize=4096)  # layers are alike
+@lru_cache(maxsize=4096)  # layers repeat
 def _tried(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
-    """Return the type and the order of axes of what NumPy makes of operands of such forms, or the number it makes."""
+    """Return type and axis order of NumPy's result, or a resulting number."""
     operands = [form.array() if isinstance(form, _Form) else form[1] for form in forms]
     made = getattr(ufunc, method)(*operands, **dict(more))
     return (made.dtype, tuple(_order(made))) if isinstance(made, np.ndarray) and made.ndim else made
@@ -271,7 +271,7 @@ def _product(left: Shape, right: Shape) -> Shape:
 
 
 def _reduced(shape: Shape, axis: Any, keepdims: bool) -> Shape:
-    """Return the shape that is left of ``shape`` along all axes but some, or all where ``axis`` is None."""
+    """Return the shape after a reduction of ``shape`` along ``axis``, or along every axis for None."""
     count = len(shape)
     axes = range(count) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     gone = {axis_of % count for axis_of in axes}
@@ -312,7 +312,7 @@ def _clipped(array: Any, *_: object, out: Any = None) -> Any:
 
 
 def _copied_into(array: Any, *_: object, **__: object) -> None:
-    """Leave the outline of an array that elements are copied into as it is."""
+    """Keep the outline of a target of element copies unchanged."""
 
 
 def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: object) -> Outline:

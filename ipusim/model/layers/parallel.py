@@ -1,4 +1,4 @@
-"""Branches side by side: each takes the same input, and their outputs are concatenated."""
+"""Parallel branches with a common input and concatenated outputs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from ipusim.model.work import VectorWork, work_of
 
 @dataclass(frozen=True)
 class Branch(chain.InChains):
-    """Layers in order, as one layer.
+    """Layers in order, combined into a layer.
 
-    Its parameters are those of the inner layers, under their names: ``inner/W``.
+    Parameters of inner layers carry the inner layer's name: ``inner/W``.
 
     Attributes:
-        layers: at least one.
-        number: place among the branches, which is part of what seeds its draws.
+        layers: the layers, at least one.
+        number: position among the branches, part of the seed of draws.
     """
 
     layers: chain.Chain
@@ -52,12 +52,12 @@ class Branch(chain.InChains):
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw the inner parameters; those of a branch alone are the ones that it has beside others."""
+        """Draw the inner parameters; a single branch gets the same parameters as beside others."""
         own = np.random.default_rng([int(rng.integers(2**63)), self.number])
         return super().initial_parameters(input_shape, own, dtype)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Run the layers in order; the key of each is ``key``, the branch's number, and its place."""
+        """Run the layers in order; a layer's key is ``key``, the branch's number, and the layer's position."""
         return chain.run_forward(self.layers, parameters, x, None if key is None else (*key, self.number), 0)
 
     def backward_input(
@@ -71,7 +71,7 @@ class Branch(chain.InChains):
         return chain.run_backward_weights(self.layers, parameters, rest)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the inner layers' work in turn."""
+        """Return the consecutive work of the inner layers."""
         costs = chain.costs(self.chains, input_shape, batch, itemsize, need_input_gradient)
         return chain.cost_in_turn(costs, itemsize, need_input_gradient)
 
@@ -80,7 +80,7 @@ class Branch(chain.InChains):
 class Parallel(chain.InChains):
     """Branches that take the same input; their outputs are joined along the last axis.
 
-    As a stage of its own its branches can run on an IPU each, as Graphcore's concurrent stages do.
+    If the layer is a stage, the branches can run on separate IPUs, like Graphcore's concurrent stages.
     """
 
     kind: ClassVar = "parallel"
@@ -93,18 +93,18 @@ class Parallel(chain.InChains):
     ]
 
     def __post_init__(self) -> None:
-        """Raise ModelError for fewer than two branches, or for names that are not distinct and without a slash."""
+        """Raise ModelError for fewer than two branches, duplicate names, or names containing a slash."""
         if len(self.branches) < 2:
             raise ModelError(f"expected at least two branches, got {len(self.branches)}")
         chain.check_names((named for layers in self.branches for named in layers), "parallel branches")
 
     @property
     def parts(self) -> tuple[Branch, ...]:
-        """Each branch as a layer of its own."""
+        """Branches as separate layers."""
         return tuple(Branch(layers, number) for number, layers in enumerate(self.branches))
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the joined shape; raises ModelError when the branches differ in more than the last axis."""
+        """Return the joined shape; raises ModelError if branches differ in more than the last axis."""
         shapes = [part.output_shape(input_shape) for part in self.parts]
         if len({shape[:-1] for shape in shapes}) > 1 or not all(shapes):
             raise ModelError(f"expected branches whose outputs differ in the last axis alone, got {shapes}")
@@ -112,13 +112,13 @@ class Parallel(chain.InChains):
 
     @property
     def chains(self) -> tuple[chain.Chain, ...]:
-        """The layers of the branches."""
+        """Layers of the branches."""
         return self.branches
 
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw each branch's parameters from the same state of ``rng``, as if it were alone."""
+        """Draw the branches' parameters from the same state of ``rng``, as for single branches."""
         state = rng.bit_generator.state
         parameters: dict[str, Array] = {}
         for part in self.parts:
@@ -135,7 +135,7 @@ class Parallel(chain.InChains):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return the sum of the branches' gradients of the input, and what each leaves."""
+        """Return the sum of the branches' input gradients, and the rest per branch."""
         saved_of, widths = saved
         rests: list[Rest] = []
         total: Array | None = None
@@ -147,14 +147,14 @@ class Parallel(chain.InChains):
         return total, rests
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the gradients of all inner parameters."""
+        """Return the gradients of the inner parameters."""
         gradients: dict[str, Array] = {}
         for part, own in zip(self.parts, rest, strict=True):
             gradients |= part.backward_weights(parameters, own)
         return gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the branches' work in turn, joining their outputs, and one sum of gradients for each further one."""
+        """Return the work: branches in turn, concatenation of outputs, and a gradient sum per further branch."""
         costs = [part.cost(input_shape, batch, itemsize, need_input_gradient) for part in self.parts]
         sums = (len(costs) - 1) * batch * math.prod(input_shape)
         join = joining(batch * math.prod(self.output_shape(input_shape)), itemsize)
@@ -163,7 +163,7 @@ class Parallel(chain.InChains):
 
 
 def _pieces(joined: Array, widths: Sequence[int]) -> Iterator[Array]:
-    """Yield copies of the pieces that lie side by side along the last axis."""
+    """Yield copies of adjacent pieces along the last axis."""
     end = 0
     for width in widths:
         start, end = end, end + width

@@ -1,4 +1,4 @@
-"""Pooling of images: the maximum or the mean of each window, channel by channel."""
+"""Pooling of images: maximum or mean per window and channel."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ipusim.model.work import VectorWork, Work
 
 @dataclass(frozen=True)
 class _Pool(Parameterless):
-    """What both kinds share: names and defaults of Keras, padding as :mod:`ipusim.model.layers.windows` says."""
+    """Common parts of pools: names and defaults of Keras, padding from :mod:`ipusim.model.layers.windows`."""
 
     pool_size: Annotated[Extents, Doc("height and width of the windows")] = (2, 2)
     strides: Annotated[Extents | None, Doc("steps from one window to the next; default: the windows' size")] = None
     padding: Annotated[Padding, Doc("whether the image is padded for windows at its edges")] = "valid"
 
-    #: Of each place of each window, forward and backward.
+    #: Work per position of a window, forward and backward.
     work_of_places: ClassVar[tuple[VectorWork, VectorWork]]
-    #: Of each window, in either pass.
+    #: Work per window, in either pass.
     work_of_windows: ClassVar[VectorWork]
 
     def __post_init__(self) -> None:
-        """Raise ModelError for windows that cannot be."""
+        """Raise ModelError for impossible windows."""
         _ = self._windows
 
     @cached_property
@@ -37,11 +37,11 @@ class _Pool(Parameterless):
         return Windows(self.pool_size, self.strides or self.pool_size, self.padding)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return (windows down, windows right, channels); raises ModelError when no window fits."""
+        """Return (windows down, windows right, channels); raises ModelError if no window fits."""
         return (*self._windows.field(input_shape), input_shape[-1])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of each place of each window, and of each window."""
+        """Return the work, proportional to window positions and to windows."""
         x = batch * math.prod(input_shape)
         y = batch * math.prod(self.output_shape(input_shape))
         count = y * math.prod(self.pool_size)
@@ -65,7 +65,7 @@ class _Pool(Parameterless):
 
     @staticmethod
     def _units(batch: int, shape: Shape, itemsize: int) -> int:
-        """Return positions times as many channels as 8 bytes hold, of which a worker takes whole ones."""
+        """Return positions times groups of channels that fill 8 bytes; a worker takes whole groups."""
         *positions, channels = shape
         return batch * math.prod(positions) * -(-channels * itemsize // 8)
 
@@ -74,7 +74,7 @@ class _Pool(Parameterless):
 class MaxPool2D(_Pool):
     """The largest element of each window of an image, channel by channel.
 
-    What padding adds is smaller than any.
+    Padding elements are smaller than any element.
     """
 
     kind: ClassVar = "max_pool2d"
@@ -91,7 +91,7 @@ class MaxPool2D(_Pool):
         return y, (x, y)
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Return each window's gradient at its maximum, the first in reading order where there are several."""
+        """Return the gradients at the windows' maxima; ties go to the first maximum in reading order."""
         x, y = saved
         padded = self._windows.pad(x, -np.inf)
         result = np.zeros_like(padded)
@@ -104,7 +104,7 @@ class MaxPool2D(_Pool):
         return self._windows.crop(result, x.shape[1:])
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return the padded image."""
+        """Return the size of the padded image."""
         return InnerSizes(0, math.prod(self._windows.padded_shape(input_shape)))
 
 
@@ -112,16 +112,16 @@ class MaxPool2D(_Pool):
 class AveragePool2D(_Pool):
     """The mean of each window of an image, channel by channel.
 
-    Of its elements within the image: TensorFlow leaves the padding out of the mean.
+    The mean covers elements inside the image, since TensorFlow excludes the padding.
     """
 
     kind: ClassVar = "average_pool2d"
-    #: A sum, in either pass; and a quotient of each window.
+    #: A sum per position, in either pass, and a quotient per window.
     work_of_places: ClassVar = VectorWork(reductions=1), VectorWork(1)
     work_of_windows: ClassVar = VectorWork(quotients=1)
 
     def _counts(self, input_shape: Shape) -> Array:
-        """Return the elements within the image of each window: (windows down, windows right, 1)."""
+        """Return the number of elements inside the image per window: (windows down, windows right, 1)."""
         inside = self._windows.pad(np.ones((1, *input_shape[:2], 1)))
         total: Array = sum(self._windows.offsets(inside, (*input_shape[:2], 1)), np.zeros(()))[0]
         return total
@@ -136,7 +136,7 @@ class AveragePool2D(_Pool):
         return y, x.shape[1:]
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Return each window's gradient shared equally among its elements."""
+        """Return the windows' gradients, shared equally among elements."""
         share = grad / self._counts(saved).astype(grad.dtype)
         result = np.zeros_like(grad, order="C", shape=(len(grad), *self._windows.padded_shape(saved)))
         for target in self._windows.offsets(result, saved):

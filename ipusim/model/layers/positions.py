@@ -1,4 +1,4 @@
-"""The first positions of a sequence alone, so that what follows is made on them and on no other."""
+"""Restriction of a sequence to the first positions, for subsequent layers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ipusim.model.work import Work, work_of
 class TakePositions(Parameterless):
     """Takes the first positions of each sample, and drops the others.
 
-    In pre-training, BERT's loss is one of its masked tokens alone, say 20 of 128, and the projection onto the
-    vocabulary is made on these. Where data have them first, as Graphcore's do, this layer before the projection
-    takes them, and ``masked_softmax_cross_entropy`` their labels.
+    In pre-training, BERT's loss covers only masked tokens, for example 20 of 128, and only these tokens need the
+    projection onto the vocabulary. If data have masked tokens first, like Graphcore's, this layer before the projection
+    selects them, and ``masked_softmax_cross_entropy`` selects their labels.
     """
 
     kind: ClassVar = "take_positions"
@@ -29,22 +29,22 @@ class TakePositions(Parameterless):
     count: Annotated[Axis, Doc("number of positions kept, from the first, on the first axis of a sample")]
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no positions."""
+        """Raise ModelError for zero positions."""
         if self.count < 1:
             raise ModelError(f"expected at least 1 position to take, got {self.count}")
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return (count, ...); raises ModelError for a sample of fewer positions."""
+        """Return (count, ...); raises ModelError for samples with fewer positions."""
         if not input_shape or input_shape[0] < self.count:
             raise ModelError(f"expected samples of at least {self.count} positions to take, got shape {input_shape}")
         return (self.count, *input_shape[1:])
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return the first positions of ``x`` (batch, positions, ...), copied, so that the others need not stay."""
+        """Return a copy of the first positions of ``x`` (batch, positions, ...), which releases the others."""
         return x[:, : self.count].copy(), x.shape
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Return ``grad`` at the first positions, and zeros at the others."""
+        """Return ``grad`` at the first positions, zero elsewhere."""
         dx = np.zeros_like(grad, shape=saved)
         dx[:, : self.count] = grad
         return dx
@@ -52,7 +52,7 @@ class TakePositions(Parameterless):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the cost: the selected positions are read, exchanged between tiles and written.
 
-        Backward its gradient does, and all of the input's is written.
+        Backward, their gradient is read and exchanged, and the whole input gradient is written.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         forward = work_of(itemsize, touched=2 * y, exchanged=y)

@@ -1,8 +1,7 @@
-"""What LSTM and GRU have in common: parameters, their start, and what a pass over all time steps costs.
+"""Common parts of LSTM and GRU: parameters, initialisation, and cost over the time steps.
 
-Names and defaults are those of Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU``
-(keras.ipu.layers), which take sigmoid as the recurrent activation. A sample is
-(time steps, elements); states start at zero, or as the layer's caller says.
+Names and defaults follow Graphcore's Keras layers ``PopnnLSTM`` and ``PopnnGRU`` (keras.ipu.layers), with sigmoid as
+recurrent activation. A sample is (time steps, elements); states start at zero, or at the caller's values.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ from ipusim.model.layers.layer import (
 )
 from ipusim.model.work import Product, VectorWork, in_one, work_of
 
-#: The activations whose slope follows from their value, which is all that a recurrent layer keeps.
+#: Activations with a slope computable from the output, the only array kept by recurrent layers.
 RECURRENT_ACTIVATIONS: Final = tuple(name for name, rule in ACTIVATIONS.items() if rule.keeps != "input")
-#: Compute sets of the vector work of a time step.
+#: Compute sets of the vector work per time step.
 _STEP_SETS: Final = 3
-#: The states of a micro-batch, each (batch, units): h, and of an LSTM c.
+#: States of a micro-batch, shape (batch, units): h, and c for an LSTM.
 States = tuple[Array, ...]
 _ActivationName = Annotated[str, OneOf(RECURRENT_ACTIVATIONS)]
 
 
 def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTypeLike) -> Array:
-    """Draw a matrix with orthonormal rows or columns, whichever are fewer, as Keras ``Orthogonal`` does.
+    """Draw a matrix with orthonormal rows or columns, whichever are fewer, like Keras ``Orthogonal``.
 
-    The Q of a Gaussian matrix's QR decomposition, with the sign that makes R's diagonal
-    positive. Drawn in double precision.
+    The result is Q of a Gaussian matrix's QR decomposition, with signs that make R's diagonal positive, drawn in double
+    precision.
     """
     rows, columns = shape
     q, r = np.linalg.qr(rng.standard_normal((max(shape), min(shape))))
@@ -56,12 +55,12 @@ def orthogonal(shape: tuple[int, int], rng: np.random.Generator, dtype: npt.DTyp
 
 
 class Ran(NamedTuple):
-    """The results of a pass over all time steps.
+    """Results of a pass over the time steps.
 
     Attributes:
-        outputs: of all steps, (batch, time steps, units).
-        states: after the last step.
-        saved: what the way back needs.
+        outputs: outputs of the steps, (batch, time steps, units).
+        states: states after the last step.
+        saved: saved data for the backward pass.
     """
 
     outputs: Array
@@ -70,12 +69,12 @@ class Ran(NamedTuple):
 
 
 class WentBack(NamedTuple):
-    """The results of going back through all time steps.
+    """Results of the backward pass through the time steps.
 
     Attributes:
-        dx: the gradient of the input; None where it is not needed.
-        dstates: the gradients of the states before the first step.
-        rest: what the gradients of the parameters need.
+        dx: gradient of the input; None if not needed.
+        dstates: gradients of the states before the first step.
+        rest: data for the gradients of the parameters.
     """
 
     dx: Array | None
@@ -85,9 +84,9 @@ class WentBack(NamedTuple):
 
 @dataclass(frozen=True)
 class Recurrent(InHalves):
-    """A layer over time steps whose gates are products with the input and with its own last output.
+    """A layer over time steps, with gates computed from the input and the layer's last output.
 
-    The activation is that of an LSTM's output, too.
+    For an LSTM, ``activation`` also applies to the output.
     """
 
     units: Annotated[Axis, Doc("elements of the output and of the state")]
@@ -98,15 +97,15 @@ class Recurrent(InHalves):
         bool, Doc("whether the outputs of all time steps are returned, or only the last output")
     ] = False
 
-    #: Products of ``units`` columns in each step.
+    #: Number of gates: products with ``units`` columns per step.
     gates: ClassVar[int]
-    #: States that a step hands to the next.
+    #: Number of states passed to the next step.
     states: ClassVar[int] = 1
-    #: Elements of each unit and step that stay for the backward pass.
+    #: Elements kept for the backward pass, per unit and step.
     saved_elements: ClassVar[int]
 
     def __post_init__(self) -> None:
-        """Raise ModelError for units below 1 or an activation whose slope does not follow from its value."""
+        """Raise ModelError for units below 1, or an activation whose slope is not a function of its output."""
         if self.units < 1:
             raise ModelError(f"a recurrent layer needs at least 1 unit, got {self.units}")
         for name in (self.activation, self.recurrent_activation):
@@ -122,29 +121,29 @@ class Recurrent(InHalves):
     def go_back(
         self, parameters: Parameters, saved: Saved, grad: Array, dstates: States, need_input_gradient: bool = True
     ) -> WentBack:
-        """Go back through the time steps, from the gradients of the outputs of all and of the last states."""
+        """Go back through the time steps, given gradients of outputs and last states."""
         raise NotImplementedError
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Run over the time steps of ``x`` (batch, time steps, elements); return all outputs or the last."""
+        """Run over the time steps of ``x`` (batch, time steps, elements); return every output or the last."""
         outputs, states, saved = self.run(parameters, x)
         return (outputs if self.return_sequences else states[0]), saved
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx through the time steps in reverse, and the gradients of the gates of all steps."""
+        """Return dx, computed in reverse over time steps, and the gate gradients of the steps."""
         x = saved[0]
         none = tuple(zero_state(x, self.units) for _ in range(self.states))
         dx, _, rest = self.go_back(parameters, saved, self._all_steps(grad, x.shape[1]), none, need_input_gradient)
         return dx, rest
 
     def elements(self, input_shape: Shape) -> int:
-        """Return the elements of a time step that are multiplied with the kernel."""
+        """Return the elements of a time step multiplied with the kernel."""
         return input_shape[-1]
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return the gates and states of all time steps."""
+        """Return the size of gates and states over the time steps."""
         return InnerSizes(input_shape[0] * self.units * (self.gates + 3))
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -179,11 +178,11 @@ class Recurrent(InHalves):
         return parameters
 
     def _split(self, gates: Array) -> list[Array]:
-        """Return views of the gates of one time step, in order."""
+        """Return views of the gates of a time step, in order."""
         return [gates[:, n * self.units : (n + 1) * self.units] for n in range(self.gates)]
 
     def _all_steps(self, grad: Array, time_steps: int) -> Array:
-        """Return the gradient of every time step's output, which is zero but for the last without sequences."""
+        """Return the gradient of every step's output: without sequences, zero except for the last step."""
         if self.return_sequences:
             return grad
         whole = np.zeros_like(grad, shape=(len(grad), time_steps, self.units))
@@ -191,13 +190,13 @@ class Recurrent(InHalves):
         return whole
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of all time steps.
+        """Return the work over the time steps.
 
-        With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U
-        multiply-accumulates forward; backward as many for the kernels, R*U*G*U for the
-        states, and R*E*G*U for dx where needed. Each time step is products and three compute sets of its own, gates,
-        state and output, as PopLibs' fused cells have about as many (assumed), and reads the recurrent kernel anew. The
-        gradients of the kernels are products over all time steps at once.
+        With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U multiply-accumulates forward.
+        Backward: the same for the kernels, R*U*G*U for the states, and, if needed, R*E*G*U for dx. A time step consists
+            of products and three
+        compute sets for gates, state and output, similar to PopLibs' fused cells (assumed), and reads the recurrent
+        kernel again. Kernel gradients are products over the whole sequence.
         """
         unit_work, saved = self.unit_work(), self.saved_elements
         steps, elements = input_shape[0], self.elements(input_shape)
@@ -236,13 +235,13 @@ class Recurrent(InHalves):
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
     def unit_work(self) -> tuple[VectorWork, VectorWork]:
-        """Return the vector work of one unit and step, forward and backward."""
+        """Return the vector work per unit and step, forward and backward."""
         raise NotImplementedError
 
     def _unit_work(
         self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork
     ) -> tuple[VectorWork, VectorWork]:
-        """Return the work of one unit and step: activations, two sums for each gate, and the others."""
+        """Return the work per unit and step: activations, two sums per gate, and the given remainder."""
         gate, own = activation(self.recurrent_activation), activation(self.activation)
         sums = VectorWork(self.gates * (1 + self.use_bias))
         return (

@@ -1,4 +1,4 @@
-"""Self-attention that also scores positions: queries are compared with the relative positions of the others."""
+"""Self-attention with relative positions: queries are also compared with positions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ipusim.model.work import Product, VectorWork, Work, in_one, work_of
 
 @dataclass(frozen=True)
 class RelativeMultiHeadAttention(MultiHeadAttention):
-    """Self-attention whose scores have a second part, of queries and positions, as in Transformer-XL and Conformers.
+    """Self-attention with additional scores of queries and positions, as in Transformer-XL and Conformers.
 
     The scores are (q + content_bias) k^T + (q + position_bias) p^T, where p is a table of sines and cosines of the
-    positions times ``Wp`` of shape (elements, heads * key_dim); both biases have the shape (heads, key_dim) and start
-    Glorot uniform ("Transformer-XL", arXiv 1901.02860, without its shift of rows, as in WeNet's
-    ``RelPositionMultiHeadedAttention``). All else is as in ``multi_head_attention``.
+    positions times ``Wp`` of shape (elements, heads * key_dim). Both biases have shape (heads, key_dim) and start
+    Glorot uniform ("Transformer-XL", arXiv 1901.02860, without the shift of rows, like WeNet's
+    ``RelPositionMultiHeadedAttention``). Everything else follows ``multi_head_attention``.
     """
 
     kind: ClassVar = "relative_multi_head_attention"
@@ -54,7 +54,7 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         )
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the gradients of the projections, and of what scores positions."""
+        """Return the gradients of the projections, of ``Wp`` and of both biases."""
         _, _, _, beside = rest
         keys = joined(beside["keys"][None])[0]
         table = _table(len(keys), len(parameters["Wp"]), keys.dtype)
@@ -71,17 +71,18 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         return self._heads((_table(q.shape[2], len(kernel), q.dtype) @ kernel)[None])
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return those of attention, and both parts of the queries, the keys of positions and their scores."""
+        """Return the sizes of attention, plus biased queries, keys of positions and position scores."""
         saved, passing = super().inner_sizes(input_shape)
         positions, inner = input_shape[0], self.parameter_shapes(input_shape)["Wp"][1]
         return InnerSizes(saved, passing + 3 * positions * inner + self.num_heads * positions**2)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of attention and, with P positions and the sizes that it has, of positions.
+        """Return the work of attention plus the work of P positions, in the attention's symbols.
 
-        Forward: P*D*I + S*key_dim multiply-accumulates more, in two products, of which the keys of positions serve
-        all samples; a sum for either bias and one of both parts of each score. Backward: P*D*I again for Wp, in the
-        second half, and twice S*key_dim; a sum of both gradients of the queries, and sums for both biases.
+        Forward: P*D*I + S*key_dim further multiply-accumulates, in two products; the samples share the keys of
+            positions. A sum
+        per bias, and a sum of both parts per score. Backward: P*D*I again for Wp, in the second half, and twice
+        S*key_dim; a sum of both gradients of the queries, and sums for both biases.
         """
         attention = super().cost(input_shape, batch, itemsize, need_input_gradient)
         positions, elements = input_shape
@@ -121,9 +122,9 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
 
 @lru_cache(maxsize=16)
 def _table(positions: int, elements: int, dtype: npt.DTypeLike) -> Array:
-    """Return sines and cosines of the positions, in turn: (positions, elements) ("Attention Is All You Need", 3.5).
+    """Return alternating sines and cosines, (positions, elements) ("Attention Is All You Need", 3.5).
 
-    Element 2 i is the sine of position / 10000^(2 i / elements), element 2 i + 1 its cosine.
+    Element 2 i is the sine of position / 10000^(2 i / elements), element 2 i + 1 the cosine.
     """
     position, element = np.arange(positions)[:, None], np.arange(elements)
     angle = position / 10_000.0 ** (element // 2 * 2 / elements)
@@ -131,6 +132,6 @@ def _table(positions: int, elements: int, dtype: npt.DTypeLike) -> Array:
 
 
 def _both(one: Work, other: Work) -> Work:
-    """Return the work of two that run as one layer's."""
+    """Return the combined work of two parts of a layer."""
     sram_bytes, exchange_bytes = one.sram_bytes + other.sram_bytes, one.exchange_bytes + other.exchange_bytes
     return in_one(one, other, (*one.products, *other.products), sram_bytes, exchange_bytes)

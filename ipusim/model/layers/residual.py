@@ -1,4 +1,4 @@
-"""A residual block: what a list of layers makes of its input is added to the input."""
+"""A residual block: the output of a list of layers, added to their input."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ipusim.model.work import VectorWork, work_of
 
 @dataclass(frozen=True)
 class Residual(chain.InChains):
-    """Adds what a list of layers makes of its input to the input.
+    """Adds the output of a list of layers to their input.
 
-    ``x + f(x)``, or ``g(x) + f(x)`` where there is a shortcut g. Its parameters are those of the
-    inner layers, under their names: ``inner/W``.
+    The result is ``x + f(x)``, or ``g(x) + f(x)`` with a shortcut g. Parameters of inner layers carry the inner layer's
+    name: ``inner/W``.
     """
 
     kind: ClassVar = "residual"
@@ -33,13 +33,13 @@ class Residual(chain.InChains):
     ] = ()
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no layers, or for names that are not distinct and without a slash."""
+        """Raise ModelError for no layers, duplicate names, or names containing a slash."""
         if not self.layers:
             raise ModelError("a residual block needs at least one layer, got none")
         chain.check_names((*self.layers, *self.shortcut), "a residual block")
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the sum; raises ModelError when the two sides differ."""
+        """Return the shape of the sum; raises ModelError if the two sides differ."""
         inner, outer = (chain_shapes(branch, input_shape)[-1] for branch in self.chains)
         if inner != outer:
             side = "shortcut" if self.shortcut else "input"
@@ -48,13 +48,13 @@ class Residual(chain.InChains):
 
     @property
     def chains(self) -> tuple[chain.Chain, ...]:
-        """The layers, and those of the shortcut."""
+        """The layers, and the shortcut's layers."""
         return self.layers, self.shortcut
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the sum of both sides for ``x`` (batch, ...).
 
-        The key of an inner layer is ``key`` and its place, the layers first.
+        The key of an inner layer is ``key`` and the layer's position; shortcut layers come last.
         """
         y, saved = chain.run_forward(self.layers, parameters, x, key, 0)
         side, side_saved = chain.run_forward(self.shortcut, parameters, x, key, len(self.layers))
@@ -63,18 +63,18 @@ class Residual(chain.InChains):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return the sum of both sides' gradients of the input, and what their layers leave."""
+        """Return the sum of both sides' input gradients, and the rest of both sides."""
         dx, rest = chain.run_backward_input(self.layers, parameters, saved[0], grad, need_input_gradient)
         side, more = chain.run_backward_input(self.shortcut, parameters, saved[1], grad, need_input_gradient)
         return (dx + side if dx is not None and side is not None else None), (rest, more)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return the gradients of all inner parameters."""
+        """Return the gradients of the inner parameters."""
         gradients = chain.run_backward_weights(self.layers, parameters, rest[0])
         return gradients | chain.run_backward_weights(self.shortcut, parameters, rest[1])
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the inner layers' work in turn, and one sum for each element of the output, or of the input back."""
+        """Return the work: inner layers in turn, and a sum per element."""
         costs = chain.costs(self.chains, input_shape, batch, itemsize, need_input_gradient)
         sums = batch * math.prod(self.output_shape(input_shape)), batch * math.prod(input_shape)
         add, add_back = (work_of(itemsize, vector=VectorWork(n), touched=3 * n) for n in sums)

@@ -1,4 +1,4 @@
-"""Which arrays stay in memory for what a forward pass has saved: views keep what they are views of."""
+"""Arrays kept alive by the saved data of a forward pass: a view keeps its base."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def saved_arrays(saved: Any, parameters: Parameters) -> list[Array]:
 
 
 def root_of(array: Array) -> Array:
-    """Return the array that owns the memory of ``array``: a view keeps its whole base alive."""
+    """Return the array that owns the memory of ``array``: a view keeps the whole base alive."""
     while isinstance(array.base, np.ndarray | Outline):
         array = array.base
     return array
 
 
 def _arrays(saved: Any) -> Iterator[Any]:
-    """Yield every array that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
+    """Yield the arrays that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
     seen: dict[int, Any] = {}
     waiting = [saved]
     while waiting:
         thing = waiting.pop()
         if id(thing) in seen:
             continue
-        seen[id(thing)] = thing  # keeps it alive, so that no other takes its id
+        seen[id(thing)] = thing  # keeps the object alive, and the id unique
         match thing:
             case np.ndarray() | Outline():
                 yield thing

@@ -1,15 +1,13 @@
-"""A matrix product in parts, one after another, as Graphcore's ``math_ops.serialized_matmul`` computes it.
+"""A matrix product in consecutive parts, like Graphcore's ``math_ops.serialized_matmul``.
 
-With a of shape (m, k) and b of shape (k, n), the product and both of its gradients
-are split along one of the three dimensions:
+With a of shape (m, k) and b of shape (k, n), the product and both gradients are split along a dimension:
 
-- ``a_columns``: m, the rows of the result; ``b`` is read again for each part;
-- ``a_rows_b_columns``: k, the sums; the result is read and written again for each part;
-- ``b_rows``: n, the columns of the result; ``a`` is read again for each part.
+- ``a_columns``: m, the rows of the result; every part reads ``b`` again;
+- ``a_rows_b_columns``: k, the sums; every part reads and writes the result again;
+- ``b_rows``: n, the columns of the result; every part reads ``a`` again.
 
-The parts' temporaries take 1 / factor of the memory. Each part is a superstep of its
-own. Sums over k come in another order than in one product, and BLAS may order those of
-smaller matrices otherwise too: results are equal up to rounding.
+The parts' temporaries take 1 / factor of the memory. A part is a separate superstep. Sums over k run in another order
+than in a single product, and BLAS may also reorder sums in smaller matrices: results are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -30,18 +28,18 @@ Dimension = Literal["a_columns", "a_rows_b_columns", "b_rows"]
 
 @dataclass(frozen=True)
 class SerializedMatmul:
-    """How a product is split.
+    """Split of a product.
 
     Attributes:
-        factor: the number of parts.
-        dimension: the dimension that they split, which the factor must divide.
+        factor: number of parts.
+        dimension: split dimension, divisible by the factor.
     """
 
     factor: int = 1
     dimension: Dimension = "a_columns"
 
     def __post_init__(self) -> None:
-        """Raise ModelError for no parts or an unknown dimension."""
+        """Raise ModelError for zero parts or an unknown dimension."""
         if self.factor < 1:
             raise ModelError(f"expected a serialization factor of at least 1, got {self.factor}")
         if self.dimension not in get_args(Dimension):
@@ -50,7 +48,7 @@ class SerializedMatmul:
             )
 
     def check(self, m: int, k: int, n: int) -> None:
-        """Raise ModelError unless the factor divides its dimension of a product of (m, k) and (k, n)."""
+        """Raise ModelError unless the factor divides the split dimension of (m, k) @ (k, n)."""
         size = dict(zip(get_args(Dimension), (m, k, n), strict=True))[self.dimension]
         if size % self.factor:
             raise ModelError(
@@ -58,7 +56,7 @@ class SerializedMatmul:
             )
 
     def product(self, a: Array, b: Array) -> Array:
-        """Return a @ b of shape (m, n); parts are as equal as can be where the factor does not divide."""
+        """Return a @ b of shape (m, n); parts have nearly equal size if the factor does not divide."""
         y = np.zeros_like(a, np.result_type(a, b), "C", shape=(len(a), b.shape[1]))
         for m, k, n in self._parts(len(a), *b.shape):
             y[m, n] += a[m, k] @ b[k, n]
@@ -79,10 +77,10 @@ class SerializedMatmul:
         return db
 
     def parts(self, product: Product, order: str) -> Product:
-        """Return a product as its parts, one after another.
+        """Return a product as consecutive parts.
 
-        ``order`` says which of the whole product's dimensions m, k and n the rows, sums and columns of ``product``
-        run over: of a gradient they are others.
+        ``order`` assigns the whole product's dimensions m, k and n to rows, sums and columns of ``product``; gradients
+        permute the dimensions.
         """
         if self.factor == 1:
             return product
@@ -93,14 +91,14 @@ class SerializedMatmul:
         return replace(product, m=m, k=k, n=n, times=self.factor)
 
     def repeated(self, a: int, b: int, y: int) -> int:
-        """Return the elements that go to or from memory once more than in one product of operands of these sizes."""
+        """Return the elements read or written in addition to an unsplit product."""
         once = {"a_columns": b, "a_rows_b_columns": 2 * y, "b_rows": a}[self.dimension]
         return (self.factor - 1) * once
 
     def _parts(self, m: int, k: int, n: int) -> Iterator[tuple[slice, slice, slice]]:
         whole = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}
         size = whole[self.dimension]
-        parts = min(self.factor, size)  # more would be empty
+        parts = min(self.factor, size)  # further parts would be empty
         for part in range(parts):
             slices = dict.fromkeys(whole, slice(None))
             slices[self.dimension] = slice(part * size // parts, (part + 1) * size // parts)

@@ -1,7 +1,7 @@
-"""The table of layers and losses: a row for each, read off its class.
+"""The table of layers and losses, with a row per class.
 
-A class of this package with a ``kind`` is in the table (:mod:`ipusim.model.rows`), so that a module
-in this package is all that a new layer takes.
+A class of this package with a ``kind`` is in the table (:mod:`ipusim.model.rows`). A new layer therefore only needs a
+module in this package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ipusim.model.rows import Row, classes, row_of
 
-#: The order in which messages and docs name the layers of modules; those of others follow by the modules' names.
+#: Order of layer modules in messages and docs; other modules follow by name.
 _ORDER: Final = (
     *("layers", "glu", "dropout", "embedding", "positions", "normalisation", "convolution"),
     *("transposed_convolution", "depthwise", "pooling"),
@@ -24,6 +24,9 @@ _ORDER: Final = (
         "augru",
         "attention",
         "relative_attention",
+        "window_attention",
+        "squeeze_excite",
+        "space_to_depth",
         "residual",
         "parallel",
         "add",
@@ -39,8 +42,8 @@ class LayerRow(Row):
     """A layer or a loss.
 
     Attributes:
-        within: whether it may stand within another layer.
-        is_loss: whether it is a loss.
+        within: whether the layer may be inside another layer.
+        is_loss: whether the row is a loss.
     """
 
     within: bool
@@ -49,7 +52,7 @@ class LayerRow(Row):
 
 @cache
 def rows() -> tuple[LayerRow, ...]:
-    """Return all rows: layers that stand anywhere, those that stand in a model itself, losses.
+    """Return the rows: unrestricted layers, then layers limited to the top of a model, then losses.
 
     Raises ValueError for two layers of one name.
     """

@@ -1,4 +1,4 @@
-"""A projection onto a vocabulary whose weights are those that embed it: one table, used at both ends of a model."""
+"""A projection onto a vocabulary that shares the embedding's table."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ipusim.model.layers.products import add_product
 class TiedProjection(InHalves):
     """Scores every token of a vocabulary by the table of an earlier embedding: x @ W.T + b.
 
-    ``W`` of shape (units, inputs) is the embedding's, one parameter with one gradient, the sum of both uses (arXiv
-    1608.05859), as in BERT and GPT-2. Stages that use it are on one IPU. The bias ``b`` of shape (units,) is
-    this layer's own and starts zero.
+    ``W`` of shape (units, inputs) belongs to the embedding: a single parameter with a single gradient, the sum of both
+    uses (arXiv 1608.05859), as in BERT and GPT-2. Stages using the table share an IPU. The bias ``b`` of shape
+    (units,) belongs to this layer and starts zero.
     """
 
     kind: ClassVar = "tied_projection"
@@ -42,11 +42,11 @@ class TiedProjection(InHalves):
 
     @property
     def shared(self) -> Mapping[str, tuple[str, str]]:
-        """``W`` is that of the embedding."""
+        """Mapping of ``W`` to the embedding's table."""
         return {"W": (self.embedding, "W")}
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the input's shape with ``units`` as its last axis; raises ModelError for a scalar."""
+        """Return the input's shape with ``units`` as last axis; raises ModelError for a scalar."""
         if not input_shape:
             raise ModelError("a tied projection needs an input of at least one axis, got a scalar for each sample")
         return (*input_shape[:-1], self.units)
@@ -59,7 +59,7 @@ class TiedProjection(InHalves):
     def initial_parameters(
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
-        """Draw ``W`` as an embedding does, for a layer that is used alone; ``b`` is zero."""
+        """Draw ``W`` like an embedding, for a layer used alone; ``b`` is zero."""
         parameters = Embedding(self.units, input_shape[-1]).initial_parameters((), rng, dtype)
         if self.use_bias:
             parameters["b"] = np.zeros(self.units, dtype)
@@ -75,11 +75,11 @@ class TiedProjection(InHalves):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx = g @ W, and x and g."""
+        """Return dx = g @ W, and the rest: x and g."""
         return (grad @ parameters["W"] if need_input_gradient else None), (saved, grad)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
-        """Return dW = g.T @ x, of this use of the table alone, and db = sum of g."""
+        """Return dW = g.T @ x, for this use of the table only, and db = sum of g."""
         inputs, rows = self._rows(rest)
         gradients = {"W": rows.T @ inputs}
         if self.use_bias:
@@ -99,5 +99,5 @@ class TiedProjection(InHalves):
         return x.reshape(-1, x.shape[-1]), grad.reshape(-1, self.units)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of a dense layer of these units."""
+        """Return the work of a dense layer with equal units."""
         return Dense(self.units, use_bias=self.use_bias).cost(input_shape, batch, itemsize, need_input_gradient)

@@ -1,6 +1,6 @@
-"""Transposed convolution: each element of an image adds the kernel, times itself, to a larger image.
+"""Transposed convolution: every image element adds the kernel, times the element, to a larger image.
 
-It is the map that takes the gradient of a convolution's output to that of its input, with the same windows.
+The operation maps a convolution's output gradient to the input gradient, with the same windows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ipusim.model.work import Convolution, Product
 
 @dataclass(frozen=True)
 class Conv2DTranspose(InHalves):
-    """A transposed convolution of images of height, width and channels, which makes them larger.
+    """A transposed convolution, which enlarges images of height, width and channels.
 
-    Names and defaults are those of Keras ``Conv2DTranspose``. Kernel ``W`` of shape (*kernel_size, filters,
-    channels) starts Glorot uniform and bias ``b`` of shape (filters,) zero. An output with the padding ``same`` has
-    the input's size times the strides; with ``valid`` it has all that a kernel reaches.
+    Names and defaults follow Keras ``Conv2DTranspose``. Kernel ``W`` of shape (*kernel_size, filters, channels) starts
+    Glorot uniform, bias ``b`` of shape (filters,) zero. With padding ``same`` the output has the input's size times the
+    strides; with ``valid`` the output covers the whole reach of the kernel.
     """
 
     kind: ClassVar = "conv2d_transpose"
@@ -43,7 +43,7 @@ class Conv2DTranspose(InHalves):
     use_bias: Annotated[bool, Doc("whether b is added")] = True
 
     def __post_init__(self) -> None:
-        """Raise ModelError for filters below 1, an unknown activation, or windows that cannot be."""
+        """Raise ModelError for filters below 1, an unknown activation, or impossible windows."""
         if self.filters < 1:
             raise ModelError(f"a convolution needs at least 1 filter, got {self.filters}")
         activation(self.activation)
@@ -51,7 +51,7 @@ class Conv2DTranspose(InHalves):
 
     @cached_property
     def _windows(self) -> Windows:
-        """The windows over the output: one for each element of the input."""
+        """Windows over the output, a window per input element."""
         return Windows(self.kernel_size, self.strides, self.padding)
 
     @property
@@ -59,7 +59,7 @@ class Conv2DTranspose(InHalves):
         return math.prod(self.kernel_size)
 
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return height, width and filters; raises ModelError for an input that is no image."""
+        """Return height, width and filters; raises ModelError for an input other than images."""
         if len(input_shape) != 3:
             raise ModelError(f"expected images of height, width and channels, got an input of shape {input_shape}")
         height, width = (
@@ -74,7 +74,7 @@ class Conv2DTranspose(InHalves):
         return {"W": kernel, "b": (self.filters,)} if self.use_bias else {"W": kernel}
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
-        """Return what the elements of ``x`` (batch, height, width, channels) make, added where it overlaps."""
+        """Return the sum of overlapping kernels scaled by the elements of ``x`` (batch, height, width, channels)."""
         W, shape = parameters["W"], self.output_shape(x.shape[1:])
         made = x.reshape(-1, x.shape[-1]) @ W.reshape(-1, x.shape[-1]).T
         made = made.reshape(*x.shape[:-1], self._taps, self.filters)
@@ -90,7 +90,7 @@ class Conv2DTranspose(InHalves):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, a convolution of g, and x and g."""
+        """Return dx, a convolution of g, and the rest: x and g."""
         x, activated = saved
         grad = pull_back(self.activation, activated, grad)
         if not need_input_gradient:
@@ -112,15 +112,16 @@ class Conv2DTranspose(InHalves):
         return np.stack(places, axis=3).reshape(-1, self._taps * self.filters)
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return what each element of the input makes, before it is added up."""
+        """Return the size of the scaled kernels before the sum."""
         return InnerSizes(0, math.prod(input_shape[:-1]) * self._taps * self.filters)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work, with X elements in each channel of the input and K = window x filters x channels.
+        """Return the work, with X elements per input channel and K = window x filters x channels.
 
-        Forward: X*K multiply-accumulates, and what :func:`kernel_cost` adds for each output. Backward: X*K for dW, and
-        again for dx where needed. Forward is planned as the pass of a convolution that makes dx is, and the pass that
-        makes dx as one forward.
+        Forward: X*K multiply-accumulates, and the additional work of :func:`kernel_cost` per output. Backward: X*K for
+            dW, and,
+        if needed, for dx. Forward is planned like the dx pass of a convolution, and the dx pass like a convolution's
+        forward.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         channels, filters, taps = input_shape[-1], self.filters, self._taps

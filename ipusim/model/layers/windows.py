@@ -1,9 +1,8 @@
-"""Windows that slide over images: what convolution and pooling have in common.
+"""Sliding windows over images, shared by convolution and pooling.
 
-Images are (batch, height, width, channels). With padding ``valid`` windows lie
-within the image; with ``same`` there are ceil(size / stride) of them in either
-direction and the image is padded as evenly as can be, one more behind than before
-(TensorFlow's definition of both).
+Images are (batch, height, width, channels). With padding ``valid`` windows stay inside the image. With ``same`` either
+direction has ceil(size / stride) windows, and the image gets even padding, with an odd element at the end (TensorFlow's
+definitions).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ipusim.model.layers.layer import Array, Shape
 Padding = Literal["valid", "same"]
 #: Height and width.
 Pair = tuple[int, int]
-#: The size of a window along one axis, or steps along it.
+#: Size of a window along an axis, or steps along the axis.
 Extent = Annotated[int, Ge(1), Le(128)]
 #: Height and width of a window, or steps down and right.
 Extents = tuple[Extent, Extent]
@@ -29,11 +28,11 @@ Extents = tuple[Extent, Extent]
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of one size over images of any.
+    """Windows of a fixed size over images of any size.
 
     Attributes:
         size: height and width of a window.
-        strides: steps from one window to the next, down and right.
+        strides: steps between neighbouring windows, down and right.
         padding: valid or same.
     """
 
@@ -49,7 +48,7 @@ class Windows:
             raise ModelError(f"unknown padding {self.padding!r}: expected valid or same")
 
     def field(self, input_shape: Shape) -> Pair:
-        """Return how many windows there are, down and right.
+        """Return the numbers of windows, down and right.
 
         Raises ModelError unless samples are (height, width, channels) and hold a window.
         """
@@ -67,7 +66,7 @@ class Windows:
         return height, width
 
     def pads(self, input_shape: Shape) -> tuple[Pair, Pair]:
-        """Return the rows before and after the image, and the columns."""
+        """Return the padding rows before and after the image, and the padding columns."""
         down, right = (
             max((count - 1) * stride + window - size, 0)
             for count, stride, window, size in zip(
@@ -77,27 +76,27 @@ class Windows:
         return (down // 2, down - down // 2), (right // 2, right - right // 2)
 
     def padded_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of an image with what :meth:`pad` puts around it."""
+        """Return the shape of an image padded by :meth:`pad`."""
         (top, bottom), (left, right) = self.pads(input_shape)
         height, width, channels = input_shape
         return top + height + bottom, left + width + right, channels
 
     def pad(self, x: Array, value: float = 0.0) -> Array:
-        """Return the images ``x`` with ``value`` around them."""
+        """Return the images ``x`` padded with ``value``."""
         rows, columns = self.pads(x.shape[1:])
         if not any((*rows, *columns)):
             return x
         return np.pad(x, ((0, 0), rows, columns, (0, 0)), constant_values=value)
 
     def crop(self, padded: Array, input_shape: Shape) -> Array:
-        """Return the images without what :meth:`pad` put around them."""
+        """Return the images without the padding of :meth:`pad`."""
         (top, _), (left, _) = self.pads(input_shape)
         return padded[:, top : top + input_shape[0], left : left + input_shape[1]]
 
     def offsets(self, padded: Array, input_shape: Shape) -> Iterator[Array]:
-        """Yield, for each place within a window in turn, the view of ``padded`` that all windows have there.
+        """Yield views of ``padded``, one per position within a window.
 
-        A view is (batch, windows down, windows right, channels); writing to it writes to ``padded``.
+        A view is (batch, windows down, windows right, channels); writing to a view writes to ``padded``.
         """
         height, width = self.field(input_shape)
         down, right = self.strides

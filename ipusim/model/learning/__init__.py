@@ -1,6 +1,6 @@
-"""How weights learn: optimizers, functions of gradients, and the work of accumulating and updating.
+"""Learning of weights: optimizers, gradient maps, and the work of accumulation and update.
 
-As ``learning`` of :mod:`ipusim.api` this room offers the optimizers, and what one of one's own is made of.
+As ``learning`` of :mod:`ipusim.api` this room offers optimizers, and the parts of a user-defined optimizer.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Optimizers that divide steps by what a weight's gradients have added up to: Adagrad, Adadelta and FTRL."""
+"""Optimizers with steps scaled by accumulated gradients: Adagrad, Adadelta and FTRL."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.optimizers import GradientMapping, InSlots, LearningRate, State, check_not_negative
 from ipusim.model.work import VectorWork, Work
 
-#: Compute sets of an update by Adagrad: the accumulator, and its quotient from the weight (assumed).
+#: Compute sets of an Adagrad update: the accumulator, and the weight (assumed).
 _ADAGRAD_SETS: Final = 2
-#: Compute sets of an update by Adadelta: both means, and the weight (assumed).
+#: Compute sets of an Adadelta update: both means, and the weight (assumed).
 _ADADELTA_SETS: Final = 3
-#: Compute sets of an update by FTRL: the accumulator, the linear term, and the weight (assumed).
+#: Compute sets of an FTRL update: the accumulator, the linear term, and the weight (assumed).
 _FTRL_SETS: Final = 3
 
 _First = Annotated[float, Ge(0), Le(1e6), Doc("initial value of the sum of squares")]
@@ -28,11 +28,12 @@ _Penalty = Annotated[float, Ge(0), Le(1e6)]
 
 @dataclass(frozen=True)
 class Adagrad(InSlots):
-    """Adagrad: steps along the gradient over the root of the sum of its squares.
+    """Adagrad: steps along the gradient over the root of the summed squared gradients.
 
     Duchi, Hazan and Singer, Journal of Machine Learning Research 12 (2011), in the form of TensorFlow's
-    ResourceApplyAdagrad: accumulator += grad^2; var -= learning_rate * grad / (sqrt(accumulator) + epsilon), without
-    epsilon in TensorFlow 1 and with it in Keras (ResourceApplyAdagradV2).
+    ResourceApplyAdagrad: accumulator += grad^2; var -= learning_rate * grad / (sqrt(accumulator) + epsilon). TensorFlow
+        1
+    has no epsilon, Keras has (ResourceApplyAdagradV2).
     """
 
     kind: ClassVar[str] = "adagrad"
@@ -45,7 +46,7 @@ class Adagrad(InSlots):
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value below 0 or not finite, and for neither a first sum nor an epsilon."""
+        """Raise ModelError for a negative or non-finite value, and for zero initial accumulator and epsilon."""
         check_not_negative(
             learning_rate=self.learning_rate, initial_accumulator=self.initial_accumulator, epsilon=self.epsilon
         )
@@ -53,7 +54,7 @@ class Adagrad(InSlots):
             raise ModelError("expected an initial accumulator or an epsilon above 0, got 0 for both")
 
     def initial_state(self, parameters: Parameters) -> State:
-        """Return the first sum of squares of each parameter."""
+        """Return the initial sums of squares of the parameters."""
         return _filled(parameters, self.slots, self.initial_accumulator)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
@@ -65,16 +66,16 @@ class Adagrad(InSlots):
             np.subtract(variable, step, out=variable, casting="same_kind")
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return a square, a sum, root, quotient, product and difference for each element, and a sum for epsilon."""
+        """Return the work: per element a square, sum, root, quotient, product and difference, and a sum for epsilon."""
         per_element = VectorWork(5 if self.epsilon else 4, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _ADAGRAD_SETS)
 
 
 @dataclass(frozen=True)
 class Adadelta(InSlots):
-    """Adadelta: steps of the root of the mean square of steps over that of gradients.
+    """Adadelta: gradients scaled by the RMS of steps over the RMS of gradients.
 
-    Zeiler, arXiv 1212.5701, with a learning rate, as TensorFlow's ResourceApplyAdadelta:
+    Zeiler, arXiv 1212.5701, with a learning rate, like TensorFlow's ResourceApplyAdadelta:
     accum = rho * accum + (1 - rho) * grad^2; update = sqrt(accum_update + epsilon) / sqrt(accum + epsilon) * grad;
     var -= learning_rate * update; accum_update = rho * accum_update + (1 - rho) * update^2.
     """
@@ -89,16 +90,16 @@ class Adadelta(InSlots):
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
+        """Raise ModelError for a negative or non-finite value, a decay of 1 or more, or a zero epsilon."""
         check_not_negative(learning_rate=self.learning_rate)
         self.check_means(self.epsilon, rho=self.rho)
 
     def initial_state(self, parameters: Parameters) -> State:
-        """Return zeros for both means of each parameter."""
+        """Return zeros for both means of the parameters."""
         return _filled(parameters, self.slots, 0)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Bring the mean of gradients up to date, step, then bring that of steps up to date."""
+        """Update the mean of gradients, step, then update the mean of steps."""
         for name, variable in parameters.items():
             squares, steps = (state[f"{name}/{slot}"] for slot in self.slots)
             self._add(squares, gradients[name])
@@ -111,9 +112,9 @@ class Adadelta(InSlots):
         mean += (1 - self.rho) * np.square(value)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: for each element four operations for either mean, a sum and a root for either root,
+        """Return the work of an update.
 
-        their quotient, two products and the difference.
+        Per element: four operations per mean, a sum and a root per root, the quotient, two products and the difference.
         """
         per_element = VectorWork(13, quotients=1, transcendentals=2)
         return self.update_work(per_element, parameter_count, itemsize, _ADADELTA_SETS)
@@ -121,7 +122,7 @@ class Adadelta(InSlots):
 
 @dataclass(frozen=True)
 class Ftrl(InSlots):
-    """FTRL: follow the regularized leader, each weight by itself, which l1 sets to zero where gradients are small.
+    """FTRL: follow the regularized leader, separately per weight; l1 sets weights with small gradients to zero.
 
     McMahan et al., Ad Click Prediction (KDD 2013), in the form of TensorFlow's ResourceApplyFtrlV2:
     new = accum + grad^2; linear += grad + 2 * l2_shrinkage * var - (new^-power - accum^-power) / learning_rate * var;
@@ -142,7 +143,7 @@ class Ftrl(InSlots):
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value below 0 or not finite, no step size, and a power above 0."""
+        """Raise ModelError for a negative or non-finite value, a zero step size, and a power above 0."""
         check_not_negative(
             initial_accumulator=self.initial_accumulator,
             l1=self.l1,
@@ -156,12 +157,12 @@ class Ftrl(InSlots):
             raise ModelError(f"expected a learning rate power of 0 or less, got {self.learning_rate_power}")
 
     def initial_state(self, parameters: Parameters) -> State:
-        """Return the first sum of squares of each parameter, and zeros for the linear term."""
+        """Return the initial sums of squares of the parameters, and zeros for the linear terms."""
         sums, linear = self.slots
         return _filled(parameters, (sums,), self.initial_accumulator) | _filled(parameters, (linear,), 0)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Bring the sums and the linear terms up to date, then set the weights."""
+        """Update the sums and the linear terms, then set the weights."""
         for name, variable in parameters.items():
             gradient = gradients[name]
             accumulator, linear = (state[f"{name}/{slot}"] for slot in self.slots)
@@ -178,14 +179,16 @@ class Ftrl(InSlots):
         return np.asarray(np.power(accumulator, -self.learning_rate_power))
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: for each element two operations for the sum, two powers, five for the linear term,
+        """Return the work of an update.
 
-        four for l1, a product, a sum and a quotient for the weight; two more for a shrinkage.
+        Per element: two operations for the sum, two powers, five for the linear term, four for l1, a product, a sum and
+            a
+        quotient for the weight, and two more with a shrinkage.
         """
         per_element = VectorWork(15 if self.l2_shrinkage else 13, quotients=1, transcendentals=2)
         return self.update_work(per_element, parameter_count, itemsize, _FTRL_SETS)
 
 
 def _filled(parameters: Parameters, slots: tuple[str, ...], value: float) -> State:
-    """Return slots of each parameter, full of one value."""
+    """Return slots of the parameters, filled with a value."""
     return {f"{name}/{slot}": np.full_like(array, value) for name, array in parameters.items() for slot in slots}

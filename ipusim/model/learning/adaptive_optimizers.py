@@ -1,34 +1,37 @@
-"""Optimizers with a step size of their own for each element or parameter: Adam, LAMB, LARS and RMSProp."""
+"""Optimizers with separate step sizes per element or parameter: Adam, LAMB, LARS and RMSProp."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Self
 
 import numpy as np
 from annotated_doc import Doc
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
+from ipusim.model.layers.keys import OneOf
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.optimizers import GradientMapping, InSlots, LearningRate, Momentum, State, check_not_negative
 from ipusim.model.work import VectorWork, Work
 
-#: Key of the number of updates in the state; names of parameters have a slash.
+#: Key of the number of updates in the state; parameter names contain a slash.
 _STEP: Final = "step"
-#: Compute sets of an update by RMSProp: the mean square, the momentum, and its difference from the weight (assumed).
+#: Compute sets of an RMSProp update: the mean square, the momentum, and the weight (assumed).
 _RMSPROP_SETS: Final = 3
-#: Compute sets of an update by moments: either moment, the update, and its sum with the weight (PopART's Adam).
+#: Compute sets of an update by moments: either moment, the update, and the weight (PopART's Adam).
 _MOMENT_SETS: Final = 4
 
 _Beta = Annotated[float, Ge(0), Lt(1)]
 _Epsilon = Annotated[float, Gt(0), Le(1), Doc("added to the root")]
+#: The type of a moment.
+_Type = Annotated[str, OneOf(("float16", "float32", "float64"))]
 #: Part of a parameter's name; an empty one would be in every name.
 _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 
 @dataclass(frozen=True)
-class _Moments(InSlots):
+class Moments(InSlots):
     """Common parts of both: means of the gradient (m) and of its square (v) that decay with each update."""
 
     slots: ClassVar[tuple[str, ...]] = ("m", "v")
@@ -41,29 +44,58 @@ class _Moments(InSlots):
     exclude_from_weight_decay: Annotated[
         tuple[_Part, ...], MaxLen(64), Doc("parts of the names (layer/W) of parameters without weight decay")
     ] = ()
+    first_moment: Annotated[
+        _Type | None, Doc("type of the means of gradients; default: float32 on PopART if narrower, else the weights'")
+    ] = None
+    second_moment: Annotated[_Type | None, Doc("type of the means of their squares; default: likewise")] = None
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
+        """Raise ModelError for a negative or non-finite value, a decay of 1 or more, or a zero epsilon."""
         check_not_negative(learning_rate=self.learning_rate, weight_decay=self.weight_decay)
         self.check_means(self.epsilon, beta_1=self.beta_1, beta_2=self.beta_2)
 
+    def on_popart(self, precision: str) -> Self:
+        """Return the optimizer with the types that PopART gives to moments which say none.
+
+        It keeps them in single precision (graphcore/popart d2f20d7, python/popart/popart_core/popart.cpp, Adam's
+        accl1_type and accl2_type), and so does PopTorch (graphcore/poptorch, python/optim.py). Graphcore's programs
+        ask for a first moment in half where they fine-tune (graphcore/examples 3cc8f81, nlp/bert/pytorch,
+        enable_half_first_order_momentum), and MLPerf's of version 2.0 for both (lamb_accl_dtype).
+        """
+        if precision != "float16":
+            return self
+        return replace(self, first_moment=self.first_moment or "float32", second_moment=self.second_moment or "float32")
+
+    def slot_itemsize(self, slot: str, itemsize: int) -> int:
+        """Return the bytes of an element of a moment."""
+        said = self._types[slot]
+        return itemsize if said is None else np.dtype(said).itemsize
+
+    @property
+    def _types(self) -> dict[str, str | None]:
+        return dict(zip(self.slots, (self.first_moment, self.second_moment), strict=True))
+
     def initial_state(self, parameters: Parameters) -> State:
         """Return zeros for m and v of each parameter, and no update yet."""
-        slots = {f"{name}/{slot}": np.zeros_like(array) for name, array in parameters.items() for slot in self.slots}
+        slots = {
+            f"{name}/{slot}": np.zeros_like(array, dtype=said)
+            for name, array in parameters.items()
+            for slot, said in self._types.items()
+        }
         return slots | {_STEP: np.zeros((), np.int64)}
 
     def _advance(self, name: str, gradient: Array, state: State) -> tuple[Array, Array]:
-        """Bring m and v of ``name`` up to date in place and return them."""
+        """Update m and v of ``name`` in place and return both."""
         m, v = state[f"{name}/m"], state[f"{name}/v"]
         m *= self.beta_1
-        m += (1 - self.beta_1) * gradient
+        m += (1 - self.beta_1) * gradient.astype(m.dtype, copy=False)
         v *= self.beta_2
-        v += (1 - self.beta_2) * np.square(gradient)
+        v += (1 - self.beta_2) * np.square(gradient, dtype=v.dtype)
         return m, v
 
     def _corrections(self, state: State) -> tuple[float, float]:
-        """Count an update; return 1 - beta^t of both moments, which take out that they started at zero."""
+        """Count an update; return 1 - beta^t of both moments, which corrects the start at zero."""
         state[_STEP] += 1
         step = int(state[_STEP])
         return 1 - self.beta_1**step, 1 - self.beta_2**step
@@ -73,10 +105,10 @@ class _Moments(InSlots):
 
 
 @dataclass(frozen=True)
-class Adam(_Moments):
+class Adam(Moments):
     """Adam: steps along the mean of gradients over the root of the mean of their squares.
 
-    Kingma and Ba, arXiv 1412.6980, in the form of TensorFlow's:
+    Kingma and Ba, arXiv 1412.6980, in TensorFlow's form:
     m = beta_1 * m + (1 - beta_1) * grad; v = beta_2 * v + (1 - beta_2) * grad^2;
     var -= learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon).
     Epsilon is the paper's "epsilon hat". Weight decay is decoupled from the moments:
@@ -89,12 +121,12 @@ class Adam(_Moments):
     epsilon: _Epsilon = 1e-8
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Bring the moments up to date, then step against them."""
+        """Update the moments, then step in the opposite direction."""
         first, second = self._corrections(state)
         rate = self.learning_rate * math.sqrt(second) / first
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
-            update = np.sqrt(v, out=np.empty_like(v))  # an array of a scalar too
+            update = np.sqrt(v, out=np.empty_like(v))  # np.sqrt of a scalar would return no array
             update += self.epsilon
             np.divide(m, update, out=update)
             update *= rate
@@ -103,24 +135,24 @@ class Adam(_Moments):
             np.subtract(variable, update, out=variable)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: for each element three operations for m and four for v, then square root, sum, quotient,
+        """Return the work of an update.
 
-        product and difference, and two for the decay. Reads gradient, slots and weight,
-        writes slots and weight.
+        Per element: three operations for m and four for v, then square root, sum, quotient, product and difference, and
+            two for
+        the decay. Reads gradient, slots and weight; writes slots and weight.
         """
         per_element = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS)
 
 
 @dataclass(frozen=True)
-class LAMB(_Moments):
+class LAMB(Moments):
     """LAMB: steps as Adam does, of a length in proportion to that of the parameter.
 
-    You et al., arXiv 1904.00962, as in Graphcore's ipu_tensorflow_addons, lamb_optimizer.py.
-    With m and v as in :class:`Adam`, mh = m / (1 - beta_1^t) and vh = v / (1 - beta_2^t):
+    You et al., arXiv 1904.00962, like Graphcore's ipu_tensorflow_addons, lamb_optimizer.py. With m and v from
+    :class:`Adam`, mh = m / (1 - beta_1^t) and vh = v / (1 - beta_2^t):
     r = mh / (sqrt(vh) + epsilon) + weight_decay * var; var -= learning_rate * |var| / |r| * r,
-    with norms over one parameter, and their ratio 1 where either is 0. Epsilon's
-    default is Graphcore's.
+    with norms over a parameter, and ratio 1 if either norm is 0. The default epsilon is Graphcore's.
     """
 
     kind: ClassVar[str] = "lamb"
@@ -129,7 +161,7 @@ class LAMB(_Moments):
     epsilon: _Epsilon = 1e-6
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Bring the moments up to date, then step against them as far as the weights are long."""
+        """Update the moments, then step in the opposite direction, scaled by the weights' norm."""
         first, second = self._corrections(state)
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
@@ -144,9 +176,9 @@ class LAMB(_Moments):
             np.subtract(variable, update, out=variable)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: as Adam's, with a product for each correction, and a square and a sum for each norm.
+        """Return the work: Adam's, plus products for corrections, squares and sums for norms.
 
-        The norms take two compute sets together; the one number that each tile sends is left out.
+        The norms share two compute sets; the number sent per tile is neglected.
         """
         per_element = VectorWork(15 if self.weight_decay else 13, reductions=2, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS + 2, more=2)
@@ -154,12 +186,12 @@ class LAMB(_Moments):
 
 @dataclass(frozen=True)
 class LARS(Momentum):
-    """LARS: momentum whose step is in proportion to the length of a parameter over that of its gradient.
+    """LARS: momentum with steps scaled by the ratio of a parameter's norm and its gradient's norm.
 
-    You et al., arXiv 1708.03888, as in the optimizer of Graphcore's ResNet-50 for MLPerf (vision/cnns/tensorflow1):
-    trust = eeta * |W| / (|gradient| + weight_decay * |W| + epsilon), 1 where either is 0; accumulator = momentum *
-    accumulator + gradient + weight_decay * W; W -= learning_rate * trust * accumulator. Parameters of ``skip_list``
-    learn by momentum alone.
+    You et al., arXiv 1708.03888, like the optimizer of Graphcore's ResNet-50 for MLPerf (vision/cnns/tensorflow1):
+    trust = eeta * |W| / (|gradient| + weight_decay * |W| + epsilon), or 1 if either norm is 0; accumulator = momentum *
+    accumulator + gradient + weight_decay * W; W -= learning_rate * trust * accumulator. Parameters in ``skip_list`` use
+    momentum alone.
     """
 
     kind: ClassVar[str] = "lars"
@@ -173,12 +205,12 @@ class LARS(Momentum):
     ] = ()
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value below 0 or not finite."""
+        """Raise ModelError for a negative or non-finite value."""
         super().__post_init__()
         check_not_negative(eeta=self.eeta, epsilon=self.epsilon, weight_decay=self.weight_decay)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Decay and add to the accumulators, then step against them, as far as the weights are long."""
+        """Update the accumulators, then step in the opposite direction, scaled by the weights' norm."""
         for name, variable in parameters.items():
             gradient, rate = gradients[name], float(self.learning_rate)
             if not any(part in name for part in self.skip_list):
@@ -193,9 +225,10 @@ class LARS(Momentum):
             np.subtract(variable, variable.dtype.type(rate) * step, out=variable, casting="same_kind")
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: momentum's, two operations for the decay, and a square and a sum for each norm.
+        """Return the work: momentum's, plus operations for decay and norms.
 
-        The norms take two compute sets together, and the decay one.
+        Per element, the decay takes two operations, a norm a square and a sum. The norms share two compute sets, and
+        the decay takes one.
         """
         plain = super().work(parameter_count, itemsize)
         return replace(
@@ -208,12 +241,13 @@ class LARS(Momentum):
 
 @dataclass(frozen=True)
 class RMSProp(InSlots):
-    """RMSProp: steps along the gradient over the root of the mean of its squares.
+    """RMSProp: steps along the gradient over the root of the mean squared gradient.
 
-    Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine Learning, in the form of TensorFlow 1's, whose
-    mean begins at one: ms = decay * ms + (1 - decay) * grad^2;
-    mom = momentum * mom + learning_rate * grad / sqrt(ms + epsilon); var -= mom.
-    Centered it takes the square of the mean gradient, mg = decay * mg + (1 - decay) * grad, off ms under the root.
+    Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine Learning, in TensorFlow 1's form with an initial
+    mean of
+    one: ms = decay * ms + (1 - decay) * grad^2; mom = momentum * mom + learning_rate * grad / sqrt(ms + epsilon);
+    var -= mom. The centered form subtracts the squared mean gradient, mg = decay * mg + (1 - decay) * grad, from ms
+    under the root.
     """
 
     kind: ClassVar[str] = "rmsprop"
@@ -227,20 +261,20 @@ class RMSProp(InSlots):
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a value below 0 or not finite, a decay that is not below 1, or no epsilon."""
+        """Raise ModelError for a negative or non-finite value, a decay of 1 or more, or a zero epsilon."""
         check_not_negative(learning_rate=self.learning_rate, momentum=self.momentum)
         self.check_means(self.epsilon, decay=self.decay)
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the arrays beside each parameter, as TensorFlow's."""
+        """Names of the slots, like TensorFlow's."""
         return ("rms", *(("mg",) if self.centered else ()), "momentum")
 
-    #: What the mean of squares begins with.
+    #: Initial mean of squares.
     first_square: ClassVar[float] = 1.0
 
     def initial_state(self, parameters: Parameters) -> State:
-        """Return the first mean square of each parameter, and zeros for the other slots."""
+        """Return the initial mean squares of the parameters, and zeros for the other slots."""
         return {
             f"{name}/{slot}": np.full_like(array, self.first_square if slot == "rms" else 0)
             for name, array in parameters.items()
@@ -248,7 +282,7 @@ class RMSProp(InSlots):
         }
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Bring the means up to date, then step along the gradient."""
+        """Update the means, then step along the gradient."""
         for name, variable in parameters.items():
             gradient, square = gradients[name], state[f"{name}/rms"]
             square *= self.decay
@@ -273,10 +307,12 @@ class RMSProp(InSlots):
         return np.sqrt(root, out=root)
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work: for each element four operations for the mean square, the sum with epsilon, root, quotient,
+        """Return the work of an update.
 
-        two products and a sum for the step, and the difference; centered three for the mean gradient, its square
-        and a difference. Reads gradient, slots and weight, writes slots and weight.
+        Per element: four operations for the mean square, the sum with epsilon, root, quotient, two products and a sum
+            for the
+        step, and the difference. Centered: three for the mean gradient, its square and a difference. Reads gradient,
+        slots and weight; writes slots and weight.
         """
         per_element = VectorWork(14 if self.centered else 9, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _RMSPROP_SETS + self.centered)

@@ -1,4 +1,4 @@
-"""A function of each micro-batch's gradients before they are accumulated: Graphcore's MapGradientOptimizer."""
+"""A function of micro-batch gradients before accumulation: Graphcore's MapGradientOptimizer."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _Bound = Annotated[float, Gt(0), Le(1e9)]
 class GradientMap:
     """The operations on each micro-batch's gradients before accumulation, in order.
 
-    Each variable is taken by itself. Gradients are mapped where they are made: the norm is that of one
-    variable in one micro-batch, and the reduction over micro-batches comes after.
+    Variables are mapped separately, at the place of their gradients. The norm therefore covers a single variable in a
+    single micro-batch; the reduction over micro-batches follows.
     """
 
     kind: ClassVar[str] = "map_gradient"
     graphcore: ClassVar[str] = "MapGradientOptimizer"
 
-    #: As in the example of MapGradientOptimizer's documentation.
+    #: Decay from the example in MapGradientOptimizer's documentation.
     decay: Annotated[float, Ge(0), Le(1), Doc("share of the variable that is added to its gradient")] = 0.0
-    #: As ``tf.clip_by_value``.
-    clip_by_value: Annotated[_Bound | None, Doc("bound of each element's absolute value")] = None
-    #: As ``tf.clip_by_norm``.
-    clip_by_norm: Annotated[_Bound | None, Doc("maximum norm; gradients with a larger norm are scaled down")] = None
+    #: Bound of ``tf.clip_by_value``.
+    clip_by_value: Annotated[_Bound | None, Doc("each element is brought between -this and this")] = None
+    #: Bound of ``tf.clip_by_norm``.
+    clip_by_norm: Annotated[_Bound | None, Doc("longer gradients are scaled down to this norm")] = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a decay below 0, or bounds that are not above 0."""
+        """Raise ModelError for a decay below 0, or bounds not above 0."""
         if not (math.isfinite(self.decay) and self.decay >= 0):
             raise ModelError(f"expected a decay of 0 or more, got {self.decay}")
         for name, bound in (("value", self.clip_by_value), ("norm", self.clip_by_norm)):
@@ -56,12 +56,13 @@ class GradientMap:
         return gradient
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work for one micro-batch's gradients.
+        """Return the work for a micro-batch's gradients.
 
-        For each element a product and a sum of the decay, two comparisons with a value,
-        a square, sum and product by a norm. It reads the gradient, with decay the
-        weight too, and writes the gradient. Decay and comparisons are a compute set each, a norm is three: its
-        reduction is two, and then its product.
+        Per element: a product and a sum for the decay, two comparisons with a value, a square, sum and product for a
+            norm. Reads
+        the gradient, with decay also the weight; writes the gradient. Decay and comparisons take a compute set each, a
+        norm
+        three: two for the reduction, one for the product.
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
         return MappingWork(

@@ -1,10 +1,10 @@
-"""Optimizers: how accumulated gradients change the parameters, in place, once for each execution of the pipeline."""
+"""Optimizers: in-place parameter updates from accumulated gradients, once per execution of the pipeline."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,35 +17,35 @@ from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.work import VectorWork, Work, work_of
 
-#: An optimizer's own arrays, by parameter name (its slots, in TensorFlow's word).
+#: Arrays of an optimizer by parameter name (TensorFlow's slots).
 State = dict[str, Array]
 
 
 class Optimizer(Protocol):
-    """A rule for the weight update; its memory lives in the State that it makes."""
+    """Rule of the weight update; the State holds the rule's memory."""
 
     @property
     def gradient_map(self) -> GradientMap | None:
-        """The operations on each micro-batch's gradients before accumulation."""
+        """Operations on micro-batch gradients before accumulation."""
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return the state before the first update."""
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Change the arrays of ``parameters`` and ``state`` in place, keeping their dtypes."""
+        """Change the arrays of ``parameters`` and ``state`` in place, keeping dtypes."""
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return the work of one update. Slots lie beside their weights, so nothing is exchanged (assumed)."""
+        """Return the work of an update; slots and weights share tiles, without exchange (assumed)."""
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of the slots of ``parameter_count`` elements of ``itemsize`` bytes.
 
-        A count of updates, which is one number for a whole stage, is left out.
+        The count of updates, a single number per stage, is left out.
         """
 
 
 class Updated(NamedTuple):
-    """The arrays that a stage's weight update reads and changes, by parameter; the state is the optimizer's own."""
+    """Arrays read and changed by a stage's weight update, by parameter."""
 
     parameters: Parameters
     gradients: Parameters
@@ -54,34 +54,50 @@ class Updated(NamedTuple):
 
 @runtime_checkable
 class JointOptimizer(Optimizer, Protocol):
-    """An optimizer that is given the variables of all stages at once, such as to clip by their global norm."""
+    """Optimizer that receives every stage's variables at once, to clip by global norm."""
 
     def begin(self, stages: Sequence[Updated], replicated: bool) -> Callable[[], object]:
         """Scale the gradients in place for averaging over replicas; return the function that applies the update."""
 
 
+@runtime_checkable
+class SlottedOptimizer(Optimizer, Protocol):
+    """An optimizer that says the bytes of each slot; without them a slot is as large as its parameter."""
+
+    def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
+        """Return the bytes of each slot of a parameter."""
+
+
 def check_not_negative(**values: float) -> None:
-    """Raise ModelError, with the value's name, unless all are finite and 0 or more."""
+    """Raise ModelError, with the value's name, for a negative or non-finite value."""
     for name, value in values.items():
         if not (math.isfinite(value) and value >= 0):
             raise ModelError(f"expected a {name.replace('_', ' ')} of 0 or more, got {value}")
 
 
 class InSlots:
-    """Mixin of an optimizer whose state are its slots."""
+    """Mixin of an optimizer whose state consists of slots."""
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the arrays beside each parameter, each as large as it is."""
+        """Names of the slots of a parameter, with the parameter's size."""
         raise NotImplementedError
+
+    def slot_itemsize(self, slot: str, itemsize: int) -> int:
+        """Return the bytes of an element of a slot, of parameters of ``itemsize`` bytes: as many."""
+        return itemsize
+
+    def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
+        """Return the bytes of each slot of a parameter."""
+        return [parameter_count * self.slot_itemsize(slot, itemsize) for slot in self.slots]
 
     def state_bytes(self, parameter_count: int, itemsize: int) -> int:
         """Return the bytes of the slots."""
-        return len(self.slots) * parameter_count * itemsize
+        return sum(self.slot_bytes(parameter_count, itemsize))
 
     @staticmethod
     def check_means(epsilon: float, **decays: float) -> None:
-        """Raise ModelError unless all decays of means are from 0 and below 1, and ``epsilon`` is above 0."""
+        """Raise ModelError unless the decays are from 0 and below 1, and ``epsilon`` is above 0."""
         for name, decay in decays.items():
             if not 0 <= decay < 1:
                 raise ModelError(f"expected a {name} from 0 and below 1, got {decay}")
@@ -93,19 +109,21 @@ class InSlots:
     ) -> Work:
         """Return the work of an update that reads gradient, slots and weight, and writes slots and weight.
 
-        ``more`` is how often an element is read or written besides.
+        ``more`` is how often an element is read or written besides. The arithmetic has the type of the widest slot, as
+        sums of gradients have that of their accumulators.
         """
-        return work_of(
-            itemsize,
+        work = work_of(
+            max([itemsize, *(self.slot_itemsize(slot, itemsize) for slot in self.slots)]),
             vector=per_element * parameter_count,
-            touched=(3 + 2 * len(self.slots) + more) * parameter_count,
             compute_sets=compute_sets,
         )
+        of_weights = (3 + more) * parameter_count * itemsize
+        return replace(work, sram_bytes=of_weights + 2 * self.state_bytes(parameter_count, itemsize))
 
 
-#: The step size of an optimizer.
+#: Step size of an optimizer.
 LearningRate = Annotated[float, Ge(0), Le(1e6), Doc("step size")]
-#: An optimizer's map of gradients.
+#: Gradient map of an optimizer.
 GradientMapping = Annotated[
     GradientMap | None,
     Called("map_gradient"),
@@ -125,7 +143,7 @@ class SGD(InSlots):
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a learning rate below 0 or not finite."""
+        """Raise ModelError for a negative or non-finite learning rate."""
         check_not_negative(learning_rate=self.learning_rate)
 
     def initial_state(self, parameters: Parameters) -> State:
@@ -133,13 +151,13 @@ class SGD(InSlots):
         return {}
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Take one step against ``gradients``."""
+        """Take a step against ``gradients``."""
         for name, variable in parameters.items():
             step = variable.dtype.type(self.learning_rate) * gradients[name]
             np.subtract(variable, step, out=variable, casting="same_kind")
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return a product and a difference for each element; reads gradient and weight, writes weight."""
+        """Return the work: a product and a difference per element; reads gradient and weight, writes weight."""
         return self.update_work(VectorWork(2), parameter_count, itemsize, compute_sets=1)
 
 
@@ -147,8 +165,8 @@ class SGD(InSlots):
 class Momentum(InSlots):
     """Momentum: accumulator = momentum * accumulator + gradient; W -= learning_rate * accumulator.
 
-    It is TensorFlow 1's (ResourceApplyMomentum), whose learning rate is outside the accumulator. Nesterov's takes the
-    next decay ahead: W -= learning_rate * (gradient + momentum * accumulator) (Sutskever et al., ICML 2013).
+    The form is TensorFlow 1's (ResourceApplyMomentum), with the learning rate outside the accumulator. Nesterov's form
+    anticipates the next decay: W -= learning_rate * (gradient + momentum * accumulator) (Sutskever et al., ICML 2013).
     """
 
     kind: ClassVar[str] = "momentum"
@@ -161,15 +179,15 @@ class Momentum(InSlots):
     gradient_map: GradientMapping = None
 
     def __post_init__(self) -> None:
-        """Raise ModelError for a learning rate or momentum below 0 or not finite."""
+        """Raise ModelError for a negative or non-finite learning rate or momentum."""
         check_not_negative(learning_rate=self.learning_rate, momentum=self.momentum)
 
     def initial_state(self, parameters: Parameters) -> State:
-        """Return one zero accumulator for each parameter."""
+        """Return a zero accumulator per parameter."""
         return {name: np.zeros_like(variable) for name, variable in parameters.items()}
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Decay and add to the accumulators, then step against them."""
+        """Update the accumulators, then step in the opposite direction."""
         for name, variable in parameters.items():
             accumulator = state[name]
             accumulator *= accumulator.dtype.type(self.momentum)
@@ -178,9 +196,10 @@ class Momentum(InSlots):
             np.subtract(variable, variable.dtype.type(self.learning_rate) * step, out=variable, casting="same_kind")
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
-        """Return two products, a sum and a difference each; reads gradient, slot, weight, writes slot, weight.
+        """Return the work: two products, a sum and a difference per element.
 
-        Slot and weight are a compute set each. Nesterov's has another product and sum, and reads the gradient twice.
+        Reads gradient, slot and weight; writes slot and weight, a compute set each. Nesterov's form has another product
+        and sum, and reads the gradient twice.
         """
         per_element = VectorWork(6 if self.nesterov else 4)
         return self.update_work(per_element, parameter_count, itemsize, compute_sets=2, more=int(self.nesterov))

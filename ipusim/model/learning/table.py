@@ -1,4 +1,4 @@
-"""The table of optimizers: a row for each, read off its class, so that a class is all that a new one takes."""
+"""The table of optimizers, with a row per class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipusim.model.rows import Row, classes, row_of
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return the row of each optimizer; the keys that all of them have come first."""
+    """Return the rows of the optimizers; keys common to every optimizer come first."""
     modules = optimizers, adaptive_optimizers, accumulating_optimizers
     table = [row_of(optimizer) for optimizer in classes(tuple(module.__name__ for module in modules))]
     common = set.intersection(*({key.name for key in row.keys} for row in table))

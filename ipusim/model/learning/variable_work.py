@@ -1,4 +1,4 @@
-"""Work of the variables of a stage: gradients that are mapped and accumulated, and the weight update."""
+"""Work on a stage's variables: gradient maps, accumulation, and the weight update."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.learning.optimizers import Optimizer
+from ipusim.model.learning.optimizers import Optimizer, SlottedOptimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
 
 
 class VariableSize(NamedTuple):
-    """A variable's elements, the bytes of one, and the bytes of one element of its gradient accumulator."""
+    """Elements and itemsize of a variable, and itemsize of its gradient accumulator."""
 
     elements: int
     itemsize: int
     accumulator_itemsize: int
 
 
-#: How the gradients of an execution's micro-batches are accumulated: added; added after division by the count; or
-#: kept as the mean of those so far. Graphcore's names (GradientAccumulationReductionMethod).
+#: Accumulation of an execution's micro-batch gradients: sum; sum after division by the count; or running mean.
+#: Graphcore's names (GradientAccumulationReductionMethod).
 Reduction = Literal["SUM", "MEAN", "RUNNING_MEAN"]
-#: Operations on each element of a gradient that is added to its accumulator: MEAN scales one, RUNNING_MEAN both.
+#: Operations per element of an accumulated gradient: MEAN scales the gradient, RUNNING_MEAN also the accumulator.
 _OPERATIONS: Final = {"SUM": 1, "MEAN": 2, "RUNNING_MEAN": 3}
 
 
 def accumulation_work(
     variables: Iterable[VariableSize], gradient_map: GradientMap | None, reduction: Reduction = "SUM"
 ) -> tuple[Work, ...]:
-    """Return the work on each variable's gradient of a micro-batch: mapped, then added to its accumulator.
+    """Return the work on the variables' gradients of a micro-batch: mapping, then accumulation.
 
-    Every variable is an operation of its own with its own superstep, as each is in TensorFlow's graph; factors of the
-    ``reduction`` are part of it, as of PopLibs' scaled addition.
+    A variable is a separate operation with a separate superstep, as in TensorFlow's graph. Factors of the
+    ``reduction`` are part of the operation, as in PopLibs' scaled addition.
     """
     works = []
     for size in variables:
@@ -49,7 +49,7 @@ def accumulation_work(
 
 
 def update_work(variables: Iterable[VariableSize], optimizer: Optimizer) -> tuple[Work, ...]:
-    """Return the work of the weight update of each variable, which reads its accumulator in place of a gradient."""
+    """Return the work of the variables' updates, which read accumulators instead of gradients."""
     works = []
     for size in variables:
         rule = optimizer.work(size.elements, size.itemsize)
@@ -67,11 +67,13 @@ def with_variables(
 ) -> StageProfile:
     """Return the profile of a stage with the accumulators of the variables that it owns, their slots and their update.
 
-    A slot is as large as its variable. Elements of accumulators have the fewest bytes that those of variables in use
-    have, or ``itemsize`` without any.
+    A slot is as large as its variable unless the optimizer knows better. Elements of accumulators have the fewest bytes
+    that those of variables in use have, or ``itemsize`` without any.
     """
     slots: list[int] = []
-    if optimizer is not None:
+    if isinstance(optimizer, SlottedOptimizer):
+        slots = [one for size in owned for one in optimizer.slot_bytes(size.elements, size.itemsize)]
+    elif optimizer is not None:
         for size in owned:
             own = size.elements * size.itemsize
             slots += [own] * (optimizer.state_bytes(size.elements, size.itemsize) // max(own, 1))

@@ -1,1 +1,1 @@
-"""Computational stages: the parts of a model that an IPU runs, their stash, and how models are cut and bound."""
+"""Computational stages: parts of a model on an IPU, with stash, splits and bound parameters."""

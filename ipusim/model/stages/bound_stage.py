@@ -1,7 +1,7 @@
-"""A stage bound to its parameters, which runs its passes.
+"""A stage bound to parameters, ready to run passes.
 
-Binding sorts the flat parameters to their layers once. Done anew in every pass,
-it cost as much as a small layer's arithmetic.
+Binding sorts the flat parameters by layer once. Repeating the sort in every pass cost as much as a small layer's
+arithmetic.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ipusim.base.errors import ModelError
 from ipusim.model.functions.users_code import Failing
 from ipusim.model.layers.layer import AddsGradients, Array, DescribedT, Key, Layer, Loss, Parameters, Rest, Saved
 
-#: Takes the name of a parameter, ``layer/W``, and its gradient.
+#: Function of a parameter's name, ``layer/W``, and its gradient.
 Receiver = Callable[[str, Array], object]
 
 
 class Passes(Protocol):
-    """The passes of a stage as the machine's executor runs them; the stages alone know what travels between them."""
+    """Passes of a stage for the machine's executor; the executor does not inspect values between stages."""
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
-        """Return the stage's output for one micro-batch, several results as a tuple, and what backward needs."""
+        """Return the stage's output (several results as a tuple), and the saved data."""
 
     def backward(
         self,
@@ -32,26 +32,27 @@ class Passes(Protocol):
         receive: Receiver,
         totals: Parameters | None = None,
     ) -> Any:
-        """Hand the parameters' gradients to ``receive`` and return that of the input, where it is needed."""
+        """Pass the parameters' gradients to ``receive`` and return the input's gradient, if needed."""
 
     def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
-        """Do the half of ``backward`` that other stages wait for: return the gradient of the input, and what is left.
+        """Run the first half of ``backward``: return the input's gradient, and the rest.
 
-        That is all that ``backward_weights`` needs; what ``saved`` holds beside it may go.
+        Other stages wait for the gradient. ``backward_weights`` needs only the rest; other data in ``saved`` may be
+        released.
         """
 
     def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
-        """Hand the parameters' gradients to ``receive``, the bits that ``backward`` hands out: once for each ``rest``.
+        """Pass the parameters' gradients to ``receive``, with bits identical to ``backward``: once per ``rest``.
 
-        Any time later will do, in any order of micro-batches, as long as the parameters are not updated.
+        Any later time is allowed, in any order of micro-batches, before the parameters are updated.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Bound(Generic[DescribedT]):
-    """A layer or loss with its parameters: by its own names, and the flat name of each.
+    """A layer or loss with its parameters by its own names, and the flat name of each that learns.
 
-    ``failing`` names it where one of its passes fails.
+    ``failing`` names the layer in errors of its passes.
     """
 
     name: str
@@ -61,20 +62,20 @@ class Bound(Generic[DescribedT]):
     failing: Failing = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the block that names the layer in errors, once."""
+        """Create the block that names the layer in errors, once."""
         object.__setattr__(self, "failing", Failing(f"layer {self.name!r}"))
 
 
 @dataclass(frozen=True, eq=False)
 class _Untouched:
-    """The backward pass of a layer whose input needs no gradient, all of which waits for the second half."""
+    """Backward pass of a layer without an input gradient, entirely left to the second half."""
 
     saved: Saved
     grad: Array
 
 
 class BoundStage:
-    """Runs the passes of a stage on parameters that are updated in place."""
+    """Runs the passes of a stage on parameters updated in place."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class BoundStage:
         """Take the layers in order.
 
         ``first_position`` is the place of the first in the network; ``lowest`` is the first
-        with parameters, where the backward pass of a first stage ends. With ``gives_predictions``
+        that learns, where the backward pass of a first stage ends. With ``gives_predictions``
         a stage with the loss gives what the loss is taken of, and then the loss.
         """
         self._name = name
@@ -99,15 +100,18 @@ class BoundStage:
         self._first_trained = lowest
         self._gives_predictions = gives_predictions
         self._all: tuple[Bound[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
-        self._adding = [bound.layer if isinstance(bound.layer, AddsGradients) else None for bound in self._all]
+        self._adding = [
+            bound.layer if isinstance(bound.layer, AddsGradients) and len(bound.keys) == len(bound.own) else None
+            for bound in self._all
+        ]
 
     def forward(
         self, x: Array, labels: Array | None, key: Key | None = None
     ) -> tuple[Array | tuple[Array, Array], Saved]:
-        """Run the layers in order, and the loss where the stage ends in it.
+        """Run the layers in order, and the loss if the stage ends in a loss.
 
-        Each layer's key is ``key`` and the layer's place in the network, so that every
-        split draws the same. Raises ModelError when the loss finds no labels.
+        A layer's key is ``key`` and the layer's position in the network: every split gives the same draws. Raises
+        ModelError for a loss without labels.
         """
         saved = []
         position = self._first_position
@@ -137,12 +141,10 @@ class BoundStage:
     ) -> Array | None:
         """Run the layers' backward passes in reverse; ``grad`` is None for the stage with the loss.
 
-        Each gradient goes to ``receive`` at once, so that it is added to its
-        accumulator while it is in the cache. With ``totals``, accumulators keyed
-        ``layer/W`` to which gradients are added as they are, layers that can do so add
-        theirs themselves. Without need of an input gradient (the first stage) the pass
-        ends at the first layer with parameters, as TensorFlow's gradients of the
-        variables alone do.
+        ``receive`` gets every gradient at once, and can add the gradient to an accumulator while still in the cache.
+        ``totals`` are accumulators keyed ``layer/W`` for unscaled gradients; capable layers add to ``totals`` directly.
+        Without an input gradient (the first stage) the pass ends at the first layer with parameters, like TensorFlow's
+        gradients of variables.
         """
         lowest = 0 if need_input_gradient else self._first_trained
         return self._go_back(
@@ -152,10 +154,10 @@ class BoundStage:
     def backward_input(
         self, saved: Saved, grad: Array | None, need_input_gradient: bool
     ) -> tuple[Array | None, list[tuple[int, Rest]]]:
-        """Run the first halves in reverse; return the gradient of the input, and what each layer with parameters left.
+        """Run the first halves in reverse; return the input's gradient, and the rests.
 
-        Without need of an input gradient, they end where the first layer with parameters has its output's: all of
-        that layer's pass is left.
+        Without an input gradient, the first halves end at the output of the first layer with parameters. The layer's
+        whole backward pass is left for the second half.
         """
         rests: list[tuple[int, Rest]] = []
 
@@ -190,9 +192,9 @@ class BoundStage:
         lowest: int,
         leave: Callable[[int, Rest], object],
     ) -> Array | None:
-        """Run the first halves in reverse, that of the layer ``lowest`` last.
+        """Run the first halves in reverse, down to the layer ``lowest``.
 
-        ``leave`` takes the place of each layer with parameters, and what its second half needs.
+        ``leave`` receives the positions of layers with parameters, and the rests for their second halves.
         """
         count = len(self._layers)
         if self._loss is not None:
@@ -219,7 +221,7 @@ class BoundStage:
         return ModelError(f"stage {self._name!r}: layer {self._layers[index].name!r} got no gradient of its output")
 
     def _hand_out(self, index: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
-        """Make a layer's gradients of its parameters and hand them out, or let it add them to ``totals`` itself."""
+        """Compute a layer's parameter gradients and hand them out, or let the layer add to ``totals``."""
         bound, adding = self._all[index], self._adding[index]
         if totals is not None and adding is not None:
             own = {name: totals[key] for name, key in bound.keys}
@@ -234,7 +236,7 @@ class BoundStage:
             receive(key, gradients[name])
 
     def predict(self, x: Array) -> Array:
-        """Return the output of the layers before the loss, keeping nothing for a backward pass."""
+        """Return the output of the layers before the loss, without saving data for a backward pass."""
         for bound in self._layers:
             with bound.failing:
                 x, _ = bound.layer.forward(bound.own, x)

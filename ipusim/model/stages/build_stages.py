@@ -1,4 +1,4 @@
-"""How a network is cut into computational stages, its skip connections and branches with it."""
+"""Cut a network into computational stages, including skip connections and branches."""
 
 from __future__ import annotations
 
@@ -23,15 +23,13 @@ def build_stages(
     checkpoints: Collection[str] = (),
     returning: Returning | None = None,
 ) -> tuple[LayerStage, ...]:
-    """Make one stage of each group of layer names.
+    """Return a stage per group of layer names.
 
-    ``names`` are the stages' names, by default ``stage 0`` and so on. Those whose numbers are in
-    ``concurrent`` are one parallel layer each, and become a stage for each of its branches, named
-    ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose outputs are checkpoints of recomputation
-    inside the backward pass; that of a stage's last layer leaves the stage anyway, and is none.
-    ``returning`` says which values of skip connections stay on an IPU; by default all travel.
-    Raises ModelError unless the groups are the network's layers in
-    order, none empty.
+    ``names`` are the stages' names; default: ``stage 0`` and so on. Stages in ``concurrent`` consist of a single
+    parallel layer, and become a stage per branch, named ``stage 1a``, ``stage 1b``. ``checkpoints`` are layers whose
+    outputs are checkpoints for recomputation inside the backward pass; the last layer of a stage is no checkpoint,
+    since its output leaves the stage. ``returning`` selects values of skip connections that stay on an IPU; by default
+    every value travels. Raises ModelError unless the non-empty groups are the network's layers in order.
     """
     listed = [name for group in groups for name in group]
     if listed != list(network.names):
@@ -67,6 +65,8 @@ def build_stages(
                 checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
                 skips=skips[index],
                 owners=_owners(network, start, end),
+                frozen=network.frozen,
+                needs_input_gradient=network.first_trained < start,
             )
         )
         start = end
@@ -74,14 +74,14 @@ def build_stages(
 
 
 def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
-    """Return the layers before ``start`` that have parameters which layers up to before ``end`` use."""
+    """Return the layers before ``start`` with parameters shared by layers from ``start`` to ``end``."""
     used = {owner for named in network.layers[start:end] for owner, _ in named.shared.values()}
     before = zip(network.layers[:start], network.shapes, strict=False)
     return tuple(PlacedLayer(at, named, shape) for at, (named, shape) in enumerate(before) if named.name in used)
 
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
-    """Return each stage's part in skip connections; None for all where the network has none."""
+    """Return every stage's part in skip connections; None throughout for a network without skip connections."""
     stage_of = {name: stage for stage, group in enumerate(groups) for name in group}
     uses: dict[Taken, list[int]] = {}
     for named in network.layers:
@@ -95,7 +95,7 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
         for stage in stages:
             ways[stage] = _with(ways[stage], used=value)
         at = stage_of[value.source]
-        # All of what the last layer of a stage makes crosses to the next anyway.
+        # The whole output of a stage's last layer crosses to the next stage anyway.
         crosses = value.crop is None and value.source == groups[at][-1]
         while at < stages[-1]:
             back = returning.next_stage(at, stages) if returning else None
@@ -116,37 +116,37 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
 
 @dataclass(frozen=True)
 class Returning:
-    """Which values stay on the IPU that they would come back to.
+    """Values that stay on an IPU for a later stage on the same IPU.
 
     Attributes:
-        devices: the IPU of each stage; -1 for concurrent ones.
-        fifos: whether stages run micro-batches at the same time (Grouped), so that values wait in FIFOs;
-            else the next stage takes them right away (Sequential).
+        devices: IPUs of the stages; -1 for concurrent stages.
+        fifos: whether stages run micro-batches simultaneously (Grouped), with values waiting in FIFOs; otherwise the
+            next stage takes values immediately (Sequential).
     """
 
     devices: tuple[int, ...]
     fifos: bool
 
     def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
-        """Return the next stage on the IPU of ``stage``, where others lie between and none of them uses the value."""
+        """Return the next non-adjacent stage on the same IPU, without uses in between."""
         back = next((at for at in range(stage + 1, len(self.devices)) if self.devices[at] == self.devices[stage]), None)
         if back is None or back < stage + 2 or back > uses[-1] or any(stage < use < back for use in uses):
             return None
         return back
 
     def depth(self, stage: int, back: int) -> int:
-        """Return the micro-batches that wait between the two stages."""
+        """Return the number of micro-batches waiting between the two stages."""
         return back - stage - 1 if self.fifos else 0
 
 
 def _with(skips: Skips, **more: Any) -> Skips:
-    """Return ``skips`` with another value in some attributes."""
+    """Return ``skips`` with a value appended to some attributes."""
     longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in more.items()}
     return replace(skips, **longer)
 
 
 def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:
-    """Yield a stage for each branch of the one parallel layer of ``group``; labels go on beside the first."""
+    """Yield a stage per branch of ``group``'s single parallel layer; labels travel with the first branch."""
     named = network.layers[start]
     if len(group) != 1 or not isinstance(named.layer, Parallel):
         raise ModelError(f"stage {name!r}: expected one parallel layer for concurrent stages, got {', '.join(group)}")
@@ -160,4 +160,6 @@ def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Ite
             first_position=start,
             is_last=False,
             labels_travel_on=network.loss is not None and number == 0,
+            frozen=network.frozen,
+            needs_input_gradient=network.first_trained < start,
         )

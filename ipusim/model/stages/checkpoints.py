@@ -1,11 +1,9 @@
-"""A stage that computes its activations again inside its backward pass, from one checkpoint to the next.
+"""A stage that recomputes activations inside the backward pass, from checkpoint to checkpoint.
 
-The forward pass keeps the stage's input and the value at each checkpoint. The backward
-pass goes through the clusters of layers between them from the last to the first, and
-computes each again just before its gradients, so that the activations of one cluster
-alone are there at a time (Graphcore's RecomputeAndBackpropagateInterleaved with
-recomputation_checkpoint). In the pipeline's last stage, whose backward pass follows at
-once, what lies behind the last checkpoint is kept as it is.
+The forward pass keeps the stage's input and the value at every checkpoint. The backward pass visits the clusters of
+layers in between from last to first, and recomputes a cluster just before its gradients. Only the activations of a
+single cluster are live at a time (Graphcore's RecomputeAndBackpropagateInterleaved with recomputation_checkpoint). In
+the pipeline's last stage the backward pass follows immediately, and activations behind the last checkpoint are kept.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ from ipusim.model.stages.in_parts import InParts
 
 @dataclass(frozen=True, eq=False)
 class Checkpoints:
-    """The saved values of a forward pass: the input of each cluster that runs again, labels, key.
+    """Saved values of a forward pass: inputs of recomputed clusters, labels, key.
 
-    ``tail`` holds the activations of a last cluster that does not, until its backward pass begins.
+    ``tail`` contains the activations of a final cluster without recomputation, until its backward pass begins.
     """
 
     inputs: tuple[Array, ...]
@@ -32,13 +30,13 @@ class Checkpoints:
 
 
 class CheckpointedStage(InParts):
-    """Runs the passes of a stage cluster by cluster, each of which its backward pass computes again."""
+    """Runs the passes of a stage cluster by cluster, with recomputation in the backward pass."""
 
     def __init__(self, clusters: Sequence[BoundStage], *, keeps_tail: bool, first_needed: int) -> None:
-        """Take the clusters in order.
+        """Store the clusters in order.
 
-        ``keeps_tail`` is whether the last one is never computed again; ``first_needed`` is the first
-        one with parameters in it, where the backward pass of a first stage ends.
+        ``keeps_tail`` tells whether the last cluster is never recomputed. ``first_needed`` is the first cluster with
+        parameters, the end of a first stage's backward pass.
         """
         super().__init__(clusters, first_needed)
         self._keeps_tail = keeps_tail
@@ -46,13 +44,13 @@ class CheckpointedStage(InParts):
     def forward(
         self, x: Array, labels: Array | None, key: Key | None = None
     ) -> tuple[Array | tuple[Array, Array], Saved]:
-        """Run the clusters in order; keep the input of each."""
+        """Run the clusters in order; keep their inputs."""
         *first, last = self._parts
         inputs, y = [], x
         for cluster in first:
             inputs.append(y)
-            made = cluster.forward(y, labels, key)[0]  # what it keeps is gone before the next one runs
-            assert not isinstance(made, tuple)  # only the last cluster may hold a loss
+            made = cluster.forward(y, labels, key)[0]  # saved data is released before the next cluster runs
+            assert not isinstance(made, tuple)  # only the last cluster may contain a loss
             y = made
         if not self._keeps_tail:
             return last.forward(y, labels, key)[0], Checkpoints((*inputs, y), labels, key, [])
@@ -60,7 +58,7 @@ class CheckpointedStage(InParts):
         return output, Checkpoints(tuple(inputs), None, key, [tail])
 
     def _saved_of(self, saved: Checkpoints, number: int) -> Saved:
-        """Return the activations of a cluster: of the tail those kept, of any other computed again."""
+        """Return the activations of a cluster: kept for the tail, otherwise recomputed."""
         if saved.tail:
             return saved.tail.pop()
         return self._parts[number].forward(saved.inputs[number], saved.labels, saved.key)[1]

@@ -1,4 +1,4 @@
-"""A stage that runs part by part: its backward passes go through the parts from the last one."""
+"""A stage in parts: backward passes run from the last part to the first."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class InParts:
     """Runs the backward passes of a stage part by part."""
 
     def __init__(self, parts: Sequence[BoundStage], first_needed: int) -> None:
-        """Take the parts in order, and the first with parameters in it, where the pass of a first stage ends."""
+        """Store the parts in order, and the first part with parameters."""
         self._parts = tuple(parts)
         self._first_needed = first_needed
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
-        """Call ``run`` for each part from the last one: with its number, the gradient, and whether to return one."""
+        """Call ``run(number, gradient, need_input_gradient)`` from the last part to the first."""
         lowest = 0 if need_input_gradient else self._first_needed
         for number in range(len(self._parts) - 1, lowest - 1, -1):
             grad = run(number, grad, need_input_gradient or number > lowest)
-        return grad
+        return grad if need_input_gradient else None
 
     def _saved_of(self, saved: Saved, number: int) -> Saved:
-        """Return what the backward pass of a part needs."""
+        """Return the saved data for the backward pass of a part."""
         return saved[number]
 
     def backward(
@@ -36,16 +36,16 @@ class InParts:
         receive: Receiver,
         totals: Parameters | None = None,
     ) -> Any:
-        """Run the parts' backward passes, the last one first."""
+        """Run the parts' backward passes, starting with the last."""
 
         def run(number: int, grad: Any, needed: bool) -> Any:
-            # Handed over without a name, so that one part's activations are gone when the next one's come.
+            # No name refers to the activations: a part's are released before the next part's arrive.
             return self._parts[number].backward(self._saved_of(saved, number), grad, needed, receive, totals)
 
         return self._go_back(grad, need_input_gradient, run)
 
     def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, list[tuple[int, Rest]]]:
-        """Run the parts' first halves, the last one first; what the second halves need of all stays until then."""
+        """Run the parts' first halves, starting with the last; the rests stay until the second halves."""
         rests: list[tuple[int, Rest]] = []
 
         def run(number: int, grad: Any, needed: bool) -> Any:
@@ -58,6 +58,6 @@ class InParts:
     def backward_weights(
         self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
-        """Run the parts' second halves, the last one's first."""
+        """Run the parts' second halves, starting with the last."""
         for number, left in rest:
             self._parts[number].backward_weights(left, receive, totals)

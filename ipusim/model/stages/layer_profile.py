@@ -1,4 +1,4 @@
-"""The profile of a stage of layers for one micro-batch."""
+"""Profile of a stage of layers for a single micro-batch."""
 
 from __future__ import annotations
 
@@ -28,28 +28,36 @@ def layer_profile(
     accumulator_itemsize: int | Callable[[str], int] | None = None,
     reduction: Reduction = "SUM",
 ) -> StageProfile:
-    """Return the profile of the stage for one micro-batch of ``batch`` samples.
+    """Return the profile of the stage for a micro-batch of ``batch`` samples.
 
-    ``label_bytes`` are the bytes of one micro-batch's labels, which go through
-    every copy on the way to the stage with the loss. In training, the backward
-    pass ends with what the optimizer's gradient map does, and with adding the
-    gradients to their accumulators: a sum for each parameter, which reads the gradient,
-    and reads and writes an accumulator of ``accumulator_itemsize`` bytes an element (by
-    default the parameters' own; or a function of the parameter's name, ``layer/W``), scaled as ``reduction`` says.
-    Of the pass in halves, that belongs to the second. A parameter that several layers use has a gradient
-    and a sum of each; its weights, state, accumulator and update are of the stage with the first of them.
-    The weight update reads the accumulators. The last stage sends nothing on: see :meth:`LayerStage.result_bytes`.
+    Args:
+        stage: the stage.
+        batch: samples per micro-batch.
+        itemsize: bytes per element of weights and activations.
+        label_bytes: bytes of a micro-batch's labels, included in every copy on the way to the stage with the loss.
+        training: whether to include the backward pass and the weight update.
+        optimizer: optimizer of the weight update; its gradient map runs at the end of the backward pass.
+        accumulator_itemsize: bytes per accumulator element, or a function of the parameter's name, ``layer/W``;
+            default: the parameters' itemsize.
+        reduction: scaling in the accumulation.
+
+    In training, the backward pass ends with the accumulation: a sum per parameter, which reads the gradient, and reads
+        and
+    writes the accumulator. In halves, the accumulation belongs to the second half. A parameter shared by several layers
+    has a gradient and a sum per use. The stage with the first use owns weights, state, accumulator and update. The
+    weight update reads the accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
     """
     forward, backward, apart = _passes(stage, batch, itemsize)
     width = accumulator_itemsize or itemsize
     variables = {
         name: VariableSize(size, itemsize, width(name) if callable(width) else width)
         for name, size in stage.parameter_sizes.items()
+        if name not in stage.frozen_names
     }
     profile = _forward_profile(stage, forward, batch, itemsize, label_bytes)
     if not training:
         return with_variables(profile, variables.values(), (), None, itemsize)
-    reused = [variables[name] for name, uses in stage.uses.items() for _ in range(uses - 1)]
+    reused = [variables[name] for name, uses in stage.uses.items() if name in variables for _ in range(uses - 1)]
     mapped = accumulation_work(variables.values(), optimizer.gradient_map if optimizer else None, reduction)
     accumulation = (*mapped, *accumulation_work(reused, None, reduction))
     owned = [size for name, size in variables.items() if name in stage.owned_sizes]
@@ -60,7 +68,7 @@ def layer_profile(
         backward=(*backward, *accumulation),
         backward_input=apart[0],
         backward_weights=(*apart[1], *accumulation),
-        gradient_bytes=0 if stage.first_position == 0 else batch * itemsize * (math.prod(stage.shapes[0]) + arriving),
+        gradient_bytes=batch * itemsize * (math.prod(stage.shapes[0]) + arriving) * stage.needs_input_gradient,
         waiting_bytes=2 * profile.waiting_bytes,  # values forward, and their gradients backward
         stash_bytes=saved.stash,
         rest_bytes=saved.rest,
@@ -81,12 +89,14 @@ def _forward_profile(
     used = skips.elements(skips.beside_input, skips.used)
     leaving = element_bytes * skips.elements(skips.leaving)
     passing_labels = label_bytes if stage.labels_travel_on else 0
+    frozen = sum(size for name, size in stage.owned_sizes.items() if name in stage.frozen_names)
     return StageProfile(
         name=stage.name,
         forward=forward,
         backward=(),
         output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
-        parameter_bytes=sum(stage.owned_sizes.values()) * itemsize,
+        parameter_bytes=(sum(stage.owned_sizes.values()) - frozen) * itemsize,
+        untrained_bytes=frozen * itemsize,
         label_bytes=0 if stage.is_last else passing_labels,
         input_bytes=element_bytes * (math.prod(stage.shapes[0]) + used)
         + (label_bytes if stage.labels_travel_on or stage.loss is not None else 0),
@@ -98,9 +108,9 @@ def _forward_profile(
 
 
 def _most_touched(stage: LayerStage) -> int:
-    """Return the elements of a sample of the input and output of the layer where they are most.
+    """Return the largest sum of a layer's input and output elements, per sample.
 
-    Of a loss there is no output to speak of, and a change of view touches nothing.
+    The output of a loss is negligible, and changes of view access no memory.
     """
     sizes = [*map(math.prod, stage.shapes), 0]
     layers = zip(stage.described, pairwise(sizes), strict=False)
@@ -108,9 +118,12 @@ def _most_touched(stage: LayerStage) -> int:
 
 
 def _most_weights(stage: LayerStage) -> int:
-    """Return the weights on the IPU of the layer that has most."""
+    """Return the weights that learn on the IPU of the layer that has most."""
     layers = zip(stage.described, stage.shapes, strict=False)
-    return max(0 if isinstance(named.layer, OnHost) else parameter_count(named.layer, shape) for named, shape in layers)
+    learn = (
+        each for each in layers if not isinstance(each[0].layer, OnHost) and each[0].trained(each[1], stage.frozen)
+    )
+    return max((parameter_count(named.layer, shape) for named, shape in learn), default=0)
 
 
 def _passes(
@@ -118,9 +131,9 @@ def _passes(
 ) -> tuple[tuple[Work, ...], tuple[Work, ...], tuple[tuple[Work, ...], tuple[Work, ...]]]:
     """Return the work of the layers in order, of those that the backward pass reaches from the last one, and of
 
-    that pass in halves: of a first stage's first layer with parameters it is the second alone.
+    that pass in halves: of the first layer that learns it is the second alone, of a frozen layer the first alone.
     """
-    first = stage.first_position == 0
+    first = not stage.needs_input_gradient
     lowest = stage.first_trained if first else 0
     forward: list[Work] = []
     backward: list[Work] = []
@@ -131,7 +144,10 @@ def _passes(
         except ModelError as error:
             raise ModelError(f"layer {named.name!r} on {batch} samples of shape {shape}: {error}") from None
         forward.append(cost.forward)
-        if index >= lowest:
+        if index >= lowest and not named.trained(shape, stage.frozen):
+            backward.append(cost.halves.input)
+            apart.append(Halves(cost.halves.input, Work(itemsize=itemsize)))
+        elif index >= lowest:
             backward.append(cost.backward)
             left = first and index == lowest < len(stage.named_layers)
             apart.append(all_later(cost.backward) if left else cost.halves)
@@ -142,31 +158,32 @@ def _passes(
 
 
 def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
-    """Return the bytes that layers move between the IPU and their tables on the host in training."""
+    """Return the bytes moved between the IPU and tables on the host in training."""
     moved = TableBytes()
     for named, shape in zip(stage.described, stage.shapes, strict=False):
         if isinstance(named.layer, OnHost):
-            moved += named.layer.table_bytes(shape, batch, itemsize)
+            own = named.layer.table_bytes(shape, batch, itemsize)
+            moved += own if named.trained(shape, stage.frozen) else replace(own, gradients=0)
     return moved
 
 
 def _with_checkpoints(
     stage: LayerStage, profile: StageProfile, forward: tuple[Work, ...], batch: int, itemsize: int, own_labels: int
 ) -> StageProfile:
-    """Return the profile with recomputed work, checkpoints, and the most that is live at a time.
+    """Return the profile with recomputed work, checkpoints, and the largest live memory.
 
-    Kept are the inputs of the clusters that run again, and in the last stage the stash of the one that
-    does not, labels included. That one is gone when the others' activations come, in its place.
+    The forward pass keeps the inputs of recomputed clusters, and in the last stage the stash of the final cluster,
+    labels included. The final cluster's stash is released before activations are recomputed.
     """
-    starts = (0, *stage.checkpoints)
-    first = stage.first_needed if stage.first_position == 0 else 0
+    starts = (0, *stage.checkpoints, len(forward))
+    first = 0 if stage.needs_input_gradient else stage.first_needed
     recomputed = stage.clusters[first : -1 if stage.is_last else None]
     inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
     values = sum(batch * math.prod(stage.shapes[at]) * itemsize for at in inner)
     tail = saved_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
     return replace(
         profile,
-        recompute=forward[starts[first] : starts[-1] if stage.is_last else None],
+        recompute=forward[starts[first] : starts[-2] if stage.is_last else None],
         checkpoint_bytes=profile.input_bytes - own_labels + values + tail,
         cluster_bytes=max([0, *(saved_bytes(cluster, batch, itemsize).stash - tail for cluster in recomputed)]),
     )

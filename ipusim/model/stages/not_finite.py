@@ -1,4 +1,4 @@
-"""Which layer made the first value that is not finite, of a micro-batch whose result is not."""
+"""Find the layer that created the first non-finite value of a micro-batch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ipusim.model.stages.stage import LayerStage, Stage
 
 
 def is_finite(arrays: Any) -> bool:
-    """Whether all numbers of an array, or of a tuple of arrays, are finite."""
+    """Whether every number of an array, or of a tuple of arrays, is finite."""
     arrays_of = arrays if isinstance(arrays, tuple) else (arrays,)
     return all(bool(np.isfinite(array).all()) for array in arrays_of)
 
 
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
-    """Return in words what made the first value that is not finite in a forward pass of ``stage``, which is run again.
+    """Return the origin of the first non-finite value in a repeated forward pass.
 
-    Of a Python function, that is the line too, where NumPy saw it happen there.
+    For a Python function the answer includes the line, if NumPy detected the event there.
     """
     if not is_finite(x):
         return "the samples of the data"
@@ -42,22 +42,22 @@ def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, k
 
 
 class _Watched:
-    """A layer or loss that enters itself in ``seen`` when it makes of finite numbers what is not finite."""
+    """Layer or loss that records itself in ``seen`` when finite input gives non-finite output."""
 
     def __init__(self, name: str, layer: Any, seen: list[_Watched]) -> None:
         self._name, self._layer, self._seen = name, layer, seen
 
     @property
     def shared(self) -> Any:
-        """The layer's own; here, as protocols look at the class."""
+        """Shared parameters of the layer; a property, since protocols inspect the class."""
         return getattr(self._layer, "shared", {})
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the layer."""
+        """Return another attribute of the layer."""
         return getattr(self._layer, name)
 
     def forward(self, *arguments: Any) -> Any:
-        """Run the layer, and note what it made."""
+        """Run the layer, and record a non-finite result."""
         made = self._layer.forward(*arguments)
         if not self._seen and not is_finite(made[0]):
             self._seen.append(self)
@@ -65,16 +65,16 @@ class _Watched:
         return made
 
     def words(self) -> str:
-        """Return the layer's name, and what NumPy says when it runs again."""
+        """Return the layer's name, and NumPy's message in a repeated run."""
         return f"layer {self._name!r}{_heard(lambda: self._layer.forward(*self._arguments))}"
 
 
 def _heard(run: Callable[[], object]) -> str:
-    """Return in brackets what NumPy says of the first value that is not finite in ``run``; empty where it is silent."""
+    """Return NumPy's message on the first non-finite value in ``run``, in brackets; empty without a message."""
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
             run()
-    except ModelError as error:  # of a function as a layer, which says where
+    except ModelError as error:  # from a Python layer, including the line
         return f" ({error})"
     except Exception as error:
         line = line_of(error)
@@ -83,6 +83,6 @@ def _heard(run: Callable[[], object]) -> str:
 
 
 def _watched(named: NamedLayer[Any], seen: list[_Watched]) -> NamedLayer[Any]:
-    """Return the layer as one that is watched; the stage itself joins values, and knows the layer by its kind."""
+    """Return a watched layer, except for joins, which stages recognise by class."""
     layer = named.layer
     return named if isinstance(layer, Join) else NamedLayer(named.name, _Watched(named.name, layer, seen))

@@ -1,10 +1,9 @@
-"""Skip connections: a layer's output is joined with that of a later layer, in the same stage or a later one.
+"""Skip connections: a layer's output, joined with a later layer's output.
 
-A value that is made in one stage and used in another travels through all stages
-between, as a further output and input of each: one copy on every hop, and its gradient
-back on the same way (Graphcore's compiler rewrites it so). Where it passes others unused
-and comes back to the IPU that it left, it stays there instead, in a FIFO as deep as there
-are stages between (pipeline_communication_optimizer.cc).
+A value for a later stage travels through the stages in between, as an additional output and input: a copy per
+hop, and the gradient back along the same route (a rewrite by Graphcore's compiler). A value that would return to its
+own IPU unused stays there instead, in a FIFO as deep as the number of stages in between
+(pipeline_communication_optimizer.cc).
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from ipusim.model.stages.in_parts import InParts
 
 @dataclass(frozen=True)
 class Skips:
-    """The values of skip connections that one stage handles.
+    """Values of skip connections handled by a stage.
 
     Attributes:
-        input_is: the name of the value that the stage's own input is; empty for none.
-        arriving: values that come in beside the input.
-        leaving: values that go out beside the output.
-        used: those that are joined in this stage.
-        stored: values that stay on the IPU for a later stage there, and the depth of the FIFO of each.
-        fetched: values that an earlier stage has left there.
+        input_is: name of the value identical to the stage's input, or an empty text.
+        arriving: values arriving with the input.
+        leaving: values leaving with the output.
+        used: values joined in this stage.
+        stored: values kept on the IPU for a later stage, with the depths of their FIFOs.
+        fetched: values left on the IPU by an earlier stage.
     """
 
     input_is: str = ""
@@ -42,12 +41,12 @@ class Skips:
 
     @property
     def going_on(self) -> tuple[Taken, ...]:
-        """Values that leave the stage or stay on its IPU, in the order in which they follow its output."""
+        """Values that leave the stage or stay on the IPU, in the order behind the output."""
         return (*self.leaving, *(value for value, _ in self.stored))
 
     @property
     def beside_input(self) -> tuple[Taken, ...]:
-        """Values that arrive or are fetched, in the order in which they follow the stage's input."""
+        """Values that arrive or are fetched, in the order behind the stage's input."""
         return (*self.arriving, *self.fetched)
 
     def elements(self, values: Sequence[Taken], only: Sequence[Taken] | None = None) -> int:
@@ -57,7 +56,7 @@ class Skips:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Layers in a row; then their output is joined with a value, if at all; then values are taken of it, if any."""
+    """Consecutive layers, an optional join with a value, then values taken from the result."""
 
     layers: BoundStage
     join: Join | None = None
@@ -69,7 +68,7 @@ class SkippingStage(InParts):
     """Runs the passes of a stage with skip connections, piece by piece."""
 
     def __init__(self, pieces: Sequence[Piece], skips: Skips) -> None:
-        """Take the pieces in order."""
+        """Store the pieces in order."""
         first_needed = next((index for index, piece in enumerate(pieces) if piece.trains), len(pieces))
         super().__init__([piece.layers for piece in pieces], first_needed)
         self._pieces = tuple(pieces)
@@ -78,9 +77,9 @@ class SkippingStage(InParts):
         self._leaving = tuple(value.name for value in skips.going_on)
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
-        """Run the pieces in order; ``x`` and the output are tuples where values come in and go out beside them.
+        """Run the pieces in order; with additional values, ``x`` and the output are tuples.
 
-        Those that are fetched or stored on the IPU come last.
+        Values fetched or stored on the IPU come last.
         """
         y: Any
         y, values = self._enter(x)
@@ -93,6 +92,8 @@ class SkippingStage(InParts):
 
     def _go_back(self, grad: Any, need_input_gradient: bool, run: Callable[[int, Any, bool], Any]) -> Any:
         """Call ``run`` for each piece from the last one; a value's gradients add up on the way."""
+        if not need_input_gradient and self._first_needed == len(self._pieces):
+            return None
         g, *others = grad if self._leaving else (grad,)
         gradients = dict(zip(self._leaving, others, strict=True))
         lowest = 0 if need_input_gradient else self._first_needed
@@ -113,7 +114,7 @@ class SkippingStage(InParts):
         return (g, *(gradients[name] for name in self._arriving)) if self._arriving else g
 
     def predict(self, x: Array) -> Array:
-        """Return the output of the layers before the loss, of a stage that holds all layers."""
+        """Return the output of the layers before the loss, for a stage with the whole network."""
         y, values = self._enter(x)
         for piece in self._pieces:
             y = self._after(piece, piece.layers.predict(y), values)

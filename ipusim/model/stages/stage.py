@@ -1,4 +1,4 @@
-"""Computational stages: consecutive layers that one IPU runs as one program, forward and backward."""
+"""Computational stages: consecutive layers executed by an IPU as a program, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ipusim.model.layers.join import Join, Taken
 from ipusim.model.layers.layer import Array, Described, DescribedT, Layer, Loss, OnHost, Parameters, Shape
-from ipusim.model.layers.network import NamedLayer
+from ipusim.model.layers.network import NamedLayer, first_trained
 from ipusim.model.stages.bound_stage import Bound, BoundStage, Passes
 from ipusim.model.stages.checkpoints import CheckpointedStage
 from ipusim.model.stages.skips import Piece, SkippingStage, Skips
@@ -23,40 +23,48 @@ from ipusim.model.stages.summed_stage import SummedStage
 
 
 class Stage(Protocol):
-    """A stage as the machine's executor uses it. Parameters are one flat dict, keyed ``layer/W``."""
+    """Stage for the machine's executor; parameters are a flat dict, keyed ``layer/W``."""
 
     @property
     def name(self) -> str:
-        """The stage's name in charts and messages."""
+        """Name in charts and messages."""
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of its layers, the loss included."""
+        """Names of the layers, the loss included."""
 
     @property
     def recomputes_itself(self) -> bool:
         """Whether its backward pass computes activations again from what its forward pass keeps."""
 
     @property
+    def needs_input_gradient(self) -> bool:
+        """Whether its backward pass gives the gradient of its input, as an earlier stage learns."""
+
+    @property
+    def frozen_names(self) -> frozenset[str]:
+        """The names of its parameters that do not learn."""
+
+    @property
     def stores(self) -> tuple[str, ...]:
-        """The values, last of its output, that stay on the IPU for a later stage there."""
+        """Values at the end of the output that stay on the IPU for a later stage."""
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """The values, last of its input, that an earlier stage has left on the IPU."""
+        """Values at the end of the input left on the IPU by an earlier stage."""
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Draw the parameters; every split of one network draws the same ones."""
+        """Draw the parameters; every split of a network draws the same parameters."""
 
     def initial_untrained(self) -> dict[str, Array]:
-        """Return the initial values of the variables that its passes change by themselves and no optimizer trains."""
+        """Return the initial values of variables that passes change without an optimizer."""
 
     def bind(self, parameters: Parameters) -> Passes:
-        """Return the stage's passes on these parameters, which may then be updated in place only."""
+        """Return the stage's passes on these parameters, which may afterwards only change in place."""
 
 
 class PlacedLayer(NamedTuple):
-    """A layer, its position in the network, and the shape of its input there."""
+    """A layer, its position in the network, and the input shape."""
 
     position: int
     named: NamedLayer[Any]
@@ -68,18 +76,20 @@ class LayerStage:
     """A stage made of a network's layers.
 
     Attributes:
-        name: the stage's name.
-        named_layers: its layers, without the loss.
-        loss: the loss, in the stage that ends in it.
-        shapes: shape of the input of each layer, then of the last layer's output.
-        first_position: place of its first layer in the network.
-        is_last: whether no stage follows.
-        labels_travel_on: whether the loss stands in a later stage, so that labels pass through this one.
-        gives_predictions: whether a stage with the loss gives what the loss is taken of beside it.
-        checkpoints: places in the stage, each behind so many of its layers, where the backward pass begins to
-            compute activations again (:mod:`ipusim.model.stages.checkpoints`); none computes nothing again by itself.
+        name: name of the stage.
+        named_layers: layers of the stage, without the loss.
+        loss: loss at the end of the stage, if any.
+        shapes: input shapes of the layers, then the last layer's output shape.
+        first_position: position of the stage's first layer in the network.
+        is_last: whether the stage is the last.
+        labels_travel_on: whether labels pass through this stage to the loss in a later stage.
+        gives_predictions: whether a stage with the loss also returns the loss's input.
+        checkpoints: positions, as numbers of preceding layers in the stage, from which the backward pass recomputes
+            activations (:mod:`ipusim.model.stages.checkpoints`); empty without recomputation.
         skips: the values of skip connections that come in, go out, or are joined; None where the network has none.
         owners: layers of earlier stages that have parameters which layers of this one use too.
+        frozen: names of the network's layers whose parameters do not learn.
+        needs_input_gradient: whether parameters of earlier layers learn.
     """
 
     name: str
@@ -93,36 +103,33 @@ class LayerStage:
     checkpoints: tuple[int, ...] = ()
     skips: Skips | None = None
     owners: tuple[PlacedLayer, ...] = ()
+    frozen: frozenset[str] = frozenset()
+    needs_input_gradient: bool = False
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of its layers, the loss included."""
+        """Names of the layers, the loss included."""
         return tuple(named.name for named in self.described)
 
     @property
     def described(self) -> tuple[NamedLayer[Described], ...]:
-        """The layers in order, the loss last."""
+        """Layers in order, the loss last."""
         layers = tuple(NamedLayer[Described](named.name, named.layer) for named in self.named_layers)
         return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
 
     @cached_property
     def first_trained(self) -> int:
-        """Index of the first layer with parameters; backward of a first stage ends there."""
-        trained = [
-            index
-            for index, (named, shape) in enumerate(zip(self.named_layers, self.shapes, strict=False))
-            if named.layer.parameter_shapes(shape)
-        ]
-        return trained[0] if trained else len(self.named_layers)
+        """Index of the first layer with parameters that learn; backward ends there if no earlier stage learns."""
+        return first_trained(self.named_layers, self.shapes, self.frozen)
 
     @property
     def parameter_names(self) -> tuple[str, ...]:
-        """The names of the stage's parameters, ``layer/W``, those of earlier stages that it uses among them."""
+        """Names of the stage's parameters, ``layer/W``, including parameters shared with earlier stages."""
         return tuple(self.uses)
 
     @cached_property
     def uses(self) -> Counter[str]:
-        """How many layers use each parameter, by its name ``layer/W``."""
+        """Number of layers that use a parameter, by name ``layer/W``."""
         return Counter(
             named.flat_name(name)
             for named, shape in zip(self.described, self.shapes, strict=False)
@@ -131,13 +138,23 @@ class LayerStage:
 
     @property
     def shared_names(self) -> tuple[str, ...]:
-        """The names of the parameters that are an earlier stage's."""
+        """Names of the parameters owned by an earlier stage."""
         owners = {owner.named.name for owner in self.owners}
         return tuple(name for name in self.parameter_names if name.partition("/")[0] in owners)
 
     @cached_property
+    def frozen_names(self) -> frozenset[str]:
+        """The names of the parameters that do not learn."""
+        return frozenset(name for name in self.uses if name.partition("/")[0] in self.frozen)
+
+    @property
+    def trains(self) -> bool:
+        """Whether any of its parameters learns."""
+        return bool(self.uses.keys() - self.frozen_names)
+
+    @cached_property
     def parameter_sizes(self) -> dict[str, int]:
-        """The elements of each parameter on the IPU, by its name ``layer/W``."""
+        """Elements of the parameters on the IPU, by name ``layer/W``."""
         return {
             named.flat_name(name): math.prod(size)
             for named, shape in zip(self.described, self.shapes, strict=False)
@@ -147,14 +164,14 @@ class LayerStage:
 
     @cached_property
     def owned_sizes(self) -> dict[str, int]:
-        """The sizes of the parameters that no earlier stage owns."""
+        """Sizes of the parameters not owned by an earlier stage."""
         shared = self.shared_names
         return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
-        """Draw each layer's parameters from a generator of (seed, position in the network).
+        """Draw the layers' parameters from generators seeded by (seed, position in the network).
 
-        Of an earlier layer's, that is the earlier layer's place.
+        Parameters of an earlier layer use the earlier layer's position.
         """
         first = self.first_position
         here = enumerate(zip(self.described, self.shapes, strict=False), first)
@@ -167,27 +184,27 @@ class LayerStage:
         return parameters
 
     def initial_untrained(self) -> dict[str, Array]:
-        """Return none: layers have parameters alone."""
+        """Return no variables: layers only have parameters."""
         return {}
 
     @property
     def stores(self) -> tuple[str, ...]:
-        """The values of skip connections that stay on the IPU for a later stage there."""
+        """Values of skip connections kept on the IPU for a later stage."""
         return tuple(value.name for value, _ in self.skips.stored) if self.skips else ()
 
     @property
     def fetches(self) -> tuple[str, ...]:
-        """The values of skip connections that an earlier stage has left on the IPU."""
+        """Values of skip connections left on the IPU by an earlier stage."""
         return tuple(value.name for value in self.skips.fetched) if self.skips else ()
 
     @property
     def recomputes_itself(self) -> bool:
-        """Whether its backward pass computes activations again from checkpoints."""
+        """Whether the backward pass recomputes activations from checkpoints."""
         return bool(self.checkpoints)
 
     @cached_property
     def clusters(self) -> tuple[LayerStage, ...]:
-        """The layers between checkpoints, as stages; the stage itself without any."""
+        """Layers between checkpoints, as stages; the whole stage without checkpoints."""
         if not self.checkpoints:
             return (self,)
         ends = (*self.checkpoints, len(self.named_layers))
@@ -197,24 +214,25 @@ class LayerStage:
         )
 
     def _section(self, start: int, end: int, with_loss: bool) -> LayerStage:
-        """Return the layers from ``start`` to before ``end`` as a stage, with no checkpoints or skip connections."""
+        """Return the layers from ``start`` to before ``end`` as a stage without checkpoints or skip connections."""
         return replace(
             self,
             named_layers=self.named_layers[start:end],
             loss=self.loss if with_loss else None,
             shapes=self.shapes[start : end + 1],
             first_position=self.first_position + start,
+            needs_input_gradient=self.needs_input_gradient or self.first_trained < start,
             checkpoints=(),
             skips=None,
         )
 
     @cached_property
     def first_needed(self) -> int:
-        """Number of the first cluster with parameters; the backward pass of a first stage ends there."""
-        return next((number for number, cluster in enumerate(self.clusters) if cluster.uses), 0)
+        """Number of the first cluster that learns, where backward ends if no earlier stage does; all if none learns."""
+        return next((number for number, cluster in enumerate(self.clusters) if cluster.trains), len(self.clusters))
 
     def bind(self, parameters: Parameters) -> Passes:
-        """Sort the flat parameters to their layers, for passes that go on with these arrays."""
+        """Sort the flat parameters by layer, for passes on these arrays."""
         several = {name: uses for name, uses in self.uses.items() if uses > 1}
         passes: Passes
         if self.checkpoints:
@@ -225,13 +243,13 @@ class LayerStage:
         return SummedStage(passes, several) if several else passes
 
     def whole(self, parameters: Parameters) -> BoundStage | SkippingStage:
-        """Return the passes without recomputation, as evaluation runs them."""
+        """Return the passes without recomputation, for evaluation."""
         if self.skips is None:
             return self.bound(parameters)
         return SkippingStage(list(self._pieces(self.skips, parameters)), self.skips)
 
     def _pieces(self, skips: Skips, parameters: Parameters) -> Iterator[Piece]:
-        """Yield the layers up to each whose output is taken later or that joins one, and those behind the last."""
+        """Yield pieces that end at a join or at an output used later, then the remaining layers."""
         values = dict.fromkeys((*skips.used, *skips.going_on))
         start = 0
         for index, named in enumerate(self.named_layers):
@@ -246,14 +264,15 @@ class LayerStage:
         self, start: int, end: int, parameters: Parameters, join: Join | None = None, taken: tuple[Taken, ...] = ()
     ) -> Piece:
         layers = self._section(start, end, with_loss=join is None and not taken)
-        return Piece(layers.bound(parameters), join, taken, bool(layers.uses))
+        return Piece(layers.bound(parameters), join, taken, layers.trains)
 
     def bound(self, parameters: Parameters) -> BoundStage:
-        """Return the passes of all layers in one row."""
+        """Return the passes of the whole sequence of layers."""
         layers = [
-            _bound(named, shape, parameters) for named, shape in zip(self.named_layers, self.shapes, strict=False)
+            _bound(named, shape, parameters, self.frozen)
+            for named, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
-        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters)
+        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters, self.frozen)
         return BoundStage(
             self.name,
             layers,
@@ -264,18 +283,20 @@ class LayerStage:
         )
 
     def result_elements(self, batch: int) -> tuple[int, ...]:
-        """Return the elements of each of the stage's results of a micro-batch: activations, the loss, or both."""
+        """Return the sizes of the stage's results per micro-batch: activations, the loss, or both."""
         activations = batch * math.prod(self.shapes[-1])
         if self.loss is None:
             return (activations,)
         return (activations, 1) if self.gives_predictions else (1,)
 
     def result_bytes(self, batch: int, itemsize: int) -> int:
-        """Return the bytes of the stage's results for one micro-batch."""
+        """Return the bytes of the stage's results per micro-batch."""
         return sum(self.result_elements(batch)) * itemsize
 
 
-def _bound(named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters) -> Bound[DescribedT]:
+def _bound(
+    named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
+) -> Bound[DescribedT]:
     """Sort out a layer's parameters by its own names."""
-    keys = tuple((name, named.flat_name(name)) for name in named.layer.parameter_shapes(input_shape))
-    return Bound(named.name, named.layer, {name: parameters[key] for name, key in keys}, keys)
+    own = {name: parameters[named.flat_name(name)] for name in named.layer.parameter_shapes(input_shape)}
+    return Bound(named.name, named.layer, own, tuple(named.trained(input_shape, frozen).items()))

@@ -1,8 +1,7 @@
-"""Graphcore's options of a stage's operations: how their products are planned.
+"""Graphcore's options for planning the products of a stage.
 
-``availableMemoryProportion`` is the share of a tile's memory that a product may take for itself while it runs; the
-planner splits it over tiles, and into parts one after another, until it keeps to that. ``partialsType`` is the type
-of its partial sums.
+``availableMemoryProportion`` is the share of a tile's memory available to a running product. The planner splits the
+product over tiles, and into consecutive parts, until the product fits. ``partialsType`` is the type of partial sums.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Final
 from ipusim.model.profile import PassCost, StageProfile
 from ipusim.model.work import MeasuredWork, Work, WorkSequence, in_turn
 
-#: Bytes of a partial sum of each of Poplar's types.
+#: Bytes of a partial sum, by Poplar type.
 PARTIALS_BYTES: Final = {"half": 2, "float": 4}
 
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Options of one kind of operation; None leaves the planner's default.
+    """Options of a kind of operation; None keeps the planner's default.
 
     Attributes:
         memory_proportion: availableMemoryProportion.
@@ -31,14 +30,14 @@ class PlanOptions:
     partials_itemsize: int | None = None
 
     def over(self, general: PlanOptions) -> PlanOptions:
-        """Return these options, and the ``general`` ones where these say nothing."""
+        """Return these options, filled up with the ``general`` options."""
         return PlanOptions(
             general.memory_proportion if self.memory_proportion is None else self.memory_proportion,
             general.partials_itemsize if self.partials_itemsize is None else self.partials_itemsize,
         )
 
     def applied(self, work: Work) -> Work:
-        """Return ``work`` planned by them."""
+        """Return ``work`` with these options."""
         partials = work.partials_itemsize if self.partials_itemsize is None else self.partials_itemsize
         return replace(work, memory_proportion=self.memory_proportion, partials_itemsize=partials)
 
@@ -56,11 +55,11 @@ class StageOptions:
     convolution: PlanOptions = PlanOptions()
 
     def over(self, general: StageOptions) -> StageOptions:
-        """Return these options, and the ``general`` ones where these say nothing."""
+        """Return these options, filled up with the ``general`` options."""
         return StageOptions(self.matmul.over(general.matmul), self.convolution.over(general.convolution))
 
     def applied(self, cost: PassCost) -> PassCost:
-        """Return a pass whose products are planned by them."""
+        """Return a pass with these options for its products."""
         return cost if isinstance(cost, int) else tuple(self._work(work) for work in cost)
 
     def _work(self, work: Work) -> Work:
@@ -74,7 +73,7 @@ class StageOptions:
 def with_options(
     profile: StageProfile, forward: StageOptions, backward: StageOptions, update: StageOptions
 ) -> StageProfile:
-    """Return ``profile`` with the products of each pass planned by its options."""
+    """Return ``profile`` with the given options for the products of the passes."""
     halves = (profile.backward_input, profile.backward_weights)
     into, own = (None if cost is None else backward.applied(cost) for cost in halves)
     return replace(

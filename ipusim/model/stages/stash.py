@@ -1,10 +1,9 @@
-"""The memory of a stage of layers, measured on its own arithmetic.
+"""Memory of a stage of layers, measured on the stage's arithmetic.
 
-The stash of a micro-batch is what the layers' forward passes really keep for their
-backward passes: the distinct arrays in it are found by running the stage, on outlines of
-arrays, which have no elements. A user's own functions need them: a stage with such a
-layer runs on zeros. Every array of a micro-batch grows by the same bytes with each
-sample, so that one and two samples tell the bytes of any number.
+The stash of a micro-batch consists of the distinct arrays that the layers' forward passes keep for the backward passes.
+A run of the stage on outlines, arrays without elements, finds the arrays. User-defined functions need elements: a stage
+with such a layer runs on zeros. Every array of a micro-batch grows linearly with the number of samples; runs with one
+and two samples determine the bytes of any number.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from ipusim.model.layers.outline import Outline
 from ipusim.model.layers.saved_arrays import saved_arrays
 from ipusim.model.stages.stage import LayerStage
 
-#: float16 is measured as float32, whose products are fast, at half the bytes.
+#: Measurements of float16 use float32, with faster products, and halve the bytes.
 _MEASURED_ITEMSIZE: Final = {2: 4, 4: 4, 8: 8}
 
 
 class SavedBytes(NamedTuple):
-    """The bytes that a stage keeps of a micro-batch.
+    """Bytes kept by a stage per micro-batch.
 
     Attributes:
-        stash: between its forward and its backward pass.
-        rest: between the halves of its backward pass: the inputs of layers with parameters, and the gradients of
-            their outputs; of layers that cannot wait with the gradients of their parameters, these themselves.
+        stash: bytes kept between forward and backward pass.
+        rest: bytes kept between the halves of the backward pass: inputs of layers with parameters, and gradients of
+            their outputs; for layers with an undivided backward pass, the parameter gradients.
     """
 
     stash: int
@@ -41,30 +40,30 @@ def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
     Parameters are not part of it, nor what layers keep through which no gradient
-    passes: in the first stage, those before the first one with parameters.
+    passes, of layers before the first one that learns. Behind that layer a frozen one counts with all it keeps.
     """
     try:
         return outlined_bytes(stage, batch, itemsize)
-    except Exception:  # whatever outlines cannot do: zeros can, or say what is wrong
+    except Exception:  # zeros support everything, or give a better error
         return measured_bytes(stage, batch, itemsize)
 
 
 def outlined_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
-    """Return the bytes that ``stage`` keeps of ``batch`` samples, found without any; raises what outlines cannot do."""
+    """Return the bytes kept by ``stage`` for ``batch`` samples, without data; raises for unsupported operations."""
     return _run(stage, batch, itemsize, Outline)
 
 
 def measured_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
-    """Return the same, found with zeros: their parameters and activations are there for a while."""
+    """Return the same bytes, measured with zeros as temporary parameters and activations."""
     try:
         one, two = (_run(stage, samples, itemsize, np.zeros) for samples in (1, 2))
-    except ModelError:  # a layer that splits its rows in equal parts may not take so few samples
+    except ModelError:  # a layer with rows split in equal parts may need more samples
         return _run(stage, batch, itemsize, np.zeros)
     return SavedBytes(*(first + (batch - 1) * (second - first) for first, second in zip(one, two, strict=True)))
 
 
 def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, Any], Any]) -> SavedBytes:
-    """Run both passes on what ``make`` makes of a shape and a type, and count what is kept."""
+    """Run both passes on arrays ``make(shape, dtype)``, and count the kept bytes."""
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
         named.flat_name(name): make(shape, dtype)
@@ -80,23 +79,23 @@ def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, 
     arriving = [make((samples, *value.shape), dtype) for value in beside]
     stage_input: Any = (x, *arriving) if arriving else x
     bound = stage.whole(parameters)
-    with np.errstate(all="ignore"):  # zeros may divide by zero where data does not
+    with np.errstate(all="ignore"):  # zeros may divide by zero although data would not
         output, saved = bound.forward(stage_input, labels)
         # With skip connections what is kept is not sorted by layers, and all of it counts.
-        lowest = stage.first_trained if stage.first_position == 0 and stage.skips is None else 0
+        lowest = 0 if stage.needs_input_gradient or stage.skips is not None else stage.first_trained
         stash = saved_arrays(saved[lowest:], parameters)
         grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)
-        _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.first_position > 0)
+        _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.needs_input_gradient)
     return SavedBytes(_size(stash, itemsize), _size(saved_arrays(rest, parameters), itemsize))
 
 
 def _size(arrays: Iterable[Array], itemsize: int) -> int:
-    """Return the bytes of what was measured, in elements of ``itemsize``."""
+    """Return the bytes of the measured arrays, in elements of ``itemsize``."""
     measured = _MEASURED_ITEMSIZE[itemsize]
     return sum(array.nbytes * itemsize // measured if array.dtype.kind == "f" else array.nbytes for array in arrays)
 
 
 def _takes_ids(stage: LayerStage) -> bool:
-    """Tell whether the stage begins with a layer whose input are whole numbers."""
+    """Tell whether the first layer of the stage takes whole numbers as input."""
     layers = (named.layer for named in stage.named_layers if not isinstance(named.layer, View))
     return isinstance(next(layers, None), TakesTokens)

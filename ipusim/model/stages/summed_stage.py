@@ -1,6 +1,6 @@
-"""A stage in which several layers use one parameter: of each micro-batch it hands out one gradient, the sum of theirs.
+"""A stage that sums the gradients of parameters used by several layers.
 
-How gradients are accumulated, mapped and averaged is said of a variable's whole gradient of a micro-batch.
+Accumulation, mapping and averaging apply to a variable's whole gradient of a micro-batch.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ipusim.model.stages.bound_stage import Passes, Receiver
 
 
 class SummedStage:
-    """Runs the passes of a stage, and sums up the gradients of what several of its layers use."""
+    """Runs the passes of a stage, and sums the gradients of parameters used by several layers."""
 
     def __init__(self, passes: Passes, uses: Mapping[str, int]) -> None:
-        """Take the stage's passes, and how many layers use each such parameter (``layer/W``)."""
+        """Store the stage's passes, and the numbers of layers using these parameters (``layer/W``)."""
         self._passes = passes
         self._uses = dict(uses)
 
@@ -34,7 +34,7 @@ class SummedStage:
         receive: Receiver,
         totals: Parameters | None = None,
     ) -> Any:
-        """Run the stage's backward pass; layers that add to ``totals`` themselves need no sum beside it."""
+        """Run the stage's backward pass; layers that add to ``totals`` directly need no separate sum."""
         return self._passes.backward(saved, grad, need_input_gradient, self._receiver(receive, totals), totals)
 
     def backward_input(self, saved: Saved, grad: Any, need_input_gradient: bool) -> tuple[Any, Rest]:
@@ -46,9 +46,9 @@ class SummedStage:
         self._passes.backward_weights(rest, self._receiver(receive, totals), totals)
 
     def _receiver(self, receive: Receiver, totals: Parameters | None) -> Receiver:
-        """Return a receiver of one micro-batch's gradients, which hands each on when its last use has come.
+        """Return a receiver of a micro-batch's gradients that passes on a sum after the last use.
 
-        With ``totals`` gradients are added as they are, one by one.
+        With ``totals``, gradients are passed on unsummed.
         """
         if totals is not None:
             return receive

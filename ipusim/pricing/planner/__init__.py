@@ -1,1 +1,1 @@
-"""Planning of a dense product on the tiles of an IPU: the fastest split, and the cost of its parts."""
+"""Planning of a dense product on an IPU's tiles: the fastest split, and the cost of its parts."""

@@ -1,16 +1,16 @@
-"""Convolutions, planned as products: the taps of the kernel are inputs beside each other, positions are rows.
+"""Plan convolutions as products: taps of the kernel become inputs, positions become rows.
 
-PopLibs lays one out in several ways, of which the fastest is taken here as there:
+PopLibs lays out a convolution in several ways and takes the fastest, like this module:
 
-- tap by tap: the channels of each tap fill whole blocks of the matrix unit, and rows share what they stream;
-- expanded: taps and channels together fill the blocks, for which every row gets a copy of its own of what it sees
-  (worth it where channels are few, as in a network's first layer);
-- with groups combined: several groups become one whose weights are zero off the diagonal, so that depthwise
-  convolutions fill blocks at all.
+- tap by tap: the channels of each tap fill whole blocks of the matrix unit, and rows share streamed inputs;
+- expanded: taps and channels fill the blocks together, and every row gets a private copy of its inputs (faster with
+  few channels, for example in a network's first layer);
+- combined groups: several groups become a single group, zero off the diagonal, and even depthwise convolutions fill
+blocks.
 
-Sources: PopLibs lib/poplin/ConvTransforms.cpp (expanded dimensions, combined groups). Vertices for depthwise and
-short kernels (SLIC, vertical multiply-accumulate) are left out: such convolutions may be faster than planned. That
-inputs at the rim of a tile's positions are received twice is left out as well.
+Sources: PopLibs lib/poplin/ConvTransforms.cpp (expanded dimensions, combined groups). Vertices for depthwise and short
+kernels (SLIC, vertical multiply-accumulate) are left out: such convolutions may run faster than planned. Inputs at
+the rim of a tile's positions, received twice in reality, are left out as well.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ipusim.pricing.planner.plan import AVAILABLE_MEMORY_PROPORTION, ProductPlan
 from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PlannerRates
 
-#: Groups that are combined at most, those of PopLibs' vertex for combined groups.
+#: Largest number of combined groups, from PopLibs' vertex for combined groups.
 _MOST_COMBINED: Final = 16
 
 
 def products(
     convolution: Convolution, ipu: IpuSpec, itemsize: int = 2, partials_itemsize: int = 4
 ) -> Iterator[Product]:
-    """Yield every product that computes it on an IPU: tap by tap or expanded, with groups combined or not.
+    """Yield the products that compute a convolution, for every layout.
 
-    ``itemsize`` and ``partials_itemsize`` are those of :class:`ipusim.pricing.planner.product.Product`, which raises
-    QuantityError for sizes below 1.
+    Products are tap by tap or expanded, with and without combined groups. ``itemsize`` and ``partials_itemsize`` are
+    described in :class:`ipusim.pricing.planner.product.Product`, which raises QuantityError for sizes below 1.
     """
     block = matrix_unit(ipu, itemsize, partials_itemsize).inputs
     taps, combined = convolution.taps, 1
@@ -65,10 +65,10 @@ def plan_convolution(
     itemsize: int = 2,
     partials_itemsize: int = 4,
 ) -> ProductPlan:
-    """Return the plan of the product that computes a convolution in the fewest cycles, of those that fit if any does.
+    """Return the fastest plan of a convolution, preferring plans that fit in memory.
 
-    Bytes of an element and of a partial sum are those of the product. Raises QuantityError as
-    :func:`ipusim.pricing.planner.plan.plan_product` does.
+    The product takes the bytes of an element and of a partial sum. Raises QuantityError like
+    :func:`ipusim.pricing.planner.plan.plan_product`.
     """
     ways = products(convolution, ipu, itemsize, partials_itemsize)
     plans = [plan_product(product, ipu, rates, memory_proportion) for product in ways]

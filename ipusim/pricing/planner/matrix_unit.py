@@ -1,4 +1,4 @@
-"""The matrix unit of a tile: its block of weights, and the cycles of a pass of rows over it."""
+"""The matrix unit of a tile: weight block, and cycles of a pass over the block."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Final
 
 from ipusim.hardware.generations import IpuSpec
 
-#: Bytes of the inputs that one output channel's unit holds: 16 halves or 8 singles (PopLibs, weights per unit).
+#: Input bytes per output channel unit: 16 halves or 8 singles (PopLibs, weights per unit).
 _BLOCK_BYTES: Final = 32
-#: Bytes of weights that go into the unit in a cycle (PopLibs include/popnn/Net.hpp, of GC2; later chips assumed).
+#: Bytes of weights loaded per cycle (PopLibs include/popnn/Net.hpp for GC2; assumed for later chips).
 _LOADED_BYTES_PER_CYCLE: Final = 16
-#: Units of a tile by bytes of elements and partial sums, where they are not 16: GC2 has 8 for halves and 4 for singles
-#: (PopLibs include/popnn/Net.hpp); others have 8 for halves whose partial sums are singles, by their rate.
+#: Units of a tile by bytes of elements and partial sums. GC2 has 8 for halves and 4 for singles (PopLibs
+#: include/popnn/Net.hpp). Other chips have 8 for halves with single partial sums, derived from rates, else 16.
 _UNITS: Final = {("GC2", 2, 2): 8, ("GC2", 2, 4): 8, ("GC2", 4, 4): 4}
 _UNITS_OF_OTHERS: Final = {(2, 2): 16, (2, 4): 8, (4, 4): 16}
 
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """What PopLibs' estimate of the vertex for such products says of the unit and of the code around it.
+    """Estimate of PopLibs for the matrix unit and the code around it.
 
-    Source: PopLibs lib/poplin/ConvPerformanceEstimation.hpp, the vertex of 1 x 1 convolutions with inputs
-    of 16 or 32 bits. A worker's pass takes its count for one row, and a row's cycles for each further. Of singles it
-    has the first three rows hide in the start, which products measured at n = 4, 8 and 16 do not show.
+    Source: PopLibs lib/poplin/ConvPerformanceEstimation.hpp, the vertex of 1 x 1 convolutions with inputs of 16 or 32
+    bits. A worker's pass costs the start for the first row, and a row's cycles per further row. For singles PopLibs
+    hides the first three rows in the start; products measured at n = 4, 8 and 16 do not confirm this.
 
     Attributes:
-        inputs, outputs: the block of weights that it holds.
-        row_cycles: a worker's cycles for a row of inputs over the block, were it alone on the tile.
-        workers: threads of the tile, which take turns: a pass lasts as long as the busiest, times all of them.
-        worker_cycles: of a worker's pass beside its rows.
-        zeroing: whether the first pass over a block of outputs sets them to zero with as many cycles again.
-        pass_cycles: of the supervisor for each pass, beside the loading of the weights.
-        vertex_cycles: of the supervisor around all passes.
+        inputs, outputs: dimensions of the block of weights.
+        row_cycles: a worker's cycles for a row of inputs over the block, if alone on the tile.
+        workers: threads of the tile, run in turn. A pass lasts the busiest worker's cycles times all workers.
+        worker_cycles: cycles of a worker's pass, rows excluded.
+        zeroing: whether the first pass over a block of outputs zeroes the block, doubling the cycles.
+        pass_cycles: supervisor's cycles per pass, weight loading excluded.
+        vertex_cycles: supervisor's cycles around all passes.
     """
 
     inputs: int
@@ -46,7 +46,7 @@ class MatrixUnit:
 
     @property
     def load_cycles(self) -> int:
-        """Cycles in which the block of weights is loaded."""
+        """Cycles to load the block of weights."""
         return self.outputs * _BLOCK_BYTES // _LOADED_BYTES_PER_CYCLE
 
 

@@ -1,11 +1,10 @@
-"""The planner: the split of a product over tiles that takes the fewest cycles and fits their memory.
+"""The planner: find the fastest split of a product over tiles that fits in memory.
 
-The space is searched whole: every number of parts of n, m, k and the groups that differs
-in the largest part, with as many tiles in use as there are, or fewer; and, where the best
-of all needs more memory than it may take, in 1, 2, 4, ... steps over the outputs or the inputs,
-64 at most. (Steps only add work to a split, so none is looked at where the best split fits as
-it is.) Some 10,000 splits of a product are priced at once, in about a millisecond; where memory
-binds, 30 times as many are looked at, of which those that keep to it are priced.
+The search is exhaustive. Candidates are all numbers of parts of n, m, k and groups with distinct largest parts, on any
+number of tiles. If the best split exceeds its memory, the search adds 1, 2, 4, ... up to 64 steps over outputs or
+inputs. Steps only add work, and the search skips steps if the best split fits without. About 10,000 splits of a product
+are priced at once in about a millisecond. With scarce memory the search examines 30 times more, and prices the splits
+within the memory limit.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from ipusim.pricing.planner.rates import DEFAULT_PLANNER_RATES, PlannerRates
 from ipusim.pricing.planner.splits import Splits, splits
 from ipusim.pricing.planner.work import PATH_BYTES, SplitWork, split_cycles, split_work, temporary_bytes
 
-#: Share of a tile's memory that a product may take for itself, of all that is there: PopLibs' own default.
+#: Share of a tile's memory available to a product: PopLibs' default.
 AVAILABLE_MEMORY_PROPORTION: Final = 0.6
 _MOST_STEPS: Final = 64
 
 
 @dataclass(frozen=True)
 class Split:
-    """How a product is laid over tiles.
+    """Layout of a product over tiles.
 
     Attributes:
-        row_parts, output_parts, input_parts, group_parts: parts of n, m, k and the groups, side by side.
-        rows, outputs, inputs, groups: the busiest tile's share in one step, m and k in whole blocks.
-        output_steps, input_steps: parts of m and of k one after another.
+        row_parts, output_parts, input_parts, group_parts: numbers of parallel parts of n, m, k and groups.
+        rows, outputs, inputs, groups: busiest tile's share in one step, m and k in whole blocks.
+        output_steps, input_steps: numbers of sequential parts of m and k.
     """
 
     row_parts: int
@@ -57,17 +56,17 @@ class Split:
 
     @property
     def tiles(self) -> int:
-        """Tiles that have work."""
+        """Number of tiles with work."""
         return self.row_parts * self.output_parts * self.input_parts * self.group_parts
 
 
 @dataclass(frozen=True)
 class ProductTerm:
-    """One part of a product's cycles.
+    """Part of a product's cycles.
 
     Attributes:
         name: a field of :class:`ipusim.pricing.planner.work.SplitCycles`.
-        cycles: of all steps.
+        cycles: cycles of all steps.
     """
 
     name: str
@@ -76,15 +75,15 @@ class ProductTerm:
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """The best split of a product, with its cycles and memory.
+    """Best split of a product, with cycles and memory.
 
     Attributes:
-        product: what was planned.
-        split: how it is laid over tiles.
-        terms: what its cycles are made of, one after another.
-        temporary_bytes: of the busiest tile, while the product runs.
-        fits: whether those are within the share of memory that was allowed; if not, no split needs fewer.
-        work: what the busiest tile does, before any rate.
+        product: planned product.
+        split: layout over tiles.
+        terms: consecutive parts of the cycles.
+        temporary_bytes: temporary memory of the busiest tile while the product runs.
+        fits: whether temporary_bytes are within the allowed share of memory; if not, no split needs fewer.
+        work: busiest tile's work, before any rate.
     """
 
     product: Product
@@ -101,7 +100,7 @@ class ProductPlan:
 
     @property
     def compute_sets(self) -> int:
-        """Compute sets of one step; those of further steps are the same again."""
+        """Compute sets of one step; further steps reuse them."""
         sets = self.work[SplitWork._fields.index("compute_sets")]
         return int(sets) // (self.split.output_steps * self.split.input_steps)
 
@@ -117,10 +116,10 @@ def plan_product(
     rates: PlannerRates = DEFAULT_PLANNER_RATES,
     memory_proportion: float = AVAILABLE_MEMORY_PROPORTION,
 ) -> ProductPlan:
-    """Return the split of a product over the tiles of an IPU that takes the fewest cycles.
+    """Return the split of a product over an IPU's tiles with the fewest cycles.
 
-    ``memory_proportion`` of each tile's memory is the most that the product may hold for itself; where no
-    split keeps to that, the plan is the one that holds least. Raises QuantityError for a proportion not above 0.
+    ``memory_proportion`` of each tile's memory limits the product's temporary bytes. If no split meets the limit, the
+    split with the least memory wins. Raises QuantityError for a proportion not above 0.
     """
     if not memory_proportion > 0:
         raise QuantityError(f"product: expected a proportion of memory above 0, got {memory_proportion:g}")
@@ -138,27 +137,27 @@ def plan_product(
             split = _split(table, which, unit, output_steps, input_steps)
             best = key, split, SplitWork(*(np.broadcast_to(column, cycles.shape)[which] for column in work))
         if output_steps * input_steps == 1 and not excess and cycles[which] == cycles.min():
-            break  # the fastest of all fits as it is
+            break  # the fastest split fits without steps
     assert best is not None
     return _plan(product, ipu, rates, *best)
 
 
 def _steps(product: Product, unit: MatrixUnit) -> Iterator[tuple[int, int]]:
-    """Yield steps over outputs and inputs, none without a block, in the order of their number."""
+    """Yield (output steps, input steps), ordered by product; every step has a block."""
     outputs, inputs = -(-product.m // unit.outputs), -(-product.k // unit.inputs)
     powers = [1 << power for power in range(_MOST_STEPS.bit_length())]
     both = [(a, b) for a in powers for b in powers if a <= outputs and b <= inputs and a * b <= _MOST_STEPS]
     yield from sorted(both, key=lambda pair: pair[0] * pair[1])
 
 
-@lru_cache(maxsize=64)  # a megabyte each, where rates are fitted with the same few products again and again
+@lru_cache(maxsize=64)  # a megabyte each; fitting of rates asks for the same few products repeatedly
 def _worked(
     product: Product, unit: MatrixUnit, tiles: int, output_steps: int, input_steps: int, limit: float
 ) -> tuple[Splits, SplitWork, npt.NDArray[np.intp], float]:
-    """Return the splits of so many steps and their work, which no rate touches.
+    """Return the splits for these step counts, and the work, independent of rates.
 
-    Then which of them keep closest to ``limit`` bytes, and by how many they are beyond it. Of several steps the others
-    are left out.
+    Also returns the indices of the splits closest to ``limit`` bytes, and their excess in bytes. With several steps,
+    only the closest splits stay.
     """
     table = splits(
         product.n,
@@ -206,7 +205,7 @@ def _plan(
 
 
 def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[ProductTerm]:
-    """Yield each part in exact numbers; the search compares splits in floating point, where rounding up may err."""
+    """Yield every part in exact numbers; the search's floating-point numbers may round up wrongly."""
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
     yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))
@@ -218,7 +217,7 @@ def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[
 
 
 def launched(compute_sets: Any, cycles: Any) -> Any:
-    """Return the cycles in which so many compute sets are launched."""
+    """Return the cycles to launch ``compute_sets`` compute sets."""
     return ceil(compute_sets * cycles)
 
 

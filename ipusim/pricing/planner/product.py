@@ -1,4 +1,4 @@
-"""The shape of one dense product, as the planner takes it."""
+"""Shape of a dense product for the planner."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from ipusim.base.errors import QuantityError
 
 @dataclass(frozen=True)
 class Product:
-    """``groups`` products of an (m, k) matrix by a (k, n) matrix, of which nothing is shared between groups.
+    """``groups`` independent products of an (m, k) matrix by a (k, n) matrix.
 
-    The matrix unit holds blocks of the (m, k) operand and streams the ``n`` rows of the other past them, as
-    PopLibs lays out a layer's weights and its batch. That measured products at n from 4 to 16 grow with n,
-    which they would not with the operands the other way round, is the evidence for it.
+    The matrix unit holds blocks of the (m, k) operand and streams the ``n`` rows of the other operand past them, like
+    PopLibs' layout of a layer's weights and its batch. Evidence: measured times grow with n from 4 to 16, which swapped
+    operands would not explain.
 
     Attributes:
-        m: outputs of each row, such as the features that a layer gives.
-        k: inputs that are summed over.
-        n: rows that stream past, such as the micro-batch times the sequence.
-        groups: products side by side.
+        m: outputs per row, for example a layer's features.
+        k: summed inputs.
+        n: streamed rows, for example micro-batch times sequence length.
+        groups: parallel products.
         itemsize: bytes of an element: 2 or 4.
-        partials_itemsize: bytes of a partial sum: 2, or 4; no less than an element has.
-        own_inputs: inputs of a row that no other row streams as well, at most k; 0 for all of them. Rows of a
-            convolution share most: what one tap sees, its neighbour sees a row later.
+        partials_itemsize: bytes of a partial sum: 2 or 4, at least the itemsize.
+        own_inputs: inputs of a row shared with no other streamed row, at most k; 0 means all inputs. Rows of a
+            convolution share most inputs, since neighbouring taps see the same input one row apart.
 
-    Raises QuantityError for sizes below 1 and for types that the matrix unit does not have.
+    Raises QuantityError for sizes below 1 and for types without a matrix unit.
     """
 
     m: int
@@ -37,7 +37,7 @@ class Product:
     own_inputs: int = 0
 
     def __post_init__(self) -> None:
-        """Raise QuantityError for a shape of no product."""
+        """Raise QuantityError for an invalid shape."""
         for field in fields(self)[:-1]:
             if getattr(self, field.name) < 1:
                 raise QuantityError(f"product: expected {field.name} of at least 1, got {getattr(self, field.name)}")

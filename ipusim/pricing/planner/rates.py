@@ -1,4 +1,4 @@
-"""The rates that the planner uses, as the numbers that it searches with."""
+"""The planner's rates, as floating-point numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 
 @dataclass(frozen=True)
 class PlannerRates:
-    """Those of :class:`ipusim.hardware.rates.Rates` that price a product, by the same names."""
+    """Rates that price a product, named like the attributes of :class:`ipusim.hardware.rates.Rates`."""
 
     amp_ceiling: float
     exchange_efficiency: float
@@ -19,11 +19,11 @@ class PlannerRates:
 
     @classmethod
     def of(cls, rates: Rates) -> PlannerRates:
-        """Return the rates as numbers."""
+        """Return the planner's rates as numbers."""
         return cls(*(float(getattr(rates, field.name)) for field in fields(cls)))
 
 
-#: What is known of each, in the order of the attributes of :class:`PlannerRates`.
+#: Rate descriptions, ordered like the attributes of :class:`PlannerRates`.
 PLANNER_RATES: Final = tuple(rate for field in fields(PlannerRates) for rate in RATES if rate.attribute == field.name)
-#: The rates in use when none is chosen.
+#: Default rates.
 DEFAULT_PLANNER_RATES: Final = PlannerRates.of(DEFAULT_RATES)

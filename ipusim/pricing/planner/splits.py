@@ -1,4 +1,4 @@
-"""Splits: every way to lay the blocks of a product over tiles that differs in what a tile gets."""
+"""Splits: layouts of a product's blocks over tiles, distinct in tile shares."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Counts = npt.NDArray[Any]
 
 
 class Splits(NamedTuple):
-    """Candidate splits as arrays, or one of them: parts of each dimension, and the busiest tile's share.
+    """Candidate splits as arrays, or a single split: parts and shares per dimension.
 
     Attributes:
-        row_parts, output_parts, input_parts, group_parts: into how many parts n, m, k and the groups are split.
-        rows, output_blocks, input_blocks, groups: what of each the busiest tile gets; m and k in whole blocks.
+        row_parts, output_parts, input_parts, group_parts: numbers of parts of n, m, k and groups.
+        rows, output_blocks, input_blocks, groups: busiest tile's share per dimension; m and k in whole blocks.
     """
 
     row_parts: Counts
@@ -31,11 +31,13 @@ class Splits(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def parts(count: int, most: int) -> Counts:
-    """Return ways to split ``count`` things into at most ``most`` parts: columns of parts, and things in the largest.
+    """Return the useful splits of ``count`` things into at most ``most`` parts.
 
-    Of the ways with the same largest part the one with the fewest parts is there, and the next one with an even
-    number of them, since pairs of tiles share what they receive alike (with single things, one part may be empty). No
-    other way is better in anything.
+    For each size of the largest part, the result has the fewest parts and the next even number of parts, since pairs of
+    tiles share received data (with single things, one part may be empty). No other split is better in any respect.
+
+    Returns:
+        Array of two rows: numbers of parts, and things in the largest part.
 
     >>> parts(5, 6).tolist()
     [[1, 2, 3, 4, 5, 6], [5, 3, 2, 2, 1, 1]]
@@ -54,7 +56,7 @@ def parts(count: int, most: int) -> Counts:
 
 @lru_cache(maxsize=256)
 def splits(rows: int, output_blocks: int, input_blocks: int, groups: int, tiles: int) -> Splits:
-    """Return every split over at most ``tiles`` tiles."""
+    """Return the splits over at most ``tiles`` tiles."""
     chosen = [np.zeros(1, dtype=np.int64)]
     used = np.ones(1, dtype=np.int64)
     ways = [parts(count, tiles) for count in (rows, output_blocks, input_blocks, groups)]
@@ -64,6 +66,6 @@ def splits(rows: int, output_blocks: int, input_blocks: int, groups: int, tiles:
         used = together.take(here)
         earlier, here = np.divmod(here, way.shape[1])
         chosen = [*(column.take(earlier) for column in chosen), here]
-    # Whole still, of any size: what is multiplied of them would wrap as integers.
+    # Floats hold whole numbers of any size; products of integers would wrap.
     pairs = [(way.astype(np.float64), which) for way, which in zip(ways, chosen[1:], strict=True)]
     return Splits(*(way[row].take(which) for row in (0, 1) for way, which in pairs))

@@ -1,23 +1,21 @@
-"""Work of a split: what the busiest tile of each split receives, loads, multiplies and adds; and its cycles.
+"""Work and cycles of the busiest tile per split: bytes received, loaded, multiplied, added.
 
-A product runs as one program or as several like it, one after another (steps), of which
-each does a part of the outputs (output steps) or of the inputs (input steps), so that
-what a tile needs at a time fits. Each is, for the busiest tile:
+A product runs as one program or as several similar consecutive programs (steps). A step computes a part of the outputs
+(output steps) or of the inputs (input steps), which reduces the tile memory in use. A step contains, for the busiest
+tile:
 
-    exchange    it receives the rows and the weights that it has not; a pair of neighbours that
-                share one operand receives that at double rate
-    loading     each block of weights goes into the matrix unit
-    matrix      rows stream past each block: start of the pass, then the rows, of which workers take turns
-    reduction   where inputs are split, partial sums of the other tiles come in, each tile for its part of the outputs
-    adding      they are added, or converted where nothing is to add but their type is another; sums of
-                earlier input steps are added too
-    launches    compute sets: operands brought into place, product, reduction, sums of input steps
+    exchange    receipt of missing rows and weights; a pair of neighbours receives a shared operand at double rate
+    loading     load of every weight block into the matrix unit
+    matrix      stream of rows past every block: start of the pass, then the rows, distributed over workers
+    reduction   with split inputs, receipt of other tiles' partial sums, each tile for its part of the outputs
+    adding      sum of the partial sums, or conversion of their type; sums of earlier input steps are added too
+    launches    compute sets: layout of operands, product, reduction, sums of input steps
 
-Partial sums are added by the vector unit, at the rate of all vector work.
+The vector unit adds partial sums, at the rate of all vector work.
 
-Sources: PopLibs lib/poplin/ConvModel.cpp and ExchangeEstimator (which cost terms there are, that pairs share
-a bus, that serial splits repeat everything), ConvPerformanceEstimation.hpp (the matrix unit). That a
-tile already has its even share of what it and others need, and that two compute sets are common to all, is assumed.
+Sources: PopLibs lib/poplin/ConvModel.cpp and ExchangeEstimator (cost terms, bus shared by pairs, repetition in serial
+splits), ConvPerformanceEstimation.hpp (matrix unit). Assumed: a tile already holds an even share of every operand, and
+every product has two common compute sets.
 """
 
 from __future__ import annotations
@@ -33,26 +31,26 @@ from ipusim.pricing.planner.product import Product
 from ipusim.pricing.planner.rates import PlannerRates
 from ipusim.pricing.planner.splits import Splits
 
-#: Bytes of the data path by which partial sums are added.
+#: Data path width for adding partial sums, in bytes.
 PATH_BYTES: Final = 8
-#: Compute sets of every product: operands brought into place, and the product itself.
+#: Compute sets of every product: layout of operands, and the product.
 _COMMON_SETS: Final = 2
 
 Numbers = npt.NDArray[Any]
 
 
 class SplitWork(NamedTuple):
-    """What the busiest tile does for each of many splits, of all steps together; every amount is whole.
+    """Busiest tile's work per split, summed over steps; amounts are whole numbers.
 
     Attributes:
-        received_bytes: of both operands, over a bus of nominal width.
-        load_cycles: of weights into the matrix unit, which no rate touches.
-        start_cycles: of vertices and passes, which no rate touches.
-        row_cycles: of rows past blocks, at the matrix unit's peak.
-        reduced_bytes: of partial sums, received.
-        added_bytes: of partial sums, added or converted.
+        received_bytes: bytes of both operands, over a bus of nominal width.
+        load_cycles: load of weights into the matrix unit, independent of rates.
+        start_cycles: start of vertices and passes, independent of rates.
+        row_cycles: stream of rows past blocks, at the matrix unit's peak.
+        reduced_bytes: received partial sums.
+        added_bytes: added or converted partial sums.
         compute_sets: launches.
-        temporary_bytes: of a tile, held during a step: both operands in place, and partial sums that are no result yet.
+        temporary_bytes: tile memory held during a step: both operands in place, and partial sums other than results.
     """
 
     received_bytes: Numbers
@@ -66,7 +64,7 @@ class SplitWork(NamedTuple):
 
 
 class SplitCycles(NamedTuple):
-    """Cycles of each part of the work."""
+    """Cycles per part of the work."""
 
     launches: Numbers
     exchange: Numbers
@@ -77,12 +75,12 @@ class SplitCycles(NamedTuple):
 
     @property
     def total(self) -> Numbers:
-        """Return all together: one follows the other."""
+        """Return the total cycles; the parts run sequentially."""
         return sum(self, np.zeros(()))
 
 
 def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, input_steps: int) -> SplitWork:
-    """Return the work of splits of one step, of ``steps`` in all, of which ``input_steps`` sum up one result."""
+    """Return the work of splits with ``steps`` steps, where ``input_steps`` steps sum up one result."""
     row_bytes, weight_bytes, sums_bytes = _operands(product, split, unit)
     passes = split.groups * split.output_blocks * split.input_blocks
     worker_rows = -(-split.rows // unit.workers)
@@ -105,7 +103,7 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
 
 
 def temporary_bytes(product: Product, split: Splits, unit: MatrixUnit, input_steps: int) -> Numbers:
-    """Return the temporary bytes of splits alone, by which most of them can be left out."""
+    """Return only the temporary bytes of splits, for an early selection by memory."""
     row_bytes, weight_bytes, sums_bytes = _operands(product, split, unit)
     if input_steps == 1 and product.partials_itemsize == product.itemsize:
         sums_bytes = np.where(split.input_parts > 1, sums_bytes, 0)
@@ -114,7 +112,7 @@ def temporary_bytes(product: Product, split: Splits, unit: MatrixUnit, input_ste
 
 
 def _operands(product: Product, split: Splits, unit: MatrixUnit) -> tuple[Numbers, Numbers, Numbers]:
-    """Return the bytes of the rows, the weights and the partial sums of a tile."""
+    """Return the bytes of a tile's rows, weights and partial sums."""
     inputs = split.input_blocks * unit.inputs
     outputs = split.output_blocks * unit.outputs
     rows = split.groups * split.rows
@@ -126,7 +124,7 @@ def _operands(product: Product, split: Splits, unit: MatrixUnit) -> tuple[Number
 
 
 def _received(split: Splits, row_bytes: Numbers, weight_bytes: Numbers) -> Numbers:
-    """Return the bytes of both operands that a tile receives, where a shared one counts half."""
+    """Return the received bytes of both operands of a tile, counting a shared operand half."""
     rows = row_bytes * (split.output_parts - 1) / split.output_parts
     weights = weight_bytes * (split.row_parts - 1) / split.row_parts
     share_rows = np.where(split.output_parts % 2 == 0, rows / 2, rows) + weights
@@ -141,7 +139,7 @@ def split_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCyc
 
 
 def smooth_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCycles:
-    """Return the cycles of the work before they are rounded up, which vary smoothly with every rate."""
+    """Return the unrounded cycles of the work, smooth in every rate."""
     received = ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_efficiency
     return SplitCycles(
         launches=work.compute_sets * rates.compute_set_cycles,

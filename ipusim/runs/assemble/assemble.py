@@ -358,10 +358,8 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
             "gradient_accumulation_dtype will have no effect since stages with only costs give their bytes in "
             "accumulator_bytes."
         )
-    if system.updates_optimizer and system.framework is None:
-        yield (
-            "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
-        )
+    if system.updates_optimizer is not None and system.framework is None:
+        yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
     if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
         yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
     if pipeline.micro_batch_group_size is not None and Feature.GROUPS not in laid_out.schedule.supports:

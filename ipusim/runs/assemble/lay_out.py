@@ -11,6 +11,7 @@ from ipusim.pipeline.rules import INTERLEAVED, THEN_BACKPROPAGATE, check_recompu
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.mapping import MAPPING, DeviceMapping, resolve_mapping
 from ipusim.runs.assemble.named_files import resolve_rates
+from ipusim.runs.assemble.recomputation import asked_mode
 from ipusim.runs.assemble.schedule_options import micro_batches_of, without_schedule_options
 from ipusim.runs.assemble.stages import RequestedStage, requested_stages
 from ipusim.runs.assemble.system import resolve_plan, resolve_system
@@ -62,7 +63,7 @@ def lay_out(
         return system_for(DeviceMapping((0,))), None
     pipeline = options.pipeline
     modes, path = schedule.recomputation_modes, ("pipeline", "recomputation_mode")
-    mode = findings.tried(path, recomputation, pipeline.recomputation_mode, modes, schedule.name)
+    mode = findings.tried(path, recomputation, asked_mode(options, modes), modes, schedule.name)
     if mode is None:
         return system_for(mapping), None
     recomputed = mode if pipeline.allow_recompute and training else None

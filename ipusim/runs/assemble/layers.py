@@ -23,6 +23,7 @@ from ipusim.runs.assemble.program import (
     infeed_bytes,
     sent_outfeed,
 )
+from ipusim.runs.assemble.recomputation import kept_layers
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.content import Content, HeldOut
 from ipusim.runs.findings import Findings
@@ -62,7 +63,8 @@ class Layered:
         layers = [[layer.spec.name for layer in stage.layers] for stage in self.requested]
         names = [stage.name for stage in self.requested]
         concurrent = [position for position, part in enumerate(shape.parts) if len(part) > 1]
-        checkpoints = options.pipeline.recomputation_checkpoints if shape.recompute_inline else ()
+        asked = [layer for stage in self.requested for layer in stage.layers]
+        checkpoints = kept_layers(options, asked) if shape.recompute_inline else ()
         arguments = network, layers, names, concurrent, checkpoints, back
         stages = findings.settled(findings.tried(MAPPING, build_stages, *arguments))
         check_accumulators(options, stages, findings)

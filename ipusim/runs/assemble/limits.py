@@ -250,7 +250,7 @@ def price_run(
         spans = -(-most_spans(plan, system, costs, executions) * micro_batches // plan.shape.micro_batches)
         # Each element exists on arrival, in a joint array, and in the file.
         elements = replace(program, shape=shape).outfeed_elements
-        results = 3 * element_bytes * elements.sent(executions) * system.replicas
+        results = 3 * element_bytes * elements.count_sent(executions) * system.replicas
         _check_size(options, shape, spans, "up to", findings, results, part)
     findings.raise_if_any()
     return costs

@@ -65,7 +65,7 @@ def memory_of(options: Options, system: System, program: PipelineProgram, plan: 
         plan,
         needed,
         system.ipu.sram_bytes if limited else None,
-        known=program.describes_memory,
+        is_known=program.describes_memory,
         streaming=remote_verdict(needed, system) if limited else "",
     )
 

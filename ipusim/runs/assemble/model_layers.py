@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ipusim.model.layers.keys import EarlierLayer
 from ipusim.runs.findings import Findings
@@ -15,10 +15,17 @@ from ipusim.runs.request.schema import Options
 
 @dataclass(frozen=True)
 class RequestedLayer:
-    """A layer of the request and where it is written; layers that repeat are written in one place."""
+    """A layer of the request and where it is written; layers that repeat are written in one place.
+
+    Attributes:
+        path: where it is written.
+        spec: its keys.
+        repetition_follows: whether layers behind it begin their next repetition.
+    """
 
     path: KeyPath
     spec: BuiltSpec | PythonSpec
+    repetition_follows: bool = False
 
 
 def model_layers(options: Options, findings: Findings) -> list[RequestedLayer]:
@@ -88,7 +95,9 @@ def _written_out(
         here = (*path, index)
         if isinstance(entry, RepeatSpec):
             for number in range(entry.repeat):
-                yield from _written_out(entry.layers, (*here, "layers"), (*numbers, number), names)
+                *others, last = _written_out(entry.layers, (*here, "layers"), (*numbers, number), names)
+                yield from others
+                yield last if number == entry.repeat - 1 else replace(last, repetition_follows=True)
         else:
             yield RequestedLayer(here, _renamed(entry, names) if numbers else entry)
 

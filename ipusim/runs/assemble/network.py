@@ -63,7 +63,10 @@ def resolve_network(
             if (built_loss := _loss(last, dataset, base, findings)) is not None:
                 built_loss.check_labels(shape, dataset.y)
                 loss = NamedLayer(last.spec.name, built_loss)
-    return None if len(findings) > before else Network(tuple(named), dataset.sample_shape, loss)
+    if len(findings) > before:
+        return None
+    frozen = (layer.spec for layer in body if isinstance(layer.spec, BuiltSpec) and not layer.spec.trainable)
+    return Network(tuple(named), dataset.sample_shape, loss, frozenset(spec.name for spec in frozen))
 
 
 def _joining(
@@ -177,7 +180,10 @@ def _inner(
     layers = []
     for index, spec in enumerate(specs):
         if isinstance(spec, PythonSpec) and spec.loss:
-            findings.add((*path, index, "loss"), "expected no loss within a block, got a loss: a loss ends the model")
+            findings.add((*path, index, "loss"), "expected no loss within a block, got one: a loss ends the model")
+        elif isinstance(spec, BuiltSpec) and not spec.trainable:
+            text = "expected true within a block, got false: freeze the block, or make layers of the model of it"
+            findings.add((*path, index, "trainable"), text)
         elif (layer := _build_layer(spec, (*path, index), base, findings)) is not None:
             layers.append(NamedLayer(spec.name, layer))
     return tuple(layers) if len(findings) == before else None

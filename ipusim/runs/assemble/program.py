@@ -11,6 +11,7 @@ from ipusim.base.cache import shared
 from ipusim.base.near_names import did_you_mean
 from ipusim.hardware.system import ON_POPART
 from ipusim.model.data.feed import Feed
+from ipusim.model.learning.adaptive_optimizers import Moments
 from ipusim.model.learning.optimizers import Optimizer
 from ipusim.model.profile import StageProfile
 from ipusim.model.stages.layer_profile import layer_profile
@@ -137,7 +138,9 @@ def counted_profiles(
             profiles.append(shared()(layer_profile, stage, *arguments))
     if len(profiles) == len(stages):
         sent, elements = _outfeed(options, stages), stages[-1].result_elements(batch)
-        profiles[-1] = _adding_up(profiles[-1], sent, sum(elements[position] for position in sent.sent), itemsize)
+        profiles[-1] = _adding_up(
+            profiles[-1], sent, sum(elements[position] for position in sent.sent_indices), itemsize
+        )
     stated = options.pipeline.cycles
     if not isinstance(stated, tuple):
         return tuple(profiles)
@@ -210,7 +213,7 @@ def sent_outfeed(options: Options, stages: tuple[LayerStage, ...], *, as_stated:
         return replace(sent, element_bytes=options.outfeed.element_bytes)
     elements = stages[-1].result_elements(options.pipeline.micro_batch_size) if stages else (0,)
     itemsize = np.dtype(sent.accumulate_dtype or options.precision).itemsize
-    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent) * itemsize)
+    return replace(sent, element_bytes=sum(elements[position] for position in sent.sent_indices) * itemsize)
 
 
 def _outfeed(options: Options, stages: tuple[LayerStage, ...]) -> Outfeed:
@@ -248,6 +251,8 @@ def _optimizer(options: Options) -> Optimizer | None:
     if spec is None:
         return None
     optimizer: Optimizer = spec.made()
+    if options.system.host.framework in ON_POPART and isinstance(optimizer, Moments):
+        return optimizer.on_popart(options.precision)
     return optimizer
 
 

@@ -28,7 +28,7 @@ def without_schedule_options(options: Options) -> Options:
     Objects cached by the result cannot depend on the options of a particular request.
     """
     fixed = options.with_pipeline(**_ORDER).model_copy(update={"steps": 1, "disturbances": ()})
-    return shared().first(fixed, by=options_set(fixed))
+    return shared().first(fixed, substitute=options_set(fixed))
 
 
 def micro_batches_of(options: Options, segments: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ipusim.base.near_names import did_you_mean, listed
-from ipusim.model.layers.add import Add
 from ipusim.pipeline.rules import (
     check_buffer_depth,
     check_outfeed,
@@ -14,10 +13,10 @@ from ipusim.pipeline.rules import (
 )
 from ipusim.runs.assemble.network import is_loss
 from ipusim.runs.assemble.options import check_options
+from ipusim.runs.assemble.recomputation import is_add
 from ipusim.runs.assemble.stages import RequestedStage
 from ipusim.runs.findings import Findings
 from ipusim.runs.problems import KeyPath
-from ipusim.runs.request.layer_spec import BuiltSpec
 from ipusim.runs.request.schema import Options
 
 
@@ -91,15 +90,15 @@ def _check_checkpoints(
 ) -> None:
     """Record checkpoints that are no layers, or in stages with given cycles."""
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
-    if options.pipeline.recomputation_checkpoints and not counted:
-        findings.add(key, "expected no checkpoints in stages with given cycles, got checkpoints: leave them out")
+    checkpoints = options.pipeline.recomputation_checkpoints or ()
+    if checkpoints and not counted:
+        findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
         return
     layers = [layer for stage in requested for layer in stage.layers]
-    specs = [layer.spec for layer in layers if isinstance(layer.spec, BuiltSpec)]
-    if options.pipeline.recomputation_checkpoints and any(spec.row.makes is Add for spec in specs):
-        findings.add(key, "expected no checkpoints in a model with skip connections, got checkpoints: leave them out")
+    if checkpoints and any(map(is_add, layers)):
+        findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
-    for index, name in enumerate(options.pipeline.recomputation_checkpoints):
+    for index, name in enumerate(checkpoints):
         if name not in names:
             near = did_you_mean(name, names)
             text = f"expected the name of a layer, got {name!r}{near} (the layers are {listed(names, name)})"

@@ -168,6 +168,7 @@ def resolve_offloads(
     offload = replace(
         offload,
         minimum_elements=options.system.minimum_sharded_elements,
+        by_variable=popart,
         variables_on_host=on_host,
         moved=moved if training else None,
     )

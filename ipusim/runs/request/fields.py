@@ -39,6 +39,9 @@ NONE: Final[dict[str, Any]] = {"enum": ["none", "None"]}
 
 #: Key of a validation's context: clock in hertz that converts times to cycles.
 CLOCK_HZ: Final = "clock_hz"
+#: How often something happens in session runs, as a text; and the largest number of them.
+_EVERY: Final = re.compile(r"every (?:([1-9][0-9]{0,5}) )?session runs?")
+_MOST_SESSION_RUNS: Final = 10**6
 #: Cycles as a text.
 _CYCLES_ALONE: Final = re.compile(r"[^A-Za-zµ]*(?:[eE][+-]?\d+)?\s*(?:cycles?)?\s*")
 
@@ -119,6 +122,32 @@ class Quantity:
         if self.whole and exact.denominator != 1:
             raise QuantityError(f"expected a whole number of {self.kind}, got {value!r}")
         return int(exact) if self.whole else exact
+
+
+@dataclass(frozen=True)
+class SessionRuns:
+    """Annotation of a field that says how often something happens, read as a number of session runs; 0: never."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Replace pydantic's own reading of the field."""
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Describe the texts, and the number."""
+        text = {"type": "string", "pattern": f"^(never|{_EVERY.pattern})$"}
+        number = {"type": "integer", "minimum": 0, "maximum": _MOST_SESSION_RUNS}
+        expected = "never, every session run, or every N session runs"
+        return {"anyOf": [text, number], "examples": ["every 5 session runs"], **expects(expected)}
+
+    def read(self, value: object) -> int:
+        """Return the session runs from one time to the next; raises PydanticCustomError."""
+        if value == "never":
+            return 0
+        match = _EVERY.fullmatch(value) if isinstance(value, str) else None
+        number = int(match[1] or 1) if match else value
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= _MOST_SESSION_RUNS:
+            raise PydanticCustomError("unexpected", "no session runs")
+        return number
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,11 @@ class BuiltSpec(RowSpec):
     row: ClassVar[LayerRow]
 
     name: Name = Field(description="the layer's name, for splits, weights and charts")
+    trainable: bool = Field(
+        default=True,
+        description="whether its parameters learn; false freezes them, of a block all: they have no gradient and no "
+        "optimizer state, and the backward pass ends at the first layer that learns",
+    )
 
 
 class CyclesSpec(Node, title="cycles"):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from ipusim.base.near_names import all_nearest, did_you_mean, expected_last, listed, one_mistake_away, same
+from ipusim.base.near_names import all_nearest, did_you_mean, equal_name, expected_last, listed, one_mistake_away
 from ipusim.runs.problems import KeyPath, Problem, one_of, show
 from ipusim.runs.request.fields import NONE
 from ipusim.runs.request.graphcore_options import instead_of
@@ -84,7 +84,7 @@ def _of_key(path: KeyPath, names: list[str], location: tuple[str | int, ...], sc
     # Graphcore's options belong at the top, in the pipeline or in the system.
     if path[:-1] in ((), ("pipeline",), ("system",)) and (graphcores := instead_of(key)):
         return graphcores
-    if here := same(key, names):
+    if here := equal_name(key, names):
         return f"; did you mean {here}?"
     if other := _of_other_kinds(key, location, schema) or _elsewhere(key, path[:-1], schema):
         return f"; did you mean {other}?"
@@ -108,7 +108,7 @@ def _of_other_kinds(key: str, location: tuple[str | int, ...], schema: JsonNode)
     having = {
         _typed(kind)["const"]: name
         for kind in _branches(node, schema)
-        if "const" in _typed(kind) and (name := same(key, kind["properties"]))
+        if "const" in _typed(kind) and (name := equal_name(key, kind["properties"]))
     }
     names = set(having.values())
     return f"{names.pop()} of type {one_of(having)}" if len(names) == 1 and len(having) <= _FEW else None
@@ -122,9 +122,11 @@ def _elsewhere(key: str, section: KeyPath, schema: JsonNode) -> str | None:
     if len(section) > 1:
         return None
     top = schema["properties"]
-    if option := same(key, top):
+    if option := equal_name(key, top):
         return f"{option} at the top"
-    having = [(other, name) for other in top if other not in section and (name := same(key, _keys(top[other], schema)))]
+    having = [
+        (other, name) for other in top if other not in section and (name := equal_name(key, _keys(top[other], schema)))
+    ]
     return ".".join(having[0]) if len(having) == 1 else None
 
 

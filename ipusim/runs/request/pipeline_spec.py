@@ -259,13 +259,15 @@ class PipelineSpec(Node, title="pipeline"):
         ),
     ] = Field(
         default="Auto",
-        description="time of recomputation, before or between the backward passes; Auto: the schedule's choice",
+        description="when they are computed again; Auto: with `framework: popart` and `pytorch` inside the backward "
+        "pass where the schedule can, else the schedule's own way",
     )
-    recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] = Field(
-        default=(),
+    recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
+        default=None,
         max_length=1024,
-        description="layers with kept outputs; the layers between two of these are recomputed just before their part "
-        "of the backward pass (RecomputeAndBackpropagateInterleaved)",
+        description="layers whose outputs are kept, so that a backward pass computes the layers between them again one "
+        "part after another (RecomputeAndBackpropagateInterleaved); default: with `framework: popart` and `pytorch` "
+        "the last layer of each repetition but the last one, as Graphcore's programs have it, else none",
     )
     offload_weight_update_variables: Annotated[
         bool | None,

@@ -182,7 +182,9 @@ def _measured(path: Path, clock_hz: int, called: str, kind: type[StageCyclesSpec
 
 def _table(path: Path, further: Sequence[str], called: str) -> CsvTable:
     """Return a file's rows with columns of measured stages, requiring columns ``further``."""
-    columns = Columns((*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_NEEDED), others=False, key=_key)
+    columns = Columns(
+        (*further, _STAGE, *_CYCLES, *_BYTES, _SOURCE), (*further, *_NEEDED), allows_others=False, key=_key
+    )
     table = read_table(path, columns, _MOST_BYTES, called)
     refuse([f"{called}:1: {problem}" for problem in _wrong_units(table.titles)])
     return table

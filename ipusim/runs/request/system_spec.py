@@ -23,6 +23,7 @@ from ipusim.runs.request.fields import (
     MachineBytes,
     Node,
     Seconds,
+    SessionRuns,
 )
 from ipusim.runs.request.graphcore import Attribute
 
@@ -66,10 +67,11 @@ class HostSpec(Node, title="host"):
         "of the code is a rate, such as `rates.session_run` and `rates.offchip_state`; default: none, and no time is "
         "counted",
     )
-    updates_optimizer: bool = Field(
-        default=False,
-        description="whether the program sends its optimizer's values again after each session run, as in PopART with "
-        "`session.updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable",
+    updates_optimizer: Annotated[int, SessionRuns()] | None = Field(
+        default=None,
+        description="how often the program sends its optimizer's values anew, as with PopTorch's `setOptimizer` or "
+        "PopART's `updateOptimizerFromHost`; a framework's host takes `rates.optimizer_value` for each variable then, "
+        "which counts in equal parts behind each session run; default: every session run, but never with tensorflow1",
     )
 
 

@@ -16,7 +16,7 @@ from ipusim.timeline.kind_row import Part
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle, TimePart
 from ipusim.timeline.timeline import Timeline
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 FOUR = SCENARIOS / "schedules_four_ipus.yaml"
 

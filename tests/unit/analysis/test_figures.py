@@ -41,10 +41,10 @@ def test_every_figure_is_a_value_of_the_summary(run):
     summary = run.summary.to_dict()
     assert list(known_figures(summary)) == [each.name for each in FIGURES]
     assert summary["schema_version"] == SCHEMA_VERSION
-    assert figure("slowest_stage").of(summary) == "stage1"
-    assert figure("memory").of(summary) == "fits"
+    assert figure("slowest_stage").value_in(summary) == "stage1"
+    assert figure("memory").value_in(summary) == "fits"
     losses = run.learning.mean_loss_by_step
-    assert [figure("mean_loss").of(summary, item) for item in ("", "first", "last", "least", "1")] == [
+    assert [figure("mean_loss").value_in(summary, item) for item in ("", "first", "last", "least", "1")] == [
         losses[2],
         losses[0],
         losses[2],
@@ -52,13 +52,13 @@ def test_every_figure_is_a_value_of_the_summary(run):
         losses[1],
     ]
     peaks = {peak.ipu: peak.bytes for peak in run.memory.peaks}
-    assert {ipu: figure("peak").of(summary, str(ipu)) for ipu in peaks} == peaks
-    assert figure("peak").of(summary) == max(peaks.values())
+    assert {ipu: figure("peak").value_in(summary, str(ipu)) for ipu in peaks} == peaks
+    assert figure("peak").value_in(summary) == max(peaks.values())
 
 
 def test_stages_that_tie_are_all_the_slowest(run):
     slowest, summary = figure("slowest_stage"), run.summary.to_dict()
-    tied = slowest.of({**summary, "verdict": {"slowest_stages": [0, 1]}})
+    tied = slowest.value_in({**summary, "verdict": {"slowest_stages": [0, 1]}})
     assert (tied, slowest.text(tied)) == (["stage0", "stage1"], "stage0 and stage1 tie")
 
 
@@ -66,24 +66,24 @@ def test_what_a_run_does_not_have_is_not_there(run):
     summary = {**run.summary.to_dict(), "learning": None, "time_steps": None}
     assert {each.name for each in FIGURES} - set(known_figures(summary)) == {"time_steps", "mean_loss", "accuracy"}
     with pytest.raises(LookupError):
-        figure("peak").of(summary, "7")
+        figure("peak").value_in(summary, "7")
     diverged = {"learning": {"mean_loss_by_step": [0.5, None]}}
-    assert math.isnan(figure("mean_loss").of(diverged))
-    assert all(math.isnan(figure("mean_loss").of(diverged, item)) for item in ("most", "least", "last"))
+    assert math.isnan(figure("mean_loss").value_in(diverged))
+    assert all(math.isnan(figure("mean_loss").value_in(diverged, item)) for item in ("most", "least", "last"))
 
 
 def test_the_bubble_is_the_idle_share_of_the_pipeline(run):
     summary = run.summary
     idle = 2 * summary.makespan_cycles - sum(use.compute_cycles for use in summary.pipeline_use)
-    bubble = figure("bubble").of(summary.to_dict())
+    bubble = figure("bubble").value_in(summary.to_dict())
     assert bubble == idle / (2 * summary.makespan_cycles)
-    assert bubble + figure("utilisation").of(summary.to_dict()) == pytest.approx(1)
+    assert bubble + figure("utilisation").value_in(summary.to_dict()) == pytest.approx(1)
 
 
 def test_sweep_and_compare_measure_by_the_same_figures(run):
     summary = run.summary.to_dict()
     outcome = outcome_of(Request.from_dict(LEARNING), {})
-    right = {each.name: each.of(summary) for each in MEASURES}
+    right = {each.name: each.value_in(summary) for each in MEASURES}
     assert {each.name: outcome.value(each) for each in MEASURES} == right
     assert {each.name: getattr(outcome, each.column) for each in MEASURES} == right
     for each in MEASURES:

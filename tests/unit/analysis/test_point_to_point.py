@@ -15,7 +15,7 @@ from ipusim.base.errors import TimelineError
 from ipusim.pipeline.plan import Sync
 from ipusim.timeline.kinds import KIND_OF_PASS
 from ipusim.timeline.timeline import Timeline
-from tests.point_to_point import run, timeline
+from tests.scenarios import run, timeline
 
 
 def bounds(found):

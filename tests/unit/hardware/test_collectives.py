@@ -21,8 +21,8 @@ from ipusim.hardware.collectives.run import run
 from ipusim.hardware.copies import FixedParts
 from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.system import System
-from tests.collectives import check_collective, collective_cost, replica_groups
 from tests.effort import runs_slowest
+from tests.machine_costs import check_collective, collective_cost, replica_groups
 
 
 def ladder(count: int = 16, order: str = "ZIGZAG", machine: str = "c2_server") -> System:

@@ -5,7 +5,7 @@ import pytest
 from ipusim.base.errors import DeviceError
 from ipusim.hardware.devices import device_listing, devices_of, first_device, select_device
 from ipusim.hardware.machines import MACHINES, Machine, find_machine
-from tests.places import GOLDEN
+from tests.scenarios import GOLDEN
 
 every_machine = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHINES))
 

@@ -15,8 +15,8 @@ from ipusim.hardware.links import LinkDirection
 from ipusim.hardware.pods import PodRing
 from ipusim.hardware.rates import DEFAULT_RATES
 from ipusim.hardware.topology import Topology
-from tests.collectives import check_collective, collective_cost, replica_groups
 from tests.effort import slowest
+from tests.machine_costs import check_collective, collective_cost, replica_groups
 
 
 def labels(pods: PodRing, source: int, target: int) -> list[str]:

@@ -14,8 +14,8 @@ from ipusim.hardware.build import build_system
 from ipusim.hardware.generations import GC200
 from ipusim.hardware.rates import DEFAULT_RATES, RATES, Rates
 from ipusim.model.work import Product, VectorWork, Work
-from tests.places import SCENARIOS
-from tests.work_cycles import work_cycles
+from tests.machine_costs import work_cycles
+from tests.scenarios import SCENARIOS
 
 WORK = Work(
     vector=VectorWork(2 * 10**6, 10**6, 10**6, 15 * 10**5),

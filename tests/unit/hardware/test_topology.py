@@ -33,32 +33,6 @@ def test_directions_sort_by_source_target_and_channel() -> None:
     assert [str(each) for each in sorted(directions)] == ["0→1 rung", "0→1 rung crossing", "0→2 rail", "1→0 rung"]
 
 
-@pytest.mark.parametrize(
-    ("first", "count", "looped", "edges"),
-    [
-        (5, 1, False, []),
-        (0, 2, False, [(0, 1)]),
-        (0, 4, False, [(0, 1), (0, 2), (1, 3), (2, 3)]),
-        (4, 4, False, [(4, 5), (4, 6), (5, 7), (6, 7)]),
-        (0, 8, False, [(0, 1), (0, 2), (1, 3), (2, 3), (2, 4), (3, 5), (4, 5), (4, 6), (5, 7), (6, 7)]),
-        (0, 4, True, [(0, 1), (0, 2), (1, 3), (2, 3)]),
-        (0, 6, True, [(0, 1), (0, 2), (0, 4), (1, 3), (1, 5), (2, 3), (2, 4), (3, 5), (4, 5)]),
-    ],
-)
-def test_graphs(first: int, count: int, looped: bool, edges: list[tuple[int, int]]) -> None:
-    neighbours = Topology(first, count, looped).neighbours
-    assert list(neighbours) == list(range(first, first + count))
-    assert [(ipu, other) for ipu, others in neighbours.items() for other in others if ipu < other] == edges
-    assert all(ipu in neighbours[other] for ipu, others in neighbours.items() for other in others)
-
-
-def test_in_a_pod64_every_ipu_has_three_neighbours() -> None:
-    neighbours = Topology(0, 64, looped=True).neighbours
-    assert {len(others) for others in neighbours.values()} == {3}
-    assert neighbours[0] == (1, 2, 62)
-    assert neighbours[63] == (1, 61, 62)
-
-
 @pytest.mark.parametrize(("first", "count"), [(1, 2), (0, 3), (-2, 2), (0, 0)])
 def test_half_rungs_are_refused(first: int, count: int) -> None:
     with pytest.raises(DeviceError, match=f"expected one IPU or whole rungs .*, got {count} IPUs from IPU {first}"):
@@ -73,21 +47,6 @@ def test_routes_on_a_ladder() -> None:
     assert labels(ladder, 2, 1) == ["2→3 rung crossing", "3→1 rail"]
     assert labels(ladder, 1, 7) == ["1→3 rail", "3→5 rail", "5→7 rail"]
     assert labels(ladder, 7, 0) == ["7→6 rung crossing", "6→4 rail", "4→2 rail", "2→0 rail"]
-
-
-def test_routes_on_a_torus_take_the_shorter_way_round() -> None:
-    torus = Topology(0, 64, looped=True)
-    assert labels(torus, 0, 62) == ["0→62 rail"]
-    assert labels(torus, 63, 3) == ["63→1 rail", "1→3 rail"]
-    assert labels(torus, 62, 1) == ["62→63 rung crossing", "63→1 rail"]
-    assert labels(torus, 0, 1) == ["0→1 rung"]
-
-
-def test_halfway_round_a_torus_the_lower_ipu_number_decides() -> None:
-    torus = Topology(0, 8, looped=True)
-    assert labels(torus, 0, 4) == ["0→2 rail", "2→4 rail"]
-    assert labels(torus, 2, 6) == ["2→0 rail", "0→6 rail"]
-    assert labels(torus, 7, 2) == ["7→6 rung crossing", "6→0 rail", "0→2 rail"]
 
 
 def test_a_part_of_a_torus_keeps_its_numbers_and_has_no_loop() -> None:

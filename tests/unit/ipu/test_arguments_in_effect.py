@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.host_programs import on_hosts
+from tests.programs import configure, hosted_names, on_hosts, run
 
 ROWS = np.float32([[1, 2, 3, 4], [5, 6, 7, 8]])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.graphcore_programs import configure, hosted_names
+from tests.programs import configure, hosted_names
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2) / 8
 

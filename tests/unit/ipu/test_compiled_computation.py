@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.ipu.config import IPUConfig
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 X = np.array([[1, 2], [3, -1], [0.5, 4]], np.float32)
 T = np.array([1, -2, 3], np.float32)

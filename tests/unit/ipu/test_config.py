@@ -19,7 +19,7 @@ from ipusim.ipu.config import (
 )
 from reports.graphcore_names import names
 from reports.graphcore_status import Status, said_of
-from tests.graphcore_programs import run as run_program
+from tests.programs import run as run_program
 
 
 def learn(run):

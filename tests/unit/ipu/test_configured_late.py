@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import DeviceError, OutOfMemoryError, ProgramError
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.graphcore_programs import configure, hosted_names
+from tests.programs import configure, hosted_names
 
 X = np.random.default_rng(2).normal(2.0, 3.0, (64, 2, 3)).astype(np.float32)
 

@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.base.errors import ProgramTypeError
 from ipusim.timeline.kinds import SpanKind
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 
 @pytest.fixture

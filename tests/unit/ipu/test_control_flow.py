@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphcore_programs import configure, hosted_names, run
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import configure, hosted_names, needs_tensorflow, run
 from tests.traced_training import train
 
 ROWS = np.array([[3.0], [-2.0], [5.0], [-4.0]], np.float32)

@@ -7,8 +7,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.machine.hosts import run_together
-from tests.host_programs import on_hosts
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow, on_hosts
 
 needs_tensorflow(at_import=True)
 

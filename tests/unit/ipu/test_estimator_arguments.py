@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 #: TensorFlow 1 and Graphcore's package, while a test runs.
 tf = ipu = None

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError, UnsupportedProgramError
 from tests.effort import in_turn
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 from tests.unit.ipu.test_misuse import VALUES, complaint, of
 
 TEXTS = ("text", "empty text")

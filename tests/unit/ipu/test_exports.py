@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ModelError, OutputError
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 PAIRS = {"a": np.arange(12, dtype=np.float32).reshape(6, 2), "b": np.arange(6, dtype=np.int32)}
 

@@ -9,7 +9,8 @@ import pytest
 
 from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.config import IPUConfig
-from tests.graphcore_programs import hosted_names
+from ipusim.ipu.traced.device_program import DeviceProgram
+from tests.programs import hosted_names
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(12, 3)).astype(np.float32)
@@ -181,9 +182,16 @@ def test_no_iteration_runs_nothing(names):
     assert float(variable) == 1
 
 
-def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names):
-    """With the values that it takes in the new call."""
+def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names, monkeypatch):
+    """With the values that it takes in the new call; AutoGraph converts the function, and not the simulator."""
     tf, ipu = names.tf, names.ipu
+    run, conversion = DeviceProgram.run, []
+
+    def noted(*arguments):
+        conversion.append(tf.__internal__.autograph.control_status_ctx().status.name)
+        return run(*arguments)
+
+    monkeypatch.setattr(DeviceProgram, "run", noted)
     names.device(2)
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset(tf))
@@ -222,6 +230,7 @@ def test_a_function_with_a_pipeline_runs_it_on_when_it_is_called_again(names):
         )
         bias = bias - 0.05 * sum(2 * np.mean(error, axis=0) for error in errors)
         at += 4
+    assert conversion == ["DISABLED"] * 3
 
 
 def test_a_function_with_a_loop_runs_it_on_when_it_is_called_again(names):

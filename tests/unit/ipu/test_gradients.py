@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ModelError
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 RNG = np.random.default_rng(7)
 

@@ -11,9 +11,8 @@ import pytest
 from reports.graphcore_names import Argument, Name, names
 from reports.graphcore_page import graphcore_page
 from reports.graphcore_status import EXCEPTIONS, Status, said_of, said_of_arguments
-from tests.graphcore_programs import hosted_names
-from tests.places import ROOT
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import hosted_names, needs_tensorflow
+from tests.scenarios import ROOT
 
 #: Tests of wrong programs: a refused value does not say that another works.
 MISUSE = ("misuse", "wrong_", "hostile", "texts", "graphcore_api")

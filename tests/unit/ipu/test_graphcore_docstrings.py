@@ -9,7 +9,7 @@ import pytest
 
 from reports.graphcore_names import Name, names
 from reports.graphcore_status import Status, said_of, said_of_arguments
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 CALLED = [name for name in names() if name.kind in ("class", "function", "method", "property")]
 _NOTHING = re.compile(r"without effect|no effect|do nothing|refuse|obsolete", re.I)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 

@@ -14,8 +14,7 @@ from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu import config, utils
 from ipusim.machine.hosts import run_together
 from tests.effort import share
-from tests.host_programs import on_hosts
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow, on_hosts
 
 needs_tensorflow(at_import=True)
 

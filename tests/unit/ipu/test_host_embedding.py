@@ -8,7 +8,7 @@ import pytest
 from ipusim.base.errors import ProgramError, ProgramTypeError
 from ipusim.ipu.runtime.pipeline_options import PipelineSchedule
 from ipusim.timeline.kinds import SpanKind
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import ipus, train
 
 TOKENS, WIDTH, BATCH, COUNT, RUNS = 20, 5, 4, 4, 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 
 def test_the_example_of_graphcores_documentation_in_a_session():

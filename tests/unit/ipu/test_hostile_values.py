@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from ipusim.app.render.lettering import cut, text_width
+from ipusim.app.render.lettering import text_width, truncate
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.runtime.pipeline_options import plan_options
 from ipusim.machine import feeds
-from tests.graphcore_programs import hosted_names, run
+from tests.programs import hosted_names, run
 
 HOLDS_ITSELF: list = []
 HOLDS_ITSELF.append(HOLDS_ITSELF)
@@ -34,13 +34,13 @@ def test_shares_are_read_as_they_were(value):
 
 def test_a_name_of_any_length_is_cut_soon_and_as_before():
     calls = text_width.cache_info().misses
-    assert cut("x" * 1000, 10, 100) == "x" * 15 + "…"
+    assert truncate("x" * 1000, 10, 100) == "x" * 15 + "…"
     assert text_width.cache_info().misses - calls < 20
     for word in ("exchange", "AVAVAVAV", "W" * 40, ""):
         for width in range(5, 120, 7):
             ends = [end for end in range(len(word), 0, -1) if text_width(word[:end] + "…", 9) <= width]
             whole = text_width(word, 9) <= width
-            assert cut(word, 9, width) == (word if whole else word[: ends[0] if ends else 0] + "…")
+            assert truncate(word, 9, width) == (word if whole else word[: ends[0] if ends else 0] + "…")
 
 
 def test_an_outfeed_takes_no_more_memory_than_the_run_sends(monkeypatch):

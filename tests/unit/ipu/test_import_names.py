@@ -12,7 +12,7 @@ import pytest
 from ipusim import ipu
 from ipusim.base.errors import MissingImportError, OptionError
 from ipusim.ipu.imports.own_modules import VERSIONS
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 
 def ran(text, **given):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import LateKeras, in_strategy
+from tests.keras_models import LateKeras, in_strategy
+from tests.programs import needs_tensorflow
 
 keras = LateKeras()
 RNG = np.random.default_rng(5)

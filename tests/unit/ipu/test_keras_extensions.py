@@ -7,8 +7,8 @@ import pytest
 
 from ipusim.base.errors import ProgramError, ProgramStateError, ProgramTypeError
 from ipusim.ipu.keras import extensions
-from tests.tensorflow_tests import needs_tensorflow
-from tests.traced_keras import LateKeras
+from tests.keras_models import LateKeras
+from tests.programs import needs_tensorflow
 
 X = np.ones((64, 4), np.float32)
 keras = LateKeras()

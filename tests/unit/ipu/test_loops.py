@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError, ProgramTypeError, UnsupportedProgramError
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 X = np.arange(1, 4, dtype=np.float32)
 

@@ -11,7 +11,7 @@ from ipusim.analysis.fit import remote_verdict
 from ipusim.base.errors import OutOfMemoryError
 from ipusim.ipu.runtime.program_request import check_memory
 from ipusim.schedules.registry import find
-from tests.graphcore_programs import configure
+from tests.programs import configure
 
 
 def ran(run, first, optimizer="", width=2, **arguments):
@@ -58,7 +58,7 @@ def weighted(tf, x):
 )
 def test_out_of_memory_names_a_remedy_in_graphcores_names(run, arguments, remedy):
     found = ran(run, **arguments)
-    assert found.memory.known
+    assert found.memory.is_known
     with pytest.raises(OutOfMemoryError) as caught:
         check_memory(replace(found.memory, sram_bytes=100), found.system, find("grouped"))
     assert str(caught.value).startswith("Out of memory on IPU 0: ")

@@ -18,7 +18,7 @@ import pytest
 
 from ipusim.base.errors import IpusimError
 from tests.effort import in_turn
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily, on_ipus
 
 nn_ops, normalization_ops, rnn_ops = Lazily("nn_ops"), Lazily("normalization_ops"), Lazily("rnn_ops")

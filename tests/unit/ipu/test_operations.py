@@ -8,7 +8,7 @@ from scipy.stats import zscore
 
 from ipusim.base.errors import IpusimError, ModelError, ProgramError, ProgramTypeError, UnsupportedProgramError
 from ipusim.model.work import MeasuredWork, VectorWork, Work
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily, on_ipus, profile_of, train
 
 X = np.linspace(-1, 1, 12).reshape(3, 4).astype(np.float32)

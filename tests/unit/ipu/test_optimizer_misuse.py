@@ -9,7 +9,7 @@ import pytest
 from ipusim.ipu.config import IPUConfig
 from ipusim.runs.request.graphcore_options import OTHER_ATTRIBUTES
 from tests.effort import in_turn
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 from tests.unit.ipu.test_misuse import TRUTH, VALUES, Argument, complaint, of
 
 POSITIVE = (("1",), "num_mini_batches must be a positive number")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 COUNT, LIMIT = 8, 0.5
 
@@ -176,29 +176,3 @@ def test_optimizers_are_found_on_every_path_of_graphcores(names):
         kind = name.title().replace("_", "") + "Optimizer"
         here, there = (getattr(each, f"{name}_optimizer") for each in (names.ipu, names.ipu.optimizers))
         assert getattr(here, kind) is getattr(there, kind) is getattr(names.ipu.optimizers, kind)
-
-
-WRONG = [
-    ({"opt": 1}, TypeError, "opt must be a TensorFlow Optimizer or Keras OptimizerV2 object."),
-    ({"loss": 1.0}, TypeError, "loss must be a TensorFlow Tensor object."),
-    ({"compute_gradients_args": []}, TypeError, "compute_gradients_args must be a tuple."),
-    ({"compute_gradients_kwargs": ()}, TypeError, "compute_gradients_kwargs must be a dict."),
-    ({"apply_gradients_args": []}, TypeError, "apply_gradients_args must be a tuple."),
-    ({"apply_gradients_kwargs": ()}, TypeError, "apply_gradients_kwargs must be a dict."),
-    ({"variables": 1}, TypeError, "variables must be a tuple or list."),
-    ({"variables": [1]}, ValueError, "variables may only be used with OptimizerV2."),
-    ({"tape": 1}, TypeError, "tape must be a GradientTape."),
-    (
-        {"gradient_capture_context": 1},
-        TypeError,
-        "gradient_capture_context must be an ipu.eager.backprop.GradientCollectionContext.",
-    ),
-    ({"captured_gradient_outfeed": 1}, TypeError, "captured_gradient_outfeed must be an instance of IPUOutfeedQueue."),
-]
-
-
-@pytest.mark.parametrize(("given", "kind", "text"), WRONG)
-def test_an_optimizer_functions_output_is_checked_in_graphcores_words(names, given, kind, text):
-    right = {"opt": names.tf.train.GradientDescentOptimizer(0.1), "loss": names.tf.constant(1.0)}
-    with pytest.raises(kind, match=re.escape(f"OptimizerFunctionOutput.{text}")):
-        names.ipu.pipelining_ops.OptimizerFunctionOutput(**right | given)

@@ -25,7 +25,7 @@ from ipusim.runs.waterfall import waterfall_of
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import TimePart
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import ipus
 from tests.traced_training import train as train_pipeline
 

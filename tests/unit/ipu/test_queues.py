@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.base.errors import ProgramStateError
 from ipusim.ipu.runtime.queues import IPUOutfeedMode as Mode
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 ONES = np.ones(2, np.float32)
 

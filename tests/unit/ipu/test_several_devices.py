@@ -11,7 +11,7 @@ from ipusim.base.errors import DeviceError, ProgramError, UnsupportedProgramErro
 from ipusim.ipu import utils
 from ipusim.ipu.config import IPUConfig, get_ipu_config, reset_ipu_configuration
 from ipusim.ipu.runtime.recording import Recorder, recording
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 

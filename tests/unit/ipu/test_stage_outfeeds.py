@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError, UnsupportedProgramError
 from ipusim.timeline.kinds import SpanKind
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 COUNT, RATE = 4, 0.5
 X = np.arange(1, 193, dtype=np.float32).reshape(96, 2) / 96

@@ -7,7 +7,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError
 from ipusim.timeline.kinds import SpanKind
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 X = np.arange(1, 5, dtype=np.float32)
 COUNT = 12

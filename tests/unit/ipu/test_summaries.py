@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ipusim.base.errors import ProgramTypeError
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_training import Lazily
 
 ipu_compiler, summary_ops, utils = Lazily("ipu_compiler"), Lazily("summary_ops"), Lazily("utils")

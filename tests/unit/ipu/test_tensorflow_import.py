@@ -11,7 +11,7 @@ import pytest
 
 from ipusim.base.errors import MissingPackageError, ProgramStateError
 from ipusim.ipu.graph import tensorflow_import
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 
 @pytest.fixture(autouse=True)

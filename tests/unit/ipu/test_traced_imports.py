@@ -14,7 +14,7 @@ import pytest
 
 from ipusim.base.errors import ProgramError
 from ipusim.ipu.programs.program_file import ProgramEnded, ProgramFile
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 
 @pytest.fixture(autouse=True)

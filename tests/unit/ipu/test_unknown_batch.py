@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ipusim.timeline.kinds import SpanKind
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 BATCHES = (3, 500, 3, 1)
 W = np.linspace(-1, 1, 8).astype(np.float32).reshape(2, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphcore_programs import configure, hosted_names, run
+from tests.programs import configure, hosted_names, run
 
 COUNT, RATE = 8, 0.01
 #: Schedules with a recomputation mode that Graphcore has together.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.graphcore_programs import configure, hosted_names
+from tests.programs import configure, hosted_names
 
 X = np.ones((2, 3), np.float32)
 

@@ -8,8 +8,7 @@ import pytest
 from ipusim.base.errors import UnsupportedProgramError
 from ipusim.timeline.host_track import HostTrack
 from ipusim.timeline.kinds import SpanKind
-from tests.graphcore_programs import configure, hosted_names
-from tests.host_programs import on_hosts
+from tests.programs import configure, hosted_names, on_hosts
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(48, 4)).astype(np.float32)

@@ -3,7 +3,7 @@
 import pytest
 
 from ipusim.base.errors import ProgramError
-from tests.graphcore_programs import hosted_names
+from tests.programs import hosted_names
 
 IMPORTS = """
 from tensorflow.python.distribute.distribution_strategy_context import get_replica_context

@@ -16,7 +16,7 @@ import pytest
 import ipusim
 from ipusim.base.errors import IpusimError
 from tests.effort import in_turn, sampled
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.unit.ipu.test_misuse import IPUInfeedQueue, dataset, fetched, sgd, tf
 
 needs_tensorflow(at_import=True)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from ipusim.base.errors import IpusimError
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 needs_tensorflow(at_import=True)
 

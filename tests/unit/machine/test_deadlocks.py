@@ -1,6 +1,8 @@
-"""Everything that an IPU may wait for in point-to-point, made to wait for ever: the machine names who and for whom."""
+"""Everything that an IPU may wait for in either sync mode, made to wait for ever: who waits, and for whom."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +10,7 @@ from ipusim.base.errors import DeadlockError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import complete, lower
 from ipusim.machine.host import HostStream
+from ipusim.machine.interconnect import Interconnect
 from ipusim.machine.links import Links
 from ipusim.machine.simulate import simulate
 from ipusim.machine.streaming_memory import RemoteMemory
@@ -21,8 +24,7 @@ from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from tests.listings import parse_listing
-from tests.price_and_run import price_and_run
+from tests.plans import parse_listing, price_and_run
 
 HEAD = "no event is left, but the pipeline is not done:"
 FREE = Sync.POINT_TO_POINT
@@ -38,7 +40,7 @@ def program(stages, **changes):
 
 def stopped(process, *arguments):
     """Stand in for a process that does nothing."""
-    yield process._clock.at(1)
+    yield process._clock.event_at(1)
 
 
 def deadlock(action):
@@ -49,15 +51,15 @@ def deadlock(action):
     return [line.removeprefix("  ") for line in lines]
 
 
-def run(prog, order=None):
-    order = find(prog.schedule).order(prog.shape) if order is None else order
-    return price_and_run(lower(order, FREE), prog, build_system("m2000", mapping=prog.shape.mapping))
+def run(prog, order=None, sync=FREE):
+    plan = plan_of(find(prog.schedule), prog.shape, sync) if order is None else lower(order, sync)
+    return price_and_run(plan, prog, build_system("m2000", mapping=prog.shape.mapping))
 
 
 def test_tensors_that_wait_for_each_other_and_who_waits_behind_them():
     prog = program(3)
     passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1"], 1: ["F1.0", "B1.0", "F1.1", "B1.1"]}
-    order = Order.of("mine", prog.shape, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
+    order = Order.from_passes("mine", prog.shape, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
     assert deadlock(lambda: run(prog, order)) == [
         "IPU 0 waits for the output of B1.0 on IPU 1",
         "IPU 1 waits for the output of B2.0 on IPU 2",
@@ -72,6 +74,13 @@ def test_a_link_that_never_delivers(monkeypatch):
         "IPU 0 waits for the delivery of the output of F0.0 to IPU 1",
         "IPU 1 waits for the output of F0.0 on IPU 0",
     ]
+
+
+def test_a_link_that_never_delivers_in_lock_step(monkeypatch):
+    monkeypatch.setattr(Interconnect, "_deliver", lambda *_: None)
+    lines = deadlock(lambda: run(replace(program(2), schedule="sequential"), sync=Sync.LOCK_STEP))
+    copy = "waits for the inter-IPU copy, which 1 of its links have not delivered"
+    assert lines == [f"IPU 0 {copy}", f"IPU 1 {copy}"]
 
 
 def without(plan, ipu, word):
@@ -119,28 +128,36 @@ def test_an_ipu_that_never_comes_to_the_end():
     ]
 
 
+def behind(sync, ipu, first):
+    """Return the line of an IPU that waits for the first one of its replica."""
+    reason = "what F0.0 makes on" if sync is FREE else "the inter-IPU copy, which waits for"
+    return f"IPU {ipu} waits for {reason} IPU {first}"
+
+
 @pytest.mark.parametrize(
-    ("feeds", "lines"),
+    ("feeds", "sync", "lines"),
     [
-        (
-            {"infeed": Infeed(100)},
-            ["IPU 0 waits for the next element of the infeed", "IPU 1 waits for the output of F0.0 on IPU 0"],
+        *(
+            ({"infeed": Infeed(100)}, sync, ["IPU 0 waits for the next element of the infeed", behind(sync, 1, 0)])
+            for sync in Sync
         ),
         (
             {"outfeed": Outfeed(100, buffer_depth=1)},
-            ["IPU 0 waits for the output of B1.0 on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
+            FREE,
+            ["IPU 0 waits for what B1.0 makes on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
         ),
     ],
 )
-def test_a_host_that_stops(monkeypatch, feeds, lines):
+def test_a_host_that_stops(monkeypatch, feeds, sync, lines):
     monkeypatch.setattr(HostStream, "_host", stopped)
-    assert deadlock(lambda: run(program(2, **feeds))) == lines
+    assert deadlock(lambda: run(program(2, **feeds), sync=sync)) == lines
 
 
 SHARDED = """
-system: {name: pod16, auto_select_ipus: 4, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B}
+system: {name: pod16, auto_select_ipus: 4, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B,
+         sync_replicas_independently: true}
 pipeline:
-  schedule: 1f1b
+  schedule: grouped
   gradient_accumulation_count: 4
   replicated_weight_sharding: true
   stages:
@@ -150,7 +167,13 @@ infeed: {element_bytes: 64}
 """
 
 
-def test_an_all_gather_that_a_replica_never_comes_to(load, monkeypatch):
+#: Options of each sync mode.
+IN = {Sync.LOCK_STEP: (), FREE: ("pipeline.schedule=1f1b", "system.sync_replicas_independently=false")}
+
+
+@pytest.mark.parametrize("sync", Sync)
+def test_an_all_gather_that_a_replica_never_comes_to(load, monkeypatch, sync):
+    """The host of replica 1 stops: its first IPU waits for it, and that of replica 0 for the all-gather with it."""
     init, own = HostStream.__init__, HostStream._host
 
     def remember(stream, *positional, replica, **named):
@@ -159,19 +182,22 @@ def test_an_all_gather_that_a_replica_never_comes_to(load, monkeypatch):
 
     monkeypatch.setattr(HostStream, "__init__", remember)
     monkeypatch.setattr(HostStream, "_host", lambda stream: own(stream) if stream._replica == 0 else stopped(stream))
-    experiment = load(SHARDED)
-    assert experiment.plan.sync is FREE
+    experiment = load(SHARDED, *IN[sync])
+    assert experiment.plan.sync is sync
     assert deadlock(lambda: execute(experiment)) == [
         "IPU 0 waits for the all-gather, which waits for IPU 2",
-        "IPU 1 waits for the output of F0.0 on IPU 0",
+        behind(sync, 1, 0),
         "IPU 2 waits for the next element of the infeed",
-        "IPU 3 waits for the output of F0.0 on IPU 2",
+        behind(sync, 3, 2),
     ]
 
 
-def test_streaming_memory_that_stops(load, monkeypatch):
-    experiment = load(SHARDED, "system.auto_select_ipus=2", "pipeline.replicated_weight_sharding=false")
+@pytest.mark.parametrize("sync", Sync)
+def test_streaming_memory_that_stops(load, monkeypatch, sync):
+    alone = "system.auto_select_ipus=2", "pipeline.replicated_weight_sharding=false"
+    experiment = load(SHARDED, *alone, *IN[sync])
     monkeypatch.setattr(RemoteMemory, "transfer", lambda memory, size: memory._clock.event())
+    monkeypatch.setattr(RemoteMemory, "_serve", stopped)
     assert deadlock(lambda: execute(experiment)) == [
         "IPU 0 waits for the load of 64 bytes in Streaming Memory",
         "IPU 1 waits for the load of 64 bytes in Streaming Memory",

@@ -23,7 +23,7 @@ from ipusim.timeline.recorder import Recorder
 from ipusim.timeline.timeline import NONE
 from tests.effort import seeds, share
 from tests.orders import random_mapping, random_order
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
 
 
 class Records(Recorder):
@@ -55,7 +55,7 @@ def carried(rates, *sends):
     found = {}
 
     def one(number, at, lead, size, route):
-        yield clock.at(at)
+        yield clock.event_at(at)
         done = clock.event()
         cycles = -(-Fraction(size) // min(Fraction(rates[link]) for link in route)) if route else 0
         send = Send(size, lead, tuple(route), int(cycles))

@@ -8,12 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ipusim.base.errors import DeadlockError
 from ipusim.hardware.build import build_system
 from ipusim.lowering.lower import lower
-from ipusim.machine.host import HostStream
-from ipusim.machine.interconnect import Interconnect
-from ipusim.machine.streaming_memory import RemoteMemory
 from ipusim.model.profile import StageProfile
 from ipusim.model.work import VectorWork, Work
 from ipusim.pipeline.feeds import Infeed, Outfeed
@@ -22,13 +18,12 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
-from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import PASSES, SpanKind
 from ipusim.timeline.timeline import ALL_IPUS, NONE
 from tests.effort import slowest
-from tests.places import ROOT
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.scenarios import ROOT
 
 
 def program(shape, schedule="grouped", forward=1, backward=2, **changes):
@@ -157,7 +152,7 @@ def test_sequential_syncs_after_every_stage_and_sharding_only_where_a_tensor_cro
 @pytest.mark.parametrize(("rule", "syncs"), [(CopyRule.MERGED, 5), (CopyRule.EACH_STAGE, 5), (CopyRule.CROSSING, 2)])
 def test_the_second_half_of_a_backward_pass_hands_nothing_on(rule, syncs):
     shape = PlanShape(mapping=(0, 1), micro_batches=1)
-    order = Order.of("mine", shape, {0: ["F0.0", "I0.0", "W0.0"], 1: ["F1.0", "I1.0", "W1.0"]})
+    order = Order.from_passes("mine", shape, {0: ["F0.0", "I0.0", "W0.0"], 1: ["F1.0", "I1.0", "W1.0"]})
     order.copy_rule = rule
     profiles = tuple(StageProfile(f"s{i}", 10, 20, 0, output_bytes=100, gradient_bytes=100) for i in range(2))
     prog = PipelineProgram(profiles, shape)
@@ -253,84 +248,6 @@ def test_progress_is_told_every_time_step():
     assert told[0] == (1, 18)
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert len(told) == 16
-
-
-def stopped(process, *arguments):
-    """Stand in for a process that does nothing."""
-    yield process._clock.at(1)
-
-
-def test_deadlock_names_who_waits_for_what(monkeypatch):
-    shape = PlanShape(mapping=(0, 1), micro_batches=4)
-
-    monkeypatch.setattr(HostStream, "_host", stopped)
-    with pytest.raises(DeadlockError) as caught:
-        run(shape, "grouped", "m2000", infeed=Infeed(100))
-    assert str(caught.value) == (
-        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the next element of the infeed\n  IPU 1 "
-        "waits for the inter-IPU copy, which waits for IPU 0"
-    )
-
-
-SHARDED = """
-system: {name: pod16, auto_select_ipus: 4, enable_remote_buffers: true, minimum_remote_tensor_size: 1 B,
-         sync_replicas_independently: true}
-pipeline:
-  gradient_accumulation_count: 4
-  replicated_weight_sharding: true
-  stages:
-    - {name: a, forward: 10, backward: 20, update: 5, output_bytes: 8, parameter_bytes: 64, state_bytes: 64}
-    - {name: b, forward: 10, backward: 20, update: 5, parameter_bytes: 64, state_bytes: 64}
-infeed: {element_bytes: 64}
-"""
-
-
-def test_a_deadlock_in_an_all_gather_names_who_waits_for_whom(load, monkeypatch):
-    """The host of replica 1 stops: its first IPU waits for it, and that of replica 0 for the all-gather with it."""
-    experiment, own = load(SHARDED), HostStream._host
-
-    def host_that_stops(stream):
-        return own(stream) if stream._replica == 0 else stopped(stream)
-
-    monkeypatch.setattr(HostStream, "__init__", remembering_its_replica(HostStream.__init__))
-    monkeypatch.setattr(HostStream, "_host", lambda stream: (yield from host_that_stops(stream)))
-    with pytest.raises(DeadlockError) as caught:
-        execute(experiment)
-    assert str(caught.value) == (
-        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the all-gather, which waits for IPU 2\n  "
-        "IPU 1 waits for the inter-IPU copy, which waits for IPU 0\n  IPU 2 waits for the next element of the "
-        "infeed\n  IPU 3 waits for the inter-IPU copy, which waits for IPU 2"
-    )
-
-
-def remembering_its_replica(init):
-    def remember(stream, *positional, replica, **named):
-        stream._replica = replica
-        init(stream, *positional, replica=replica, **named)
-
-    return remember
-
-
-def test_a_deadlock_in_streaming_memory_names_the_transfer(load, monkeypatch):
-    experiment = load(SHARDED, "system.auto_select_ipus=2", "pipeline.replicated_weight_sharding=false")
-    monkeypatch.setattr(RemoteMemory, "_serve", stopped)
-    with pytest.raises(DeadlockError) as caught:
-        execute(experiment)
-    assert str(caught.value) == (
-        "no event is left, but the pipeline is not done:\n  IPU 0 waits for the load of 64 bytes in Streaming "
-        "Memory\n  IPU 1 waits for the load of 64 bytes in Streaming Memory"
-    )
-
-
-def test_a_deadlock_on_a_link_names_the_copy(monkeypatch):
-    monkeypatch.setattr(Interconnect, "_deliver", lambda *_: None)
-    shape = PlanShape(mapping=(0, 1), micro_batches=4)
-    profiles = tuple(StageProfile(f"s{i}", 1, 2, 0, output_bytes=64, gradient_bytes=64) for i in range(2))
-    device = build_system("m2000", mapping=shape.mapping)
-    with pytest.raises(DeadlockError) as caught:
-        price_and_run(plan_of(find("grouped"), shape), PipelineProgram(profiles, shape), device)
-    copy = "waits for the inter-IPU copy, which 2 of its links have not delivered"
-    assert str(caught.value).splitlines()[1:] == [f"  IPU 0 {copy}", f"  IPU 1 {copy}"]
 
 
 def test_the_machine_and_the_analysis_know_nothing_of_each_other():

@@ -20,7 +20,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pricing.price import price_plan
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.price_and_run import context_of
+from tests.plans import context_of
 
 EXECUTIONS = 8
 
@@ -147,7 +147,7 @@ def test_states_recur_within_an_execution_where_micro_batches_are_told_from_the_
         clock.step()
         begun = len(counted)
         if begun < count and ipus[0].position == forward[begun] + 1:
-            until = tuple(clock.until(process) for process in processes)
+            until = tuple(clock.cycles_until(process) for process in processes)
             rows = tuple(lists[ipu.id.shard][ipu.position - 1] for ipu in ipus)
             current = tuple((code, stage, micro_batch - begun) for code, stage, micro_batch in rows if micro_batch >= 0)
             counted.append((machine.state(begun), until, current))

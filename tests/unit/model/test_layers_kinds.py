@@ -1,6 +1,7 @@
 """The layers of transformers, CNNs and RNNs: what holds for all of them, their starts, refusals and costs."""
 
 import contextlib
+import itertools
 import math
 from dataclasses import replace
 
@@ -33,10 +34,13 @@ from ipusim.model.layers.positions import TakePositions
 from ipusim.model.layers.relative_attention import RelativeMultiHeadAttention
 from ipusim.model.layers.residual import Residual
 from ipusim.model.layers.saved_arrays import saved_arrays
+from ipusim.model.layers.space_to_depth import SpaceToDepth, from_windows, in_windows
+from ipusim.model.layers.squeeze_excite import SqueezeExcite
 from ipusim.model.layers.tied_projection import TiedProjection
 from ipusim.model.layers.transposed_convolution import Conv2DTranspose
+from ipusim.model.layers.window_attention import WindowAttention, apart, relative_places
 from ipusim.model.work import Convolution, MeasuredWork, Product, VectorWork, Work, in_turn
-from tests.work_cycles import vector_operations, work_cycles
+from tests.machine_costs import vector_operations, work_cycles
 
 KEY = (3, 14)
 
@@ -65,6 +69,9 @@ LAYERS = {
     "augru": (AUGRU(3, masked=True), (4, 4)),
     "attention": (MultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
     "relative attention": (RelativeMultiHeadAttention(2, causal=True, dropout=0.2), (3, 4)),
+    "window attention": (WindowAttention(2, dropout=0.2, window=2, shift=1), (4, 2, 4)),
+    "squeeze and excite": (SqueezeExcite(2, "tanh"), (3, 2, 4)),
+    "space to depth": (SpaceToDepth(), (4, 2, 3)),
     "tied projection": (TiedProjection(5, "tokens"), (3, 4)),
     "residual": (Residual((NamedLayer("a", Dense(4, "relu")), NamedLayer("b", Dropout(0.5)))), (3, 4)),
 }
@@ -148,8 +155,10 @@ def test_more_samples_cost_in_proportion_and_a_skipped_gradient_never_more(name)
     layer, shape = LAYERS[name]
     one, two = layer.cost(shape, 3, 4), layer.cost(shape, 6, 4)
     for once, twice in ((one.forward, two.forward), (one.backward, two.backward)):
-        # Of batch normalisation the statistics are as many for any number of samples, and so are positions' keys.
-        same = VectorWork() if name != "batch norm" else STATISTICS[twice is two.backward]
+        # Of batch normalisation the statistics are as many for any number of samples, and so are positions' keys, and
+        # the sums of gradients of a window's pairs of positions in their table.
+        pairs = {"window attention": (VectorWork(), VectorWork(2 * 16)), "batch norm": STATISTICS}
+        same = pairs.get(name, (VectorWork(),) * 2)[twice is two.backward]
         keys = 3 * 4 * 4 if name == "relative attention" else 0
         expected = 2 * once.macs - keys, 2 * once.vector - same, once.compute_sets
         assert (twice.macs, twice.vector, twice.compute_sets) == expected
@@ -258,6 +267,8 @@ def test_output_shapes():
     assert Concatenate("a", (3, 2)).with_beside((6, 5, 4)).output_shape((3, 2, 1)) == (3, 2, 5)
     assert MaxPool2D().output_shape((5, 6, 3)) == (2, 3, 3)
     assert AveragePool2D((2, 3), (1, 1), "same").output_shape((5, 6, 3)) == (5, 6, 3)
+    assert SpaceToDepth(3).output_shape((6, 9, 2)) == (2, 3, 18)
+    assert WindowAttention(2, window=3, shift=2).output_shape((6, 9, 4)) == (6, 9, 4)
     assert LSTM(7).output_shape((5, 2)) == (7,)
     assert GRU(7, return_sequences=True).output_shape((5, 2)) == (5, 7)
 
@@ -270,6 +281,21 @@ REFUSED = {
     "no tied units": (lambda: TiedProjection(0, "tokens"), "at least 1 unit, got 0"),
     "tied scalars": (lambda: TiedProjection(2, "tokens").output_shape(()), "at least one axis, got a scalar"),
     "odd halves": (lambda: GLU().output_shape((2, 3)), r"an even number of elements to halve, got \(2, 3\)"),
+    "blocks beyond the image": (
+        lambda: SpaceToDepth().output_shape((4, 3, 2)),
+        r"whose height and width 2 divides, got \(4, 3, 2\)",
+    ),
+    "windows of a sequence": (lambda: WindowAttention(1).output_shape((49, 2)), r"7 divides, got \(49, 2\)"),
+    "a whole window": (
+        lambda: WindowAttention(1, window=3, shift=3),
+        "a shift from 0 and below a window .* got 3 and 3",
+    ),
+    "heads in windows": (
+        lambda: WindowAttention(3, window=1).output_shape((1, 1, 4)),
+        "divides the input's 4 elements",
+    ),
+    "gates of nothing": (lambda: SqueezeExcite(0), "at least 1 unit, got 0"),
+    "gates of one position": (lambda: SqueezeExcite(1).output_shape((4,)), "of positions and channels, got 1 axes"),
     "no axes": (lambda: Reshape(()), r"a shape of sizes from 1 upwards, got \(\)"),
     "no size": (lambda: Reshape((3, 0)), r"a shape of sizes from 1 upwards, got \(3, 0\)"),
     "other elements": (
@@ -632,6 +658,96 @@ def test_relative_attention_without_what_positions_say_is_attention():
     y, _ = layer.forward(parameters | none, x)
     np.testing.assert_allclose(y, MultiHeadAttention(2).forward(parameters, x)[0], rtol=1e-12)
     assert not np.allclose(y, layer.forward(parameters, x)[0])
+
+
+def swin_mask(height, width, size, shift):
+    """The mask of Swin's own program: three bands of rows and columns, whose numbers must agree."""
+    bands = (slice(0, -size), slice(-size, -shift), slice(-shift, None))
+    image = np.zeros((height, width))
+    for number, (down, right) in enumerate(itertools.product(bands, bands)):
+        image[down, right] = number
+    rows = [image[a : a + size, b : b + size].ravel() for a in range(0, height, size) for b in range(0, width, size)]
+    return np.array([[[a != b for b in row] for a in row] for row in rows])
+
+
+@pytest.mark.parametrize(("height", "width", "size", "shift"), [(4, 6, 2, 1), (14, 7, 7, 3), (6, 6, 3, 2)])
+def test_shifted_windows_mask_what_swin_masks(height, width, size, shift):
+    mask = np.isinf(apart(height, width, size, shift))
+    if min(height, width) > size:
+        np.testing.assert_array_equal(mask, swin_mask(height, width, size, shift))
+    image = np.arange(height * width).reshape(1, height, width, 1)
+    rolled = np.roll(image, (-shift, -shift), (1, 2))
+    np.testing.assert_array_equal(in_windows(image, size, shift), in_windows(rolled, size))
+    np.testing.assert_array_equal(from_windows(in_windows(image, size, shift), (height, width, 1), size, shift), image)
+
+
+def test_rows_of_biases_are_by_rows_and_columns_between_two_positions():
+    """From one corner of a window to the other, by Swin's numbering: the highest row, the lowest, and none between."""
+    places = relative_places(3)
+    assert (places[8, 0], places[0, 8], places[4, 4]) == (24, 0, 12)
+    assert places[1, 0] - places[0, 0] == 1
+    assert places[3, 0] - places[0, 0] == 5
+    assert len(np.unique(places)) == 25
+
+
+def test_windows_cost_attention_on_each_and_their_biases_by_hand():
+    layer = WindowAttention(2, 3, window=2, shift=1)
+    cost, plain = layer.cost((4, 6, 5), 2, 4), MultiHeadAttention(2, 3).cost((4, 5), 12, 4)
+    x, scores, pairs, table = 2 * 4 * 6 * 5, 12 * 2 * 16, 2 * 16, 9 * 2
+    assert cost.forward.products == plain.forward.products
+    assert cost.forward.vector == plain.forward.vector + VectorWork(2 * scores)  # the biases, and the mask
+    taken = 16 + 2 * pairs
+    assert cost.forward.sram_bytes == plain.forward.sram_bytes + 4 * (4 * x + taken + 2 * scores + pairs)
+    assert cost.forward.exchange_bytes == plain.forward.exchange_bytes + 4 * (2 * x + 16 + pairs + scores)
+    assert cost.forward.compute_sets == plain.forward.compute_sets + 2 * 1 + 2 + 2
+    more = VectorWork(pairs, reductions=scores)
+    assert cost.halves.input.products == plain.halves.input.products
+    assert cost.halves.input.sram_bytes == plain.halves.input.sram_bytes + 4 * 4 * x
+    assert cost.halves.weights.vector == plain.halves.weights.vector + more
+    summed = scores + pairs + 16 + 3 * pairs + table
+    assert cost.halves.weights.sram_bytes == plain.halves.weights.sram_bytes + 4 * summed
+    assert cost.backward.vector == plain.backward.vector + more
+    unshifted = replace(layer, shift=0).cost((4, 6, 5), 2, 4)
+    assert cost.forward.vector - unshifted.forward.vector == VectorWork(scores)
+    assert layer.parameter_shapes((4, 6, 5))["position_bias"] == (9, 2)
+    whole = inner_sizes(MultiHeadAttention(2, 3), (4, 5))
+    assert inner_sizes(layer, (4, 6, 5)) == (6 * whole.saved + 4 * 6 * 5, 6 * whole.passing + 6 * pairs)
+
+
+def test_windows_as_large_as_the_image_are_attention_to_all_of_it():
+    layer, plain = WindowAttention(2, window=3), MultiHeadAttention(2)
+    parameters = layer.initial_parameters((3, 3, 4), np.random.default_rng(1), np.float64)
+    x = np.random.default_rng(2).standard_normal((2, 3, 3, 4))
+    right = plain.forward(parameters, x.reshape(2, 9, 4))[0].reshape(x.shape)
+    assert not np.allclose(layer.forward(parameters, x)[0], right)
+    parameters["position_bias"] *= 0
+    np.testing.assert_allclose(layer.forward(parameters, x)[0], right, rtol=1e-12)
+
+
+def test_scaling_of_channels_costs_means_gates_and_two_dense_layers_by_hand():
+    n, channels = 2 * 3 * 4 * 6, 2 * 6
+    cost = SqueezeExcite(5, "swish").cost((3, 4, 6), 2, 4)
+    dense = Dense(5, "swish").cost((6,), 2, 4), Dense(6, "sigmoid").cost((5,), 2, 4)
+    assert cost.forward.products == (Product(2, 6, 5), Product(2, 5, 6))
+    inner = dense[0].forward.vector + dense[1].forward.vector
+    assert cost.forward.vector == inner + VectorWork(channels + n, reductions=n)
+    touched = n + channels + 2 * n + channels
+    assert cost.forward.sram_bytes == 4 * touched + sum(each.forward.sram_bytes for each in dense)
+    assert cost.forward.compute_sets == 3 + 1 + sum(each.forward.compute_sets for each in dense)
+    inner = dense[0].backward.vector + dense[1].backward.vector
+    assert cost.backward.vector == inner + VectorWork(3 * n, reductions=n, quotients=channels)
+    assert cost.halves.weights.products == (Product(5, 2, 6), Product(6, 2, 5))
+    alone = SqueezeExcite(5, "swish").cost((3, 4, 6), 2, 4, need_input_gradient=False)
+    assert cost.backward.vector - alone.backward.vector == VectorWork(2 * n, quotients=channels)
+    assert alone.halves.input.is_nothing
+
+
+def test_blocks_are_put_behind_one_another_as_tensorflow_does():
+    x = np.arange(2 * 4 * 3).reshape(1, 2, 4, 3)
+    y, _ = SpaceToDepth().forward({}, x)
+    assert y[0, 0, 1].tolist() == [*x[0, 0, 2], *x[0, 0, 3], *x[0, 1, 2], *x[0, 1, 3]]
+    work = Work(sram_bytes=4 * 2 * 24, exchange_bytes=4 * 24)
+    assert SpaceToDepth().cost((2, 4, 3), 1, 4) == (LayerCost(work, work))
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,25 @@ def test_the_first_step_of_adam_is_the_learning_rate_long():
     np.testing.assert_allclose(parameters["a/W"] - start["a/W"], [-0.01, 0.01, -0.01], rtol=1e-3)
 
 
+@pytest.mark.parametrize("kind", [Adam, LAMB])
+def test_moments_have_the_types_that_are_said(kind):
+    """Of weights in half precision moments in single hold what half rounds to zero."""
+    start = {"a/W": np.ones((3, 2), np.float16)}
+    gradients = [{"a/W": np.full((3, 2), 1e-3, np.float16)}] * 3
+    plain, wide = kind(0.1, epsilon=1e-3), kind(0.1, epsilon=1e-3, second_moment="float32")
+    _, state = trained(plain, start, gradients)
+    assert (state["a/W/m"].dtype, state["a/W/v"].dtype) == (np.float16, np.float16)
+    assert not state["a/W/v"].any()
+    parameters, state = trained(wide, start, gradients)
+    assert (parameters["a/W"].dtype, state["a/W/m"].dtype, state["a/W/v"].dtype) == (np.float16, np.float16, np.float32)
+    assert (state["a/W/v"] > 0).all()
+    assert (plain.state_bytes(6, 2), wide.state_bytes(6, 2)) == (24, 36)
+    for optimizer in (plain, wide, kind(0.1, first_moment="float32", second_moment="float32")):
+        moved = optimizer.work(6, 2).sram_bytes - plain.work(6, 2).sram_bytes
+        assert moved == 2 * (optimizer.state_bytes(6, 2) - 24)  # read and written
+    assert wide.work(6, 2).itemsize == 4
+
+
 @pytest.mark.parametrize("decay", [0.0, 0.05])
 def test_lamb_steps_as_far_as_the_weights_are_long(decay):
     start, gradients = case()

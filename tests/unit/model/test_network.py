@@ -21,8 +21,8 @@ from ipusim.model.workload import Workload
 from ipusim.pricing.passes import pass_cycles
 from ipusim.pricing.planner import product as planner
 from ipusim.pricing.planner.plan import plan_product
-from tests.networks import split
-from tests.work_cycles import vector_operations, work_cycles
+from tests.formulas import split
+from tests.machine_costs import vector_operations, work_cycles
 
 NAMES = ("flatten", "dense64", "dense32", "logits", "cel")
 

@@ -17,7 +17,7 @@ from autograd.tracer import getval
 
 from ipusim.base.errors import ModelError
 from ipusim.model.functions.python_layer import PythonLayer, PythonLoss
-from tests.special_points import assert_gradient
+from tests.formulas import assert_gradient
 
 X = np.arange(1.0, 7.0).reshape(2, 3)
 SQUARE = np.ones((3, 3))

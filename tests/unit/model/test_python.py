@@ -14,7 +14,7 @@ from ipusim.model.layers.layer import LayerCost
 from ipusim.model.layers.layers import Dense
 from ipusim.model.layers.losses import MeanSquaredError
 from ipusim.model.work import MeasuredWork, VectorWork
-from tests.work_cycles import vector_operations
+from tests.machine_costs import vector_operations
 
 
 def affine(x, W, b):

@@ -16,7 +16,7 @@ from ipusim.model.stages.layer_profile import layer_profile
 from ipusim.model.stages.not_finite import origin
 from ipusim.runs.execute import execute
 from ipusim.runs.problems import RequestError
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 
 def network(head=None, width=3):

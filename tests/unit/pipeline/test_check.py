@@ -17,8 +17,7 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.pipeline.waits import feeds
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.compiler_order import order_violations
-from tests.grids import parse_grid, with_table
+from tests.plans import order_violations, parse_grid, with_table
 
 PLAN = plan_of(find("grouped"), PlanShape(mapping=(0, 1), micro_batches=4))
 

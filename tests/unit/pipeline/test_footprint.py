@@ -24,8 +24,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.runs.execute import execute
 from ipusim.schedules.registry import find
-from tests.places import SCENARIOS
-from tests.price_and_run import price_and_run
+from tests.plans import price_and_run
+from tests.scenarios import SCENARIOS
 
 SCENARIO = SCENARIOS / "memory_by_schedule.yaml"
 
@@ -74,7 +74,7 @@ def test_depths_allocated_and_micro_batches_kept_of_four_stages(schedule, depths
     _, _, held, timeline = laid_out(schedule, recompute=recompute)
     assert tuple(stage.fifo_depth for stage in held.stages) == depths
     assert tuple(stashed_micro_batches(timeline, held, stage) for stage in range(4)) == kept
-    assert tuple(stage.saved for stage in held.stages) == ((50, 50, 50, 700) if recompute else (700,) * 4)
+    assert tuple(stage.kept_bytes for stage in held.stages) == ((50, 50, 50, 700) if recompute else (700,) * 4)
     fifos = [dict(each.resident)[Holder.FIFOS] for each in held.ipus]
     assert fifos == [depth * (50 if recompute else 700) for depth in depths]
 

@@ -21,9 +21,9 @@ from ipusim.pipeline.plan import Sync
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find, names
-from tests.house_schedules import shape_of
-from tests.listings import parse, parse_listing
 from tests.orders import random_order
+from tests.plans import parse, parse_listing
+from tests.schedules import shape_of
 
 TEXTS = {
     (Code.FORWARD, 1, 3, NONE): "F1.3",

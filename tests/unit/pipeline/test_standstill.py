@@ -14,7 +14,7 @@ from ipusim.pipeline.plan import Plan, Sync
 from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
-from tests.listings import parse_listing
+from tests.plans import parse_listing
 
 SHAPE = PlanShape(mapping=(0, 1, 2), micro_batches=2)
 ASKED = SideInstructions(summed=True, gathered=frozenset({1}))
@@ -38,7 +38,7 @@ def test_the_plan_itself_ends():
 
 def test_tensors_that_wait_for_each_other():
     """IPU 1 wants a gradient before it hands on what that is the gradient of; IPU 0 waits behind the two."""
-    order = Order.of(
+    order = Order.from_passes(
         "mine",
         SHAPE,
         {
@@ -151,13 +151,13 @@ def test_what_is_kept_longer_than_its_buffers(sync):
 
 def test_a_stage_that_there_is_not():
     with pytest.raises(PlanError, match=r"^table: expected stages from 0 to 2, got 0 to 3$"):
-        Order.of("mine", SHAPE, {0: ["F0.0", "F3.0"]})
+        Order.from_passes("mine", SHAPE, {0: ["F0.0", "F3.0"]})
 
 
 @pytest.mark.parametrize("sync", list(Sync))
 def test_a_micro_batch_that_there_is_not(sync):
     passes = {0: ["F0.0", "F0.1", "B0.0", "B0.1", "F0.2"], 1: ["F1.0", "F1.1", "B1.0", "B1.1"]}
-    order = Order.of("mine", SHAPE, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
+    order = Order.from_passes("mine", SHAPE, passes | {2: ["F2.0", "F2.1", "B2.0", "B2.1"]})
     place = "time-step 6, " if sync is Sync.LOCK_STEP else ""
     found = [str(each) for each in violations(lower(order, sync))]
     assert found[0] == f"{place}IPU 0: F0.2 is no operation of this pipeline"

@@ -15,7 +15,7 @@ from ipusim.pricing import laws
 from ipusim.pricing.laws import Law
 from ipusim.pricing.price import price_plan
 from ipusim.pricing.terms import terms_of
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 def adding(_program, system, stage):

@@ -11,7 +11,7 @@ from ipusim.app.scenario import load_job
 from ipusim.pricing import collectives, copies, price
 from ipusim.runs.execute import execute
 from ipusim.schedules import registry
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 @pytest.fixture

@@ -187,7 +187,7 @@ def test_one_rank_of_four_is_refused_and_two_are_said_to_be_a_replica(trace):
     ):
         stages_of(read_measured(files[:1]))
     assert len(stages_of(read_measured(files[:1]), 1).stages) == 1
-    assert "assumed to be one replica of 2" in stages_of(read_measured(files)).known[0][4]
+    assert "assumed to be one replica of 2" in stages_of(read_measured(files)).sources[0][4]
 
 
 def test_processes_that_begin_in_another_order_than_their_numbers_are_refused(trace):
@@ -199,7 +199,7 @@ def test_processes_that_begin_in_another_order_than_their_numbers_are_refused(tr
         read_measured([trace(event("Forward 0", 50, 10, pid=3), event("Forward 0", 0, 11, pid=9), *named)])
     )
     assert medians(found) == [(11,), (10,)]
-    assert found.known[0][4].startswith("ranks inferred from process_sort_index; ")
+    assert found.sources[0][4].startswith("ranks inferred from process_sort_index; ")
 
 
 SIZES = ["pipeline_model_parallel_size ..... 2", "setting number of microbatches to constant 4"]
@@ -232,7 +232,7 @@ def test_a_head_states_the_stages_as_options_yaml_or_a_line_and_other_groups_do_
     path = log(line, *others, SIZES[1], *block(1, 8, 16))
     stages = stages_of(read_measured([path]))
     assert medians(stages) == [(2000, 2000), (4000, 4000)]
-    assert "stages stated by a.log:1; " in stages.known[0][4]
+    assert "stages stated by a.log:1; " in stages.sources[0][4]
 
 
 def test_half_of_the_ranks_of_a_log_are_no_replica_where_ranks_of_a_stage_follow_each_other(log):
@@ -260,4 +260,4 @@ def test_numbers_in_names_of_files_are_ranks_in_their_order_and_begin_at_0(trace
     times = [trace(event("Forward 0", 0, 10 + n), name=f"t{1_700_000_000 - n}.json") for n in range(2)]
     found = stages_of(read_measured(times))
     assert medians(found) == [(11,), (10,)]
-    assert found.known[0][4].startswith("ranks inferred from the number in the name of each file; ")
+    assert found.sources[0][4].startswith("ranks inferred from the number in the name of each file; ")

@@ -12,7 +12,7 @@ import pytest
 from ipusim.app.profiles.read import read_measured
 from ipusim.app.profiles.stages import stages_of
 from ipusim.base.errors import FileError
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 SAMPLE = SCENARIOS / "measured_timers.log"
 BLOCK = """\

@@ -49,7 +49,7 @@ def test_stages_and_count_are_those_of_the_report(case):
     medians = [tuple(figure.median for figure in figures.values()) for figures in found.stages.values()]
     assert medians == [*expected.values()]
     assert found.count == count
-    assert len(found.known) == len([*(CASES / case).iterdir()])
+    assert len(found.sources) == len([*(CASES / case).iterdir()])
 
 
 def test_each_cycle_of_a_profiler_adds_its_measurements():

@@ -15,7 +15,7 @@ from ipusim.app.profiles.stages import stages_of
 from ipusim.app.profiles.written import StagesResult, legal_count, scenario_text
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import FileError, OptionError
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 SAMPLE = SCENARIOS / "measured_trace.json"
 #: Starts of spans, one behind the other.

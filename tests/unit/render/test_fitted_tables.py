@@ -1,6 +1,6 @@
 import pytest
 
-from ipusim.app.render.fitted_tables import BETWEEN, SIDES, fitted
+from ipusim.app.render.fitted_tables import COLUMN_GAP, SIDES, fit_table
 from ipusim.app.render.tables import Table
 from tests.printed_tables import printed
 
@@ -18,12 +18,12 @@ def wide_table(columns, rows=3):
 @pytest.mark.parametrize("columns", [0, 1, 5, 12, 40])
 def test_a_table_keeps_every_column_at_any_width(width, columns):
     table = wide_table(columns)
-    parts = fitted(table, width)
+    parts = fit_table(table, width)
     kept = [name for part in parts for name in part.table.header[1:]]
     assert kept == list(table.header[1:])
     for part in parts:
         assert part.table.header[0] == "selection order"
-        assert sum(part.widths) + BETWEEN * (len(part.widths) - 1) + SIDES <= width
+        assert sum(part.widths) + COLUMN_GAP * (len(part.widths) - 1) + SIDES <= width
         for column, name in enumerate(part.table.header):
             cells = [row[column] for row in part.table.rows]
             pieces = [*name.split(), *(cells if part.table.has_numbers(column) else " ".join(cells).split())]
@@ -33,25 +33,25 @@ def test_a_table_keeps_every_column_at_any_width(width, columns):
 
 def test_a_table_that_fits_is_left_as_it_is():
     table = Table("", ("order", "longest copy, cycles"), (("ZIGZAG", "65,613"),))
-    (part,) = fitted(table, 80)
+    (part,) = fit_table(table, 80)
     assert part.table == table
     assert part.widths == (6, 20)
 
 
 def test_names_of_rows_are_broken_only_where_that_takes_fewer_lines():
     name, words = "bubble: idle / (IPUs x makespan)", "507,948 cycles, 383.4 us, of an execution"
-    (part,) = fitted(Table("", ("", ""), ((name, "43.3%"), ("makespan", words))), 80)
+    (part,) = fit_table(Table("", ("", ""), ((name, "43.3%"), ("makespan", words))), 80)
     assert part.widths == (len(name), len(words))
-    (part,) = fitted(Table("", ("", ""), ((name, "43.3%"), *[("makespan", words)] * 8)), 54)
+    (part,) = fit_table(Table("", ("", ""), ((name, "43.3%"), *[("makespan", words)] * 8)), 54)
     assert part.widths[0] < len(name)
-    (part,) = fitted(Table("", ("", ""), ((name, "43.3%"), ("of", "50.0%"))), 60)
+    (part,) = fit_table(Table("", ("", ""), ((name, "43.3%"), ("of", "50.0%"))), 60)
     assert part.widths[0] == len(name)
 
 
 def test_rows_that_their_first_cell_does_not_tell_apart_come_as_records():
     rows = (("forward", "launches", "10,266,400", "ceil" * 10), ("", "exchange", "7", ""), ("", "matrix", "8", "1 + 2"))
     table = Table("Costs", ("of", "term", "cycles", "formula"), rows)
-    assert len(fitted(table, 80)[0].widths) == 4
+    assert len(fit_table(table, 80)[0].widths) == 4
     lines = [line.rstrip() for line in printed(table, 60)]
     assert lines == [
         "Costs",

@@ -20,9 +20,9 @@ from ipusim.app.render.page.run import tables_of_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.pipeline.holders import LAYERS
 from ipusim.timeline.kinds import LOOKS, SpanKind
-from tests.drawn_text import any_text
-from tests.page_columns import unpacked
-from tests.places import ROOT
+from tests.pages import unpacked
+from tests.random_runs import any_text
+from tests.scenarios import ROOT
 
 COLUMNS = st.lists(st.integers(-(2**53), 2**53), max_size=20)
 

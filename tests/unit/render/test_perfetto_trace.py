@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 from ipusim.analysis.memory import memory_curves
 from ipusim.analysis.phases import phases_of
 from ipusim.analysis.run_times import run_times_of
-from ipusim.app.render.packets import filled
+from ipusim.app.render.packets import fill
 from ipusim.app.render.perfetto_trace import write_perfetto_trace
 from ipusim.app.render.trace_clock import to_nanoseconds
 from ipusim.app.render.trace_content import TraceContent
@@ -313,7 +313,7 @@ def test_packets_hold_their_numbers_whatever_their_size(largest):
     flows = np.array([1, 2**33, 3, 4])
     packets = [
         Trace.FromString(each).packet[0]
-        for each in filled(message, {"time": values, "value": values[::-1]}, {"flow": flows})
+        for each in fill(message, {"time": values, "value": values[::-1]}, {"flow": flows})
     ]
     assert [packet.timestamp for packet in packets] == values.tolist()
     assert [packet.track_event.counter_value for packet in packets] == values[::-1].tolist()

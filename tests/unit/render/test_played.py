@@ -15,9 +15,8 @@ from ipusim.app.run_folder.stored import StoredRun
 from ipusim.base.errors import OutputError
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.timeline import Timeline
-from tests.folded import folded
-from tests.played import computed, data_of, rows, waiting
-from tests.timelines import timeline_by_hand
+from tests.pages import computed, data_of, rows, waiting
+from tests.timelines import folded, timeline_by_hand
 
 
 def test_two_stages_and_four_micro_batches_under_grouped_are_played_as_they_ran():

@@ -19,7 +19,7 @@ def gpipe(shape):
         for stage, ipu in enumerate(shape.mapping)
     }
     kept = {ipu: each[: len(each) - (shape.micro_batches > 2)] for ipu, each in passes.items()}
-    return Order.of("gpipe", shape, kept)
+    return Order.from_passes("gpipe", shape, kept)
 """
 
 

@@ -11,7 +11,7 @@ from ipusim.base.cache import Cache
 from ipusim.model.stages import layer_profile as profiles
 from ipusim.runs.assemble import program
 from ipusim.runs.assemble.assemble import assemble
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 LAYERS = ["pipeline.gradient_accumulation_count=6", "system.auto_select_ipus=4", "numerics=off", "memory=report"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ipusim.app.scenario import ScenarioError
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TIMED = """
 system: {name: free, auto_select_ipus: 2}

@@ -6,7 +6,7 @@ import pytest
 
 import ipusim
 from ipusim.app.scenario import ScenarioError, load_request
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize(

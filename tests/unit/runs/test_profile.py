@@ -13,7 +13,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.model_spec import StageCyclesSpec
 from ipusim.runs.request.profile import MeasuredStage, misplaced, read_profile
 from ipusim.runs.request.request import Request
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 #: Two stages, 1.325 GHz.
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()

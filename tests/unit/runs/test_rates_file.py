@@ -17,7 +17,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.rates_file import read_rates
 from ipusim.runs.request.request import Request
 from tests.cli.commands import ipusim
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TUTORIAL = (SCENARIOS / "tutorial_step3_pipelining.yaml").read_text()
 SECONDS = "seconds from 0 s to 1 s, as a number or with a unit such as 3.7 us"

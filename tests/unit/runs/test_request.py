@@ -14,7 +14,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.request import Request
 from ipusim.runs.request.schema import Options
-from tests.scenario_data import timed
+from tests.scenarios import timed
 
 TIMED = timed(4)
 

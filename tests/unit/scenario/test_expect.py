@@ -16,7 +16,7 @@ from ipusim.base.errors import QuantityError
 from ipusim.runs.request.expectation import expectation
 from ipusim.runs.request.request import Request
 from ipusim.runs.yaml_text import dump
-from tests.scenario_data import timed
+from tests.scenarios import timed
 
 ANSWERS = "fits, fits only without the estimated code or does not fit"
 

@@ -12,6 +12,7 @@ import pytest
 
 from ipusim.api import Request, assemble, execute
 from ipusim.app.scenario import ScenarioError, load_job
+from ipusim.base.near_names import listed
 from ipusim.model.functions.python_layer import PythonLayer
 from ipusim.model.layers.attention import MultiHeadAttention
 from ipusim.model.layers.convolution import Conv2D
@@ -25,10 +26,9 @@ from ipusim.model.learning.adaptive_optimizers import LAMB, Adam, RMSProp
 from ipusim.model.learning.gradient_map import GradientMap
 from ipusim.model.learning.optimizers import SGD
 from ipusim.runs.job import Job
-from ipusim.runs.problems import one_of
 from ipusim.runs.request.kinds import OneOfKinds
 from ipusim.runs.request.layer_spec import InnerLayerSpec, LayerSpec, PythonSpec, RepeatSpec
-from tests.table_names import INNER_LAYERS
+from tests.schedules import INNER_LAYERS
 
 TOKENS = """\
 system: {name: m2000}
@@ -88,7 +88,7 @@ KINDS = sorted(specs(LayerSpec) - {PythonSpec, RepeatSpec}, key=lambda spec: spe
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.model_config["title"])
 def test_every_key_is_an_argument_of_the_layer_with_the_same_default(spec: Any) -> None:
-    keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "type")}
+    keys = {name: field for name, field in spec.model_fields.items() if name not in ("name", "trainable", "type")}
     arguments = inspect.signature(spec.row.makes).parameters
     assert keys.keys() == arguments.keys()
     for name, field in keys.items():
@@ -220,17 +220,17 @@ WRONG = {
         TOKENS,
         "num_heads: 2",
         "heads: 2",
-        f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (number of "
-        "attention heads)",
-        f"s.yaml:10:53: {WHERE}.1.layers.1.heads: expected one of the keys name, type, num_heads, key_dim, causal, "
-        "use_bias, dropout, split_qkv, padding_mask, got 'heads'; did you mean num_heads?",
+        f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (heads that "
+        "look in parallel)",
+        f"s.yaml:10:53: {WHERE}.1.layers.1.heads: got 'heads'; did you mean num_heads? Expected one of the keys name, "
+        "trainable, type, num_heads, key_dim, causal, use_bias, dropout, split_qkv, padding_mask",
     ),
     "inner layer that cannot stand there": (
         TOKENS,
         "type: layer_norm",
         "type: embedding, input_dim: 1, output_dim: 2",
         f"s.yaml:9:30: {WHERE}.1.layers.0.type: got 'embedding'; did you mean position_embedding? Expected "
-        + one_of(INNER_LAYERS),
+        f"{listed(INNER_LAYERS, 'embedding')}, which `ipusim check --schema` lists",
     ),
     "table of no layer": (
         TOKENS,

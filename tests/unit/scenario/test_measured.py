@@ -11,7 +11,7 @@ from ipusim.runs.execute import execute
 from ipusim.runs.request.profile import read_stages
 from ipusim.schedules import registry
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 TIMES = """\
 stage,forward [ms],backward_ms,update,bytes [KiB],stash_bytes

@@ -202,4 +202,4 @@ code_bytes: 150 MiB
         "system.convolutions.poplar_options, or cut the model into more stages on more IPUs."
     ) in str(caught.value)
     fits = load(text, "system.matmuls.poplar_options.availableMemoryProportion=0.3")
-    assert not fits.memory.over
+    assert not fits.memory.excess_peaks

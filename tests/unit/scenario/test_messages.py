@@ -11,7 +11,7 @@ from ipusim.app.cli import main
 from ipusim.app.scenario import ScenarioError, load_job, load_request
 from ipusim.base.near_names import listed
 from ipusim.runs.places import Place, PlacedProblem
-from tests import table_names
+from tests import schedules
 from tests.effort import runs_slowest
 
 GOOD = """\
@@ -148,30 +148,30 @@ CASES = {
     "unknown system": (
         "m2000",
         "m200",
-        f"bad.yaml:2:16: system.name: got 'm200'; did you mean m2000? Expected {table_names.SYSTEMS}",
+        f"bad.yaml:2:16: system.name: got 'm200'; did you mean m2000? Expected {schedules.SYSTEMS}",
     ),
     "unknown schedule": (
         "grouped",
         "groupd",
         f"bad.yaml:11:13: pipeline.schedule: got 'groupd'; did you mean grouped? Expected "
-        f"{table_names.SCHEDULES_OR_FILES}",
+        f"{schedules.SCHEDULES_OR_FILES}",
     ),
     "unknown type of layer": (
         "type: dense, units: 8",
         "type: desne, units: 8",
         f"bad.yaml:7:28: model.layers.1.type: got 'desne'; did you mean dense? Expected "
-        f"{listed(table_names.LAYERS, 'desne')}, which `ipusim check --schema` lists",
+        f"{listed(schedules.LAYERS, 'desne')}, which `ipusim check --schema` lists",
     ),
     "no type of layer": (
         "type: dense, units: 8, ",
         "",
-        f"bad.yaml:7:7: model.layers.1.type: got nothing; expected {', '.join(table_names.LAYERS[:12])} "
-        f"and {len(table_names.LAYERS) - 12} more, which `ipusim check --schema` lists",
+        f"bad.yaml:7:7: model.layers.1.type: got nothing; expected {', '.join(schedules.LAYERS[:12])} "
+        f"and {len(schedules.LAYERS) - 12} more, which `ipusim check --schema` lists",
     ),
     "key of another type of layer": (
         "type: flatten",
         "type: flatten, units: 3",
-        "bad.yaml:6:38: model.layers.0.units: expected one of the keys name, type, got 'units'",
+        "bad.yaml:6:38: model.layers.0.units: expected one of the keys name, trainable, type, got 'units'",
     ),
     "number for a layer": (
         "{name: flatten, type: flatten}",

@@ -21,8 +21,8 @@ from ipusim.runs.request.graphcore_options import (
     arguments,
     attributes,
 )
-from tests.places import ROOT
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
+from tests.scenarios import ROOT
 
 TESTS = ROOT / "tests"
 ARGUMENTS = (*arguments(), *OTHER_ARGUMENTS)

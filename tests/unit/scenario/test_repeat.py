@@ -11,7 +11,7 @@ import ipusim
 from ipusim.app.scenario import ScenarioError, load_job
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 TEXT = """\
 system: {name: m2000}
@@ -109,8 +109,8 @@ def test_a_dict_takes_them_and_their_count_is_varied_by_its_name() -> None:
         ("model.layers.1.repeat=0", "model.layers.1.repeat: expected a whole number from 1 to 1024, got 0"),
         (
             "model.layers.1.layers.hidden.unit=4",
-            "model.layers.1.layers.0.unit: got 'unit'; did you mean units? Expected one of the keys name, type, units, "
-            "activation, use_bias, serialization_factor, serialization_dimension",
+            "model.layers.1.layers.0.unit: got 'unit'; did you mean units? Expected one of the keys name, trainable, "
+            "type, units, activation, use_bias, serialization_factor, serialization_dimension",
         ),
         ("model.layers.1.name=x", "model.layers.1.name: expected one of the keys repeat, layers, got 'name'"),
         (

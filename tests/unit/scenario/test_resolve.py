@@ -25,8 +25,7 @@ from ipusim.runs.request.schema import json_schema
 from ipusim.schedules import registry
 from ipusim.schedules.schedule import Schedule
 from tests.effort import slowest
-from tests.house_schedules import COMPUTING, MEETING
-from tests.own_schedules import registered
+from tests.schedules import COMPUTING, MEETING, registered
 
 TRAINING = """\
 # Trains

@@ -11,7 +11,7 @@ import pytest
 
 from ipusim.runs.problems import RequestError
 from tests.effort import slowest
-from tests.scenario_data import job_from
+from tests.scenarios import job_from
 
 CLASSES = {"type": "synthetic", "shape": [4, 3], "classes": 3, "samples": 40}
 IN_A_ROW = CLASSES | {"label_count": 4}

@@ -14,8 +14,7 @@ from ipusim.base.files import MAX_SCENARIO_BYTES
 from ipusim.runs.request.request import Request
 from ipusim.schedules import registry
 from tests.effort import sampled
-from tests.places import SCENARIOS
-from tests.scenario_data import timed
+from tests.scenarios import SCENARIOS, timed
 
 TIMED = timed(2)
 

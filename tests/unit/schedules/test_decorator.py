@@ -31,7 +31,7 @@ def all_forward_first(shape: Shape) -> Order:
         ipu: [f"{kind}{stage}.{number}" for kind in "FB" for number in range(shape.micro_batches)]
         for stage, ipu in enumerate(shape.mapping)
     }
-    return Order.of("mine", shape, passes)
+    return Order.from_passes("mine", shape, passes)
 
 
 def test_a_decorated_function_runs_as_gpipe_and_is_called_for_its_order():
@@ -77,7 +77,7 @@ def test_an_object_that_cannot_be_called_is_no_schedule():
 
 
 def test_an_order_is_shown_in_either_sync_mode(capsys):
-    order = Order.of("mine", SHAPE, RIGHT)
+    order = Order.from_passes("mine", SHAPE, RIGHT)
     show(order)
     assert capsys.readouterr().out.splitlines()[3:] == [
         "  0  F0.0 | .",
@@ -100,11 +100,11 @@ def test_an_order_is_shown_in_either_sync_mode(capsys):
 @pytest.mark.parametrize("sync", ["lock_step", "point_to_point"])
 def test_an_order_that_breaks_a_rule_is_not_shown(sync, capsys):
     with pytest.raises(PlanError, match=r"B1\.1 never runs"):
-        show(Order.of("mine", SHAPE, RIGHT | {1: RIGHT[1][:-1]}), sync)
+        show(Order.from_passes("mine", SHAPE, RIGHT | {1: RIGHT[1][:-1]}), sync)
     assert capsys.readouterr().out == ""
 
 
 def test_an_order_of_another_shape_is_refused():
-    made = schedule(name="mine")(lambda _: Order.of("mine", SHAPE, RIGHT))
+    made = schedule(name="mine")(lambda _: Order.from_passes("mine", SHAPE, RIGHT))
     with pytest.raises(PlanError, match=r"^schedule 'mine': expected an Order of micro_batches 4, got one of 2$"):
         made(Shape(mapping=(0, 1), micro_batches=4))

@@ -28,7 +28,7 @@ def gpipe(shape):
     for stage, ipu in enumerate(shape.mapping):
         passes = [f"{kind}{stage}.{each}" for kind in "FB" for each in range(shape.micro_batches)]
         ways.setdefault(ipu, []).extend(passes)
-    return Order.of("mine", shape, ways)
+    return Order.from_passes("mine", shape, ways)
 
 
 free = Schedule("free", gpipe, lambda shape: 2, True, "as gpipe", PLAIN - {Feature.INFERENCE}, (Sync.POINT_TO_POINT,))
@@ -112,7 +112,7 @@ def test_each_request_has_its_own_file(tmp_path):
         ("def bad(shape):\n    return len(shape)\n", "FILE:20: TypeError: object of type 'PlanShape' has no len()"),
         ("def bad(shape):\n    raise SystemExit(3)\n", "FILE:20: SystemExit: 3"),
         (
-            "def bad(shape):\n    return Order.of('bad', shape, {0: ['G0.0']})\n",
+            "def bad(shape):\n    return Order.from_passes('bad', shape, {0: ['G0.0']})\n",
             "FILE:20: passes: expected an operation such as F1.3, B0.0, R2.5, I1.3 or W1.3, got 'G0.0'",
         ),
         ("def bad(shape):\n    pass\n", "FILE:19: expected an Order, got None"),

@@ -8,7 +8,7 @@ from ipusim.app.run_folder.columns import span_columns
 from ipusim.app.scenario.load import load_job
 from ipusim.machine.simulate import simulate
 from ipusim.timeline.host_track import HostTrack
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 RUNS = {
     "variables_on_host": ("system.auto_select_ipus=4", "system.host.count=2"),

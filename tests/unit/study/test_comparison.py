@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ipusim.analysis.figures import SCHEMA_VERSION
 from ipusim.analysis.fits import Fits
 from ipusim.analysis.fullest_memory import FullestMemory
-from ipusim.app.compare.compare import Compared, Row, compare
+from ipusim.app.compare.compare import ComparedItem, Row, compare
 from ipusim.app.compare.comparison import Comparison
 from ipusim.app.compare.comparison_files import ComparisonResult
 from ipusim.app.compare.comparison_words import comparison_table, reasons, row_words, time_words, verdict
@@ -109,7 +109,10 @@ def test_one_alone_is_compared_under_graphcores_schedules_and_named_by_what_diff
 
 
 def test_several_run_as_they_are_or_crossed():
-    both = [Compared(FOUR, "a/four.yaml"), Compared(LARGE.replace({"pipeline.schedule": "sharded"}), "large.yaml")]
+    both = [
+        ComparedItem(FOUR, "a/four.yaml"),
+        ComparedItem(LARGE.replace({"pipeline.schedule": "sharded"}), "large.yaml"),
+    ]
     assert labels(both) == ("four", "large")
     found = Comparison(compare(both))
     assert found.titles == ("four, grouped in lock-step", "large, sharded in lock-step")
@@ -123,14 +126,19 @@ def test_several_run_as_they_are_or_crossed():
 
 
 def test_those_of_one_name_go_by_their_files_or_else_their_paths(folder):
-    assert labels([Compared(FOUR, "a/x.yaml"), Compared(FOUR, "a/y.yaml")]) == ("x.yaml", "y.yaml")
-    assert labels([Compared(FOUR, "a/x.yaml"), Compared(FOUR, "b/x.yaml")]) == ("a/x.yaml", "b/x.yaml")
-    assert labels([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]) == ("large.yaml", "kept")
+    assert labels([ComparedItem(FOUR, "a/x.yaml"), ComparedItem(FOUR, "a/y.yaml")]) == ("x.yaml", "y.yaml")
+    assert labels([ComparedItem(FOUR, "a/x.yaml"), ComparedItem(FOUR, "b/x.yaml")]) == ("a/x.yaml", "b/x.yaml")
+    assert labels([ComparedItem(LARGE, "large.yaml"), ComparedItem(read_run(folder), str(folder))]) == (
+        "large.yaml",
+        "kept",
+    )
 
 
 def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
-    stored, again = compare([Compared(read_run(folder), "kept"), Compared(LARGE, "large.yaml")], ["interleaved"])
-    assert stored.stored is not None
+    stored, again = compare(
+        [ComparedItem(read_run(folder), "kept"), ComparedItem(LARGE, "large.yaml")], ["interleaved"]
+    )
+    assert stored.folder_run is not None
     assert stored.times.times_dict() == again.times.times_dict()
     assert stored.memory == again.memory
     assert stored.timeline == again.timeline
@@ -138,17 +146,17 @@ def test_a_run_folder_stands_as_the_run_that_wrote_it(folder):
 
 
 def test_what_makes_no_comparison_is_refused(folder):
-    run = Compared(read_run(folder), "kept")
+    run = ComparedItem(read_run(folder), "kept")
     assert error(FileError, [run]) == (
         "kept: expected a second run to compare with, got only one run folder: name another run, or its scenario"
     )
     with pytest.raises(OptionError) as caught:
-        compare([run, Compared(run.what, "other")], ["grouped"])
+        compare([run, ComparedItem(run.source, "other")], ["grouped"])
     assert caught.value.worded(lambda name: f"--{name}") == (
         "--schedules: expected a scenario to vary, got run folders, which cannot vary: leave --orders and --sync out"
     )
-    assert error(ProgramError, [Compared(FOUR, "four.yaml"), Compared(FOUR, "four.yaml")]) == (
-        "four.yaml: expected each run once, got this run a second time"
+    assert error(ProgramError, [ComparedItem(FOUR, "four.yaml"), ComparedItem(FOUR, "four.yaml")]) == (
+        "four.yaml: expected each to compare once, got it a second time"
     )
     assert error(ProgramError, FOUR, ["grouped", "Grouped"]) == (
         "expected each schedule once, got 'grouped' a second time"
@@ -171,8 +179,8 @@ def test_a_summary_that_says_no_memory_is_refused(folder):
     stored = read_run(folder)
     memory = stored.summary["memory"] | {"ipus": [{"ipu": 0}]}
     broken = StoredRun(folder, stored.timeline, stored.summary | {"memory": memory})
-    assert error(FileError, [Compared(broken, "kept"), Compared(FOUR, "four")]) == (
-        f"{folder / 'summary.json'}: expected the memory of each IPU in the format of a run, got KeyError('peak_bytes')"
+    assert error(FileError, [ComparedItem(broken, "kept"), ComparedItem(FOUR, "four")]) == (
+        f"{folder / 'summary.json'}: expected the memory of each IPU as a run writes it, got KeyError('peak_bytes')"
     )
 
 
@@ -253,7 +261,7 @@ def mine(shape):
         ipu: [f"F{stage}.{n}" for n in count] + [f"B{stage}.{n}" for n in reversed(count)]
         for stage, ipu in enumerate(shape.mapping)
     }
-    return Order.of("mine", shape, passes)
+    return Order.from_passes("mine", shape, passes)
 """
 
 
@@ -278,7 +286,7 @@ def test_a_function_that_states_no_sync_mode_runs_in_that_of_the_others_and_says
     set_by_hand = asked.replace({"pipeline.sync": "lock_step"})
     assert modes("mine.py:mine", "gpipe", request=set_by_hand) == [lock_step, lock_step]
     own, other = asked.replace({"pipeline.schedule": "mine.py:mine"}), asked.replace({"pipeline.schedule": "1f1b"})
-    beside = compare([Compared(own, "mine.yaml"), Compared(other, "1f1b.yaml")])
+    beside = compare([ComparedItem(own, "mine.yaml"), ComparedItem(other, "1f1b.yaml")])
     assert [row.sync for row in beside] == [Sync.POINT_TO_POINT] * 2
     assert f"mine.yaml, mine.py:mine in point-to-point: {note}" in [*reasons(Comparison(beside))]
     assert beside[0].times.makespan_cycles == beside[1].times.makespan_cycles == 33_000
@@ -307,7 +315,7 @@ def test_a_faster_one_that_does_not_fit_is_not_best_and_the_verdict_says_why():
     assert [row.fits for row in found.rows] == [Fits.NO, Fits.YES, Fits.YES, Fits.YES]
     assert found.best is interleaved
     first, second, front = said(found)
-    less = 1 - found.cost(interleaved) / found.cost(found.ranked(slow)[0])
+    less = 1 - found.cost(interleaved) / found.cost(found.in_order(slow)[0])
     more = found.cost(interleaved) / found.cost(grouped) - 1
     assert first.startswith("Best of those that fit: interleaved in lock-step, ")
     assert first.endswith(
@@ -327,7 +335,7 @@ def test_where_none_fits_the_verdict_says_so():
     found = Comparison(compare(LARGE.replace({"pipeline.stages.0.parameter_bytes": 1 << 30})))
     assert found.best is None
     assert found.front == ()
-    fastest = found.ranked(found.ran)[0]
+    fastest = found.in_order(found.completed)[0]
     (words,) = said(found)
     assert words.startswith(f"None of them fits its IPUs. The fastest is {found.label(fastest)} in lock-step: ")
     assert len(list(reasons(found))) == 5
@@ -349,7 +357,7 @@ def test_a_refused_one_is_a_row_with_its_reason():
 
 def test_where_work_differs_throughput_decides():
     twice = FOUR.replace({"name": "twice", "pipeline.gradient_accumulation_count": 16})
-    found = Comparison(compare([Compared(FOUR, "four"), Compared(twice, "twice")]))
+    found = Comparison(compare([ComparedItem(FOUR, "four"), ComparedItem(twice, "twice")]))
     rates = [row.times.throughput.samples_per_s for row in found.rows]
     assert not found.of_time
     assert found.best is found.rows[1]
@@ -367,7 +375,7 @@ def test_models_training_and_ipus_that_differ_are_said():
     other = LEARNING | {"name": "other", "model": {"layers": [layers[0] | {"units": 9}, *layers[1:]]}}
     inference = {key: value for key, value in LEARNING.items() if key != "optimizer"} | {"name": "forward"}
     more = LEARNING | {"system": {"name": "m2000", "auto_select_ipus": 4}, "name": "replicas"}
-    asked = [Compared(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
+    asked = [ComparedItem(Request.from_dict(each), each["name"]) for each in (LEARNING, other, inference, more)]
     _, why, ipus, *_ = said(Comparison(compare(asked)))
     assert why == (
         "Work per weight update differs, from 8 to 16 samples; some runs train, and others do not; models differ, so "
@@ -375,13 +383,13 @@ def test_models_training_and_ipus_that_differ_are_said():
     )
     assert ipus == "The runs are on 2 and 4 IPUs."
     assert comparison_table(Comparison(compare(asked))).header[1:3] == ("IPUs", "time per update or execution")
-    alone = Comparison(compare(asked[2].what, ["grouped"]))
+    alone = Comparison(compare(asked[2].source, ["grouped"]))
     assert comparison_table(alone).header[1] == "time per execution"
     assert said(alone)[0].endswith(" per execution.")
 
 
 def test_the_numbers_have_a_mapping_for_each_row(folder):
-    found = Comparison(compare([Compared(LARGE, "large.yaml"), Compared(read_run(folder), str(folder))]))
+    found = Comparison(compare([ComparedItem(LARGE, "large.yaml"), ComparedItem(read_run(folder), str(folder))]))
     data = ComparisonResult(found).data()
     assert [row["name"] for row in data] == ["large.yaml", "kept"]
     assert [(row["fits"], row["best"], row["on_front"]) for row in data] == [
@@ -412,7 +420,7 @@ def test_a_folder_of_an_older_version_is_read_and_says_what_is_different(folder,
         "compares the run with the arithmetic alone on one IPU, and counts gaps in main as fill and drain, so that its "
         "parts of the time are left out."
     )
-    found = Comparison(compare([Compared(read_run(folder), "a"), Compared(run, "b")]))
+    found = Comparison(compare([ComparedItem(read_run(folder), "a"), ComparedItem(run, "b")]))
     assert any(line.endswith(run.older) for line in reasons(found))
     for part in (said["waterfall"]["cycles"], said["waterfall"]["shares"]):
         part["fill_and_drain"] += part.pop("gaps_in_main")
@@ -443,7 +451,7 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
             "grouped",
             sync,
             "AUTO",
-            stored=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
+            folder_run=StoredRun(None, timeline_by_hand("grouped", count=4, forward=100 * cycles), {}),
             memory=FullestMemory(3, fits, "", 0, peak, "F0.0", 0),
         )
         for number, (cycles, peak, fits, sync) in enumerate(runs)
@@ -473,7 +481,7 @@ def test_best_and_front_are_of_those_of_a_sync_mode_that_fit(runs):
         assert [found.to_first(row) for row in group.rows] == [group.difference(row, first) for row in group.rows]
         best += tied
         on_front += group.front
-    assert {*found.tied} == {*best}
+    assert {*found.equals} == {*best}
     assert {*found.front} == {*on_front}
     assert ["best" in mark for mark in marks] == [row in best for row in rows]
     assert all(said(found))

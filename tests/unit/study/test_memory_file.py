@@ -12,7 +12,7 @@ from ipusim.app.run_folder.memory_file import memory_file, read_memory
 from ipusim.app.scenario import load_job
 from ipusim.base.errors import FileError
 from ipusim.runs.execute import execute
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.runs.assemble.plans import plan_of
 from ipusim.schedules.registry import find
 from ipusim.timeline.kinds import SpanKind
-from tests.copies import fixed_cycles, sync_cycles
-from tests.price_and_run import price_and_run
+from tests.machine_costs import fixed_cycles, sync_cycles
+from tests.plans import price_and_run
 
 ROWS = read_benchmarks()
 LINK = Fraction(128 * 2**30 * 85, 800)

@@ -9,7 +9,7 @@ import pytest
 
 from ipusim.app.regression import hold, suite
 from ipusim.app.regression.outcome import Outcome
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 
 @pytest.fixture(autouse=True)

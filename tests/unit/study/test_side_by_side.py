@@ -138,7 +138,7 @@ def test_a_child_that_was_begun_ahead_makes_what_it_is_sent(children):
     with Ahead(lambda: doubled) as ahead:
         assert len(children) == 1
         assert ahead.send(21)
-        assert ahead.brought() == {"made": b"42", "process": str(children[0]).encode()}
+        assert ahead.results() == {"made": b"42", "process": str(children[0]).encode()}
     check_ended(children)
 
 
@@ -149,7 +149,7 @@ def test_a_child_takes_more_than_a_pipe_holds_while_it_prepares(children):
 
     with Ahead(prepare) as ahead:
         assert ahead.send(bytes(1 << 20))
-        assert ahead.brought() == {"size": b"1048576"}
+        assert ahead.results() == {"size": b"1048576"}
 
 
 def test_a_child_that_is_sent_nothing_ends_with_the_block_and_says_nothing(children, capfd):
@@ -167,7 +167,7 @@ def test_a_child_that_fails_brings_nothing(children, capfd, fails_at):
         raise ValueError("no such colour")
 
     with Ahead(fails if fails_at == "preparing" else lambda: fails) as ahead:
-        brought = ahead.brought() if ahead.send(bytes(1 << 20)) else None
+        brought = ahead.results() if ahead.send(bytes(1 << 20)) else None
     assert brought is None
     assert capfd.readouterr() == ("", "")
     check_ended(children)
@@ -177,5 +177,5 @@ def test_one_core_begins_none_ahead(children, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     with Ahead(lambda: doubled) as ahead:
         assert not ahead.send(21)
-        assert ahead.brought() is None
+        assert ahead.results() is None
     assert children == []

@@ -31,7 +31,7 @@ from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from tests.effort import slowest
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 FOUR = load_request(SCENARIOS / "schedules_four_ipus.yaml")
@@ -47,14 +47,14 @@ def test_what_does_not_run_is_a_row_with_its_reason():
     request = Request.from_dict({"system": {"name": "m2000"}, "pipeline": {"stages": stages, COUNT.split(".")[1]: 4}})
     found = swept(request, {"pipeline.stages.a.parameter_bytes": ["1 MiB", "1 GiB"], COUNT: [4, 5, "x"]})
     fine, uneven, wrong, *_, large = (found.outcomes[number] for number in (0, 1, 2, 3))
-    assert fine.ran
+    assert fine.has_run
     assert fine.fits is Fits.YES
     assert "must be a multiple of 2, but it is 5" in uneven.message
     assert wrong.message.startswith(f"{COUNT}: expected ")
     assert large.message.startswith("pipeline.device_mapping: Out of memory on IPU 0: ")
     assert large.fits is Fits.NO
     assert large.peak_bytes == 2**30
-    assert [outcome.ran for outcome in found.outcomes] == [True, False, False, False, False, False]
+    assert [outcome.has_run for outcome in found.outcomes] == [True, False, False, False, False, False]
 
 
 def test_where_no_point_runs_the_first_one_says_why():
@@ -79,7 +79,7 @@ def test_points_of_two_sync_modes_are_compared_with_those_of_their_own(varied):
     found = swept(request, varied)
     times = [Fraction(outcome.run_cycles) for outcome in found.outcomes]
     modes = [Sync(outcome.sync) for outcome in found.outcomes]
-    assert modes == [assemble(request.replace(found.changes(point))).plan.sync for point, _ in found.finished]
+    assert modes == [assemble(request.replace(found.changes(point))).plan.sync for point, _ in found.finished_points]
     assert modes_of(found) == [*Sync]
     best = {mode: best_of(found, THROUGHPUT, mode)[0][0] for mode in Sync}
     for mode, point in best.items():
@@ -124,11 +124,11 @@ def test_the_ceiling_is_that_of_the_slowest(schedule, counts):
     assert limit.samples_per_s == pytest.approx(3 * clock / per_count, rel=1e-12)
     busiest, mean = max(map(sum, STAGES)), Fraction(sum(map(sum, STAGES)), len(STAGES))
     assert limit.balance == pytest.approx(float(mean / busiest), rel=1e-12)
-    assert limit.rest == pytest.approx(busiest / per_count, rel=1e-12)
+    assert limit.other_share == pytest.approx(busiest / per_count, rel=1e-12)
     assert limit.of_ideal == pytest.approx(float(mean / per_count), rel=1e-12)
     step = 8 if schedule == "grouped" else 1  # more micro-batches are never slower: the least count is told by its edge
     edge = [count for count in (limit.near_count - step, limit.near_count) if count]
-    rates = [outcome.samples_per_s for _, outcome in swept(request, {COUNT: edge}).finished]
+    rates = [outcome.samples_per_s for _, outcome in swept(request, {COUNT: edge}).finished_points]
     assert [rate >= 0.95 * limit.samples_per_s for rate in rates] == [False, True][-len(edge) :]
     assert limit.near_samples_per_s == (rates[-1] if limit.near_count <= max(counts) else None)
 
@@ -143,12 +143,12 @@ def test_no_count_passes_the_ceiling_and_large_ones_come_to_it():
 
 def test_each_combination_of_other_options_has_its_ceiling_and_other_sweeps_have_none():
     found = swept(FOUR, {"pipeline.schedule": ["grouped", "interleaved"], COUNT: [8, 16, 32]})
-    assert [limit.others for limit in ceilings(found)] == [
+    assert [limit.options for limit in ceilings(found)] == [
         {"pipeline.schedule": "grouped"},
         {"pipeline.schedule": "interleaved"},
     ]
     assert ceilings(swept(FOUR, {"pipeline.schedule": ["grouped", "interleaved"]})) == ()
-    assert ceilings(swept(FOUR, {COUNT: [8, 16], "seed": [1, 2]}, together=True)) == ()
+    assert ceilings(swept(FOUR, {COUNT: [8, 16], "seed": [1, 2]}, vary_together=True)) == ()
 
 
 @contextmanager
@@ -169,12 +169,12 @@ def test_a_journal_gives_back_what_it_took_and_only_that(tmp_path):
     assert whole.count(b"\n") == 3
     with journal_in(tmp_path) as journal:
         second = swept(FOUR, {COUNT: [16, 8, 24]}, journal=journal)
-    assert second.taken == 2
+    assert second.reused_count == 2
     assert second.outcomes[:2] == first.outcomes[::-1]
     other = FOUR.replace({"pipeline.stages.0.forward": 1001})
     with journal_in(tmp_path) as journal:
         third = swept(other, {COUNT: [8, 16]}, journal=journal)
-    assert third.taken == 0
+    assert third.reused_count == 0
     assert third.outcomes[0] != first.outcomes[0]
 
 
@@ -187,7 +187,7 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path, cut):
     start = whole[:-1].rindex(b"\n") + 1
     path.write_bytes(whole[: start + cut] if cut > 0 else whole[:cut])
     with journal_in(tmp_path) as journal:
-        assert swept(FOUR, {COUNT: [8, 16]}, journal=journal).taken == 1
+        assert swept(FOUR, {COUNT: [8, 16]}, journal=journal).reused_count == 1
     assert path.read_bytes() == whole
 
 
@@ -347,7 +347,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
 
     def key(**pipeline):
         request = Request.from_dict({**base, "pipeline": {**base["pipeline"], **pipeline}}, folder=tmp_path)
-        return Keys().of(request)
+        return Keys().key_of(request)
 
     plain, own, cycles = key(), key(schedule="mine.py:order"), key(cycles="stages.csv")
     assert len({plain, own, cycles}) == 3
@@ -361,7 +361,7 @@ def test_a_key_knows_what_is_in_the_files_that_options_name(tmp_path):
 
 
 def test_the_name_of_a_request_is_no_part_of_its_key():
-    assert Keys().of(FOUR.replace({"name": "another"})) == Keys().of(FOUR)
+    assert Keys().key_of(FOUR.replace({"name": "another"})) == Keys().key_of(FOUR)
 
 
 @pytest.mark.parametrize(

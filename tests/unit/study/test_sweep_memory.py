@@ -14,8 +14,8 @@ from ipusim.app.sweep.report import chart_of, sweep_table, verdict
 from ipusim.app.sweep.sweep import sweep
 from ipusim.app.sweep.vary import axes_of
 from ipusim.runs.request.request import Request
-from tests.drawn import words as words_of
-from tests.places import SCENARIOS
+from tests.drawn_pictures import words as words_of
+from tests.scenarios import SCENARIOS
 
 COUNT = "pipeline.gradient_accumulation_count"
 SIZE = "pipeline.micro_batch_size"
@@ -61,7 +61,7 @@ def test_the_chart_says_the_answer_of_points_that_only_fit_without_estimated_cod
     options = {"system": {"name": "m2000"}, "numerics": "off", "data": data, "model": {"layers": layers}}
     options |= {"pipeline": pipeline, "rates": {"program_code": 700_000}}
     found = sweep(Request.from_dict(options), axes_of(varied), crew=Crew(workers=1))
-    assert {outcome.fits for _, outcome in found.finished} == {Fits.WITHOUT_CODE}
+    assert {outcome.fits for _, outcome in found.finished_points} == {Fits.WITHOUT_CODE}
     shown = [text for text in words_of(chart_of(found, (), MEMORY)) if "fits" in text]
     assert len(shown) == 1
     assert shown[0].removeprefix("hollow: ") == "fits only without the estimated code"
@@ -73,7 +73,7 @@ def _first_too_large(counts, peaks):
 
 def test_points_that_are_refused_have_their_peak_too():
     found = swept((*GPIPE, "memory=error"), {COUNT: [1, 2, 8]})
-    assert [outcome.ran for outcome in found.outcomes] == [True, True, False]
+    assert [outcome.has_run for outcome in found.outcomes] == [True, True, False]
     throughput, *_, memory = drawn(found)
     assert [*throughput.get_lines()[0].get_xdata()] == [1, 2, 8]
     assert [*np.isnan(throughput.get_lines()[0].get_ydata())] == [False, False, True]
@@ -89,7 +89,7 @@ def test_two_numbers_make_a_map_of_each_figure():
     panels = [axes for axes in drawn(found) if axes.images]
     assert len(panels) == 3
     peaks = panels[-1].images[0].get_array()
-    by_size = {point: outcome.peak_bytes for point, outcome in found.finished}
+    by_size = {point: outcome.peak_bytes for point, outcome in found.finished_points}
     for row, count in enumerate((8, 16, 24)):
         for column, size in enumerate((4, 8, 16)):
             assert peaks[row][column] == pytest.approx(by_size[size, count] / MIB)

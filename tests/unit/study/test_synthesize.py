@@ -22,8 +22,8 @@ from ipusim.pipeline.shape import PlanShape
 from ipusim.schedules.registry import register, scoped
 from ipusim.schedules.words import in_words
 from tests.effort import sampled
-from tests.exact_orders import Exact
-from tests.house_schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, takes_even_ipus, trains_only
+from tests.orders import Exact
+from tests.schedules import COMPUTING, is_mirrored, mapping_of, multiple_of, takes_even_ipus, trains_only
 
 
 def stages_of(times, **more):
@@ -174,7 +174,7 @@ def test_the_bound_of_very_many_micro_batches_is_hardly_less(sync):
 def test_a_bound_says_what_binds():
     tasks = tasks_of(job_of("1f1b", [(10, 20), (90, 180), (10, 20)], 10))
     bound = lower_bound(tasks, 10)
-    assert (bound.cycles, bound.what, bound.busy, bound.head, bound.tail) == (2730, "IPU 1", 2700, 10, 20)
+    assert (bound.cycles, bound.name, bound.busy, bound.head, bound.tail) == (2730, "IPU 1", 2700, 10, 20)
     assert bound.words == (
         "IPU 1: 10 cycles before the first pass, 2,700 of work, and at least 20 of waiting or of the last passes of "
         "other IPUs"

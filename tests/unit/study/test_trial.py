@@ -11,11 +11,11 @@ import pytest
 import ipusim
 from ipusim.analysis.fits import Fits
 from ipusim.app.scenario.load import load_request
-from ipusim.app.study.trial import Trial, time_alone, tried
+from ipusim.app.study.trial import Trial, time_alone, try_request
 from ipusim.runs.assemble.assemble import assemble
 from ipusim.runs.execute import execute
 from ipusim.runs.request.request import Request
-from tests.places import SCENARIOS
+from tests.scenarios import SCENARIOS
 
 APP = Path(ipusim.__file__).parent / "app"
 #: Stages of 1 MiB and 2 GiB, of which an IPU of a Mk2 machine holds the first alone.
@@ -40,7 +40,7 @@ def test_one_module_of_the_application_leaves_arithmetic_out() -> None:
 
 def test_a_trial_takes_the_time_of_the_run_and_computes_nothing() -> None:
     request = load_request(SCENARIOS / "digits_training.yaml", ["steps=2"])
-    trial, run = tried(request), execute(assemble(request)).summary
+    trial, run = try_request(request), execute(assemble(request)).summary
     assert trial.accepted_job.workload is None
     assert trial.throughput == run.throughput
     assert trial.period == Fraction(run.throughput.run_cycles, run.executions)
@@ -49,7 +49,7 @@ def test_a_trial_takes_the_time_of_the_run_and_computes_nothing() -> None:
 
 
 def test_a_refused_trial_has_the_words_of_the_rule() -> None:
-    trial = tried(request_of("free"), {"pipeline.schedule": "nothing"})
+    trial = try_request(request_of("free"), {"pipeline.schedule": "nothing"})
     assert trial.job is trial.fits is trial.cycles is None
     assert "nothing" in trial.refusal
     assert Trial(None, "why").refusal == "why"
@@ -71,7 +71,7 @@ def test_a_refused_trial_has_the_words_of_the_rule() -> None:
 def test_misfits_are_reported_where_memory_is_limited_alone(
     request_: Request, changes: dict[str, str], fits: Fits
 ) -> None:
-    assert tried(request_, changes).fits is fits
+    assert try_request(request_, changes).fits is fits
 
 
 def test_a_change_of_what_is_left_out_wins() -> None:

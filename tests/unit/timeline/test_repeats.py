@@ -13,8 +13,7 @@ from ipusim.timeline.file import read_repeats
 from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.repeats import Repeat, block_between, with_copies
 from ipusim.timeline.timeline import NONE, Span, Timeline
-from tests.folded import folded
-from tests.timelines import lay_out_timeline
+from tests.timelines import folded, lay_out_timeline
 
 
 def starts(timeline):

@@ -28,7 +28,7 @@ _ALIGNED: Final = 8
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedColumns:
     """Columns in a page's encoding.
 
     Attributes:
@@ -40,9 +40,9 @@ class Packed:
     content: str
 
 
-def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> Packed:
+def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> PackedColumns:
     """Pack columns; ``differences`` names columns stored as deltas, which compress better when numbers rise."""
-    at, entries = 0, []
+    offset, entries = 0, []
     with Gzip() as file:
         for name, column in columns.items():
             values = np.diff(column, prepend=0) if name in differences else column
@@ -50,11 +50,11 @@ def pack(columns: Mapping[str, Integers], differences: Collection[str] = ()) -> 
             content = values.astype(np.dtype(_TYPES.get(kind, np.float64)).newbyteorder("<")).tobytes()
             content += bytes(-len(content) % _ALIGNED)
             entries.append(
-                {"name": name, "type": kind, "at": at, "length": len(column), "differences": name in differences}
+                {"name": name, "type": kind, "at": offset, "length": len(column), "differences": name in differences}
             )
             file.write(content)
-            at += len(content)
-        return Packed(tuple(entries), b64encode(file.close()).decode())
+            offset += len(content)
+        return PackedColumns(tuple(entries), b64encode(file.close()).decode())
 
 
 def _type_of(values: Integers) -> str:

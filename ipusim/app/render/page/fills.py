@@ -100,10 +100,10 @@ def colours(face: str, scheme: str) -> dict[str, str]:
     if face in _FILLS:
         return {"fill": getattr(_FILLS[face], scheme), "edge": getattr(_OUTLINES.get(face, _NO_OUTLINE), scheme)}
     edge = getattr(_EDGES[face], scheme)
-    return {"fill": _mixed(edge, getattr(LANES, scheme)), "edge": edge}
+    return {"fill": _mix(edge, getattr(LANES, scheme)), "edge": edge}
 
 
-def _mixed(colour: str, ground: str) -> str:
+def _mix(colour: str, ground: str) -> str:
     """Return a tint of a colour on a background."""
-    pairs = ((int(one[at : at + 2], 16) for one in (colour, ground)) for at in (1, 3, 5))
+    pairs = ((int(text[digit : digit + 2], 16) for text in (colour, ground)) for digit in (1, 3, 5))
     return "#" + "".join(f"{round(_TINT * part + (1 - _TINT) * below):02x}" for part, below in pairs)

@@ -49,8 +49,8 @@ def html_page(title: str, data: Mapping[str, Any], contents: Sequence[str], layo
 def json_text(data: Mapping[str, Any]) -> str:
     """Return JSON that cannot end its HTML element, whatever names it holds."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character, written in _ESCAPED.items():
-        text = text.replace(character, written)
+    for character, code in _ESCAPED.items():
+        text = text.replace(character, code)
     return text
 
 

@@ -29,7 +29,7 @@ _NEAR: Final = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
+class _PlayedRows:
     """Rows of an execution that a page plays.
 
     Attributes:
@@ -66,9 +66,9 @@ class _Drawn:
     def left_out_of(self, gap: LeftOut, amounts: Integers) -> int:
         """Return the sum of rows' amounts over the copies in a gap."""
         inside = amounts.copy()
-        for other in self.timeline.repeats:
-            if gap.block.contains(other):
-                inside[other.first : other.last] *= other.times
+        for block in self.timeline.repeats:
+            if gap.block.contains(block):
+                inside[block.first : block.last] *= block.times
         return (gap.block.times - 1) * int(inside[gap.block.first : gap.block.last].sum())
 
 
@@ -90,40 +90,40 @@ def played_data(
 
     Raises OutputError for an execution of too many spans or of zero cycles, and TimelineError for an unknown execution.
     """
-    drawn = _drawn(timeline, number)
-    info, execution = timeline.info, drawn.execution
-    stash = analysis.stash_of(drawn.timeline, drawn.passes)
-    packed = pack({**_boxes(drawn), **_slots(drawn, stash), **_transfers(drawn)})
+    part = _played_rows(timeline, number)
+    info, execution = timeline.info, part.execution
+    stash = analysis.stash_of(part.timeline, part.passes)
+    pack_of_columns = pack({**_boxes(part), **_slots(part, stash), **_transfers(part)})
     data = {
         "title": title,
-        "notes": list(_notes(drawn)),
+        "notes": list(_notes(part)),
         "clock_hz": info.clock_hz,
         "end": execution.execution_cycles,
         "pipeline_end": execution.makespan_cycles,
         "training": info.training,
         "segments": info.segments,
-        "lanes": [_lane(info.stages_of_ipu[ipu], ipu) for ipu in drawn.lanes.tolist()],
+        "lanes": [_lane(info.stages_of_ipu[ipu], ipu) for ipu in part.lanes.tolist()],
         "stages": list(info.stages),
         "phases": [
             {"name": phase.name, "start": phase.start - execution.start, "end": phase.end - execution.start}
             for phase in analysis.execution_phases(timeline, number)
         ],
-        "time_steps": _time_steps(drawn) if info.has_time_steps else None,
+        "time_steps": _time_steps(part) if info.has_time_steps else None,
         "time_steps_in_all": info.time_steps,
-        "steps": _steps(drawn).tolist(),
-        "gaps": list(_gaps(drawn, stash)),
+        "steps": _steps(part).tolist(),
+        "gaps": list(_gaps(part, stash)),
         "kept_bytes": None if kept_bytes is None else list(kept_bytes),
-        "columns": list(packed.columns),
+        "columns": list(pack_of_columns.columns),
     }
-    return data, packed.content
+    return data, pack_of_columns.content
 
 
-def _drawn(timeline: Timeline, number: int) -> _Drawn:
+def _played_rows(timeline: Timeline, number: int) -> _PlayedRows:
     execution, info = analysis.find_execution(timeline, number), timeline.info
     if not execution.execution_cycles:
         raise OutputError(f"expected an execution that takes time, got execution {number} of 0 cycles")
-    some = timeline.around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
-    rows = np.flatnonzero(some.execution == number)
+    near = timeline.around(execution.start, execution.end, _MOST_SPANS, MICRO_BATCHES)
+    rows = np.flatnonzero(near.execution == number)
     if len(rows) > _MOST_PLAYED:
         raise OutputError(
             f"expected an execution of at most {_MOST_PLAYED:,} spans to play, got an execution of {len(rows):,} "
@@ -132,8 +132,8 @@ def _drawn(timeline: Timeline, number: int) -> _Drawn:
     lanes = np.array(list(info.stages_of_ipu), dtype=np.int64)
     if replicas_alike(timeline, None):
         lanes = lanes[lanes < info.shards]
-    gaps = tuple(_with_its_last(some, gap) for gap in left_out(some) if execution.start <= gap.start < execution.end)
-    return _Drawn(some, execution, lanes, rows, gaps)
+    gaps = tuple(_with_its_last(near, gap) for gap in left_out(near) if execution.start <= gap.start < execution.end)
+    return _PlayedRows(near, execution, lanes, rows, gaps)
 
 
 def _with_its_last(timeline: Timeline, gap: LeftOut) -> LeftOut:
@@ -151,137 +151,135 @@ def _lane(stages: Sequence[int], ipu: int) -> dict[str, Any]:
     return {"label": f"IPU {ipu}", "detail": f"stage{'s' * several} {', '.join(map(str, stages))}", "several": several}
 
 
-def _notes(drawn: _Drawn) -> Iterator[str]:
+def _notes(part: _PlayedRows) -> Iterator[str]:
     """Yield a note on replicas and on each gap that are not played."""
-    info = drawn.timeline.info
-    if len(drawn.lanes) < len(info.stages_of_ipu):
-        yield f"The first of {info.replicas} equal replicas."
-    for gap in drawn.gaps:
-        yield f"Left out: {gap.words}, each like the parts before and after."
+    info = part.timeline.info
+    if len(part.lanes) < len(info.stages_of_ipu):
+        yield f"The first of {info.replicas} replicas, which all do the same."
+    for gap in part.gaps:
+        yield f"Left out: {gap.words}, each as those before and behind."
 
 
-def _boxes(drawn: _Drawn) -> dict[str, Integers]:
-    timeline = drawn.timeline
-    boxes = timelines.of_kinds(timeline.kind[drawn.rows], _BOXES) & (
-        timeline.end[drawn.rows] > timeline.start[drawn.rows]
-    )
-    row, ipu = timeline.per_ipu(drawn.rows[boxes])
-    on_lane = np.isin(ipu, drawn.lanes)
+def _boxes(part: _PlayedRows) -> dict[str, Integers]:
+    timeline = part.timeline
+    boxes = timelines.of_kinds(timeline.kind[part.rows], _BOXES) & (timeline.end[part.rows] > timeline.start[part.rows])
+    row, ipu = timeline.per_ipu(part.rows[boxes])
+    on_lane = np.isin(ipu, part.lanes)
     row, ipu = row[on_lane], ipu[on_lane]
     columns = {name: getattr(timeline, name)[row] for name in ("kind", "stage", "micro_batch")}
-    start, end = (drawn.times(column[row]) for column in (timeline.start, timeline.end))
-    return {"start": start, "end": end, "lane": drawn.lane_of(ipu), **columns}
+    start, end = (part.times(column[row]) for column in (timeline.start, timeline.end))
+    return {"start": start, "end": end, "lane": part.lane_of(ipu), **columns}
 
 
-def _slots(drawn: _Drawn, stash: analysis.Stash) -> dict[str, Integers]:
+def _slots(part: _PlayedRows, stash: analysis.Stash) -> dict[str, Integers]:
     """Return the stash slots: starts, ends of forward passes, starts of backward passes, ends.
 
     Events inside a gap get the time of its middle.
     """
-    timeline = drawn.timeline
-    middles = np.array([(gap.start + gap.end) // 2 for gap in drawn.gaps] + [drawn.execution.end])
-    of = np.where(stash.opens == timelines.NONE, stash.closes, stash.opens)
-    first, after = _gaps_of(drawn, stash)
+    timeline = part.timeline
+    middles = np.array([(gap.start + gap.end) // 2 for gap in part.gaps] + [part.execution.end])
+    rows = np.where(stash.opens == timelines.NONE, stash.closes, stash.opens)
+    first, closing_gap = _gaps_of(part, stash)
     from_gap, to_gap = stash.opens == timelines.NONE, stash.closes == timelines.NONE
     return {
-        "slot.start": drawn.times(np.where(from_gap, middles[first], timeline.start[stash.opens])),
-        "slot.filled": drawn.times(np.where(from_gap, middles[first], timeline.end[stash.opens])),
-        "slot.used": drawn.times(np.where(to_gap, middles[after], timeline.start[stash.closes])),
-        "slot.end": drawn.times(np.where(to_gap, middles[after], timeline.end[stash.closes])),
-        "slot.lane": drawn.lane_of(timeline.ipu[of]),
-        "slot.stage": timeline.stage[of],
-        "slot.micro_batch": timeline.micro_batch[of],
+        "slot.start": part.times(np.where(from_gap, middles[first], timeline.start[stash.opens])),
+        "slot.filled": part.times(np.where(from_gap, middles[first], timeline.end[stash.opens])),
+        "slot.used": part.times(np.where(to_gap, middles[closing_gap], timeline.start[stash.closes])),
+        "slot.end": part.times(np.where(to_gap, middles[closing_gap], timeline.end[stash.closes])),
+        "slot.lane": part.lane_of(timeline.ipu[rows]),
+        "slot.stage": timeline.stage[rows],
+        "slot.micro_batch": timeline.micro_batch[rows],
     }
 
 
-def _gaps_of(drawn: _Drawn, stash: analysis.Stash) -> tuple[Integers, Integers]:
+def _gaps_of(part: _PlayedRows, stash: analysis.Stash) -> tuple[Integers, Integers]:
     """Return the last gap before closing passes, and the first after opening passes."""
-    behind = np.array([gap.block.last for gap in drawn.gaps], dtype=np.int64)
-    before_closing = np.searchsorted(behind, stash.closes, side="right") - 1
-    return np.maximum(before_closing, 0), np.searchsorted(behind, stash.opens, side="right")
+    ends = np.array([gap.block.last for gap in part.gaps], dtype=np.int64)
+    before_closing = np.searchsorted(ends, stash.closes, side="right") - 1
+    return np.maximum(before_closing, 0), np.searchsorted(ends, stash.opens, side="right")
 
 
-def _gaps(drawn: _Drawn, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
+def _gaps(part: _PlayedRows, stash: analysis.Stash) -> Iterator[dict[str, Any]]:
     """Yield gaps with time, repeats, busy cycles, and hidden micro-batches by lane.
 
     A stashed micro-batch is hidden if the gap contains both of its passes.
     """
-    timeline = drawn.timeline
+    timeline = part.timeline
     cycles = np.zeros(len(timeline), dtype=np.int64)
-    cycles[drawn.passes] = (timeline.end - timeline.start)[drawn.passes]
+    cycles[part.passes] = (timeline.end - timeline.start)[part.passes]
     from_gap, to_gap = stash.opens == timelines.NONE, stash.closes == timelines.NONE
-    first, after = _gaps_of(drawn, stash)
-    lane = drawn.lane_of(timeline.ipu[np.where(from_gap, stash.closes, stash.opens)])
-    waiting = np.zeros(len(drawn.lanes), dtype=np.int64)
-    for number, gap in enumerate(drawn.gaps):
+    first, closing_gap = _gaps_of(part, stash)
+    lane = part.lane_of(timeline.ipu[np.where(from_gap, stash.closes, stash.opens)])
+    stashed = np.zeros(len(part.lanes), dtype=np.int64)
+    for number, gap in enumerate(part.gaps):
         more = []
-        for row in range(len(drawn.lanes)):
+        for row in range(len(part.lanes)):
             amounts = np.zeros(len(timeline), dtype=np.int64)
-            own = lane == row
-            amounts[stash.opens[own & ~from_gap]] = 1
-            amounts[stash.closes[own & ~to_gap]] = -1
-            waiting[row] += drawn.left_out_of(gap, amounts)
-            in_all = waiting[row] + amounts[: gap.block.last].sum()
-            opened = np.where(from_gap, first <= number, stash.opens < gap.block.last)
-            closed = np.where(to_gap, after <= number, stash.closes < gap.block.last)
-            more.append(max(int(in_all - (own & opened & ~closed).sum()), 0))
+            on_lane = lane == row
+            amounts[stash.opens[on_lane & ~from_gap]] = 1
+            amounts[stash.closes[on_lane & ~to_gap]] = -1
+            stashed[row] += part.left_out_of(gap, amounts)
+            in_all = stashed[row] + amounts[: gap.block.last].sum()
+            is_open = np.where(from_gap, first <= number, stash.opens < gap.block.last)
+            is_closed = np.where(to_gap, closing_gap <= number, stash.closes < gap.block.last)
+            more.append(max(int(in_all - (on_lane & is_open & ~is_closed).sum()), 0))
         yield {
-            "start": gap.start - drawn.execution.start,
-            "end": gap.end - drawn.execution.start,
+            "start": gap.start - part.execution.start,
+            "end": gap.end - part.execution.start,
             "words": gap.words,
-            "busy": drawn.left_out_of(gap, cycles),
+            "busy": part.left_out_of(gap, cycles),
             "more": more,
         }
 
 
-def _transfers(drawn: _Drawn) -> dict[str, Integers]:
+def _transfers(part: _PlayedRows) -> dict[str, Integers]:
     """Return transfers between lanes in order of departure: times, lanes, and kind of the sending pass."""
-    timeline = drawn.timeline
+    timeline = part.timeline
     _, flows = drawn_flows(timeline)
-    own = np.isin(flows.source, drawn.passes) & np.isin(flows.target, drawn.passes)
-    flows = flows.some(own)
+    on_lanes = np.isin(flows.source, part.passes) & np.isin(flows.target, part.passes)
+    flows = flows.select(on_lanes)
     leaves, arrives = timeline.end[flows.source], timeline.end[flows.leaves]
     if timeline.info.has_time_steps:
-        copies = drawn.rows[timeline.kind[drawn.rows] == SpanKind.EXCHANGE]
+        copies = part.rows[timeline.kind[part.rows] == SpanKind.EXCHANGE]
         if len(copies):
             copy = copies[np.minimum(np.searchsorted(timeline.start[copies], leaves), len(copies) - 1)]
-            moved = (timeline.start[copy] >= leaves) & (timeline.end[copy] <= timeline.start[flows.target])
-            leaves, arrives = (np.where(moved, column[copy], leaves) for column in (timeline.start, timeline.end))
+            is_copied = (timeline.start[copy] >= leaves) & (timeline.end[copy] <= timeline.start[flows.target])
+            leaves, arrives = (np.where(is_copied, column[copy], leaves) for column in (timeline.start, timeline.end))
     else:
         sends = flows.leaves != flows.source
         leaves = np.where(sends, timeline.start[flows.leaves], leaves)
     order = np.argsort(leaves, kind="stable")
     columns = {
-        "move.leaves": drawn.times(leaves),
-        "move.arrives": drawn.times(arrives),
-        "move.from": drawn.lane_of(timeline.ipu[flows.source]),
-        "move.to": drawn.lane_of(timeline.ipu[flows.target]),
+        "move.leaves": part.times(leaves),
+        "move.arrives": part.times(arrives),
+        "move.from": part.lane_of(timeline.ipu[flows.source]),
+        "move.to": part.lane_of(timeline.ipu[flows.target]),
         "move.kind": timeline.kind[flows.source],
     }
     return {name: column[order] for name, column in columns.items()}
 
 
-def _time_steps(drawn: _Drawn) -> dict[str, list[int]]:
+def _time_steps(part: _PlayedRows) -> dict[str, list[int]]:
     """Return numbers and starts of the time-steps."""
-    steps = analysis.time_steps(drawn.timeline)
-    own = steps.execution == drawn.execution.index
-    return {"number": steps.time_step[own].tolist(), "start": drawn.times(steps.start[own]).tolist()}
+    steps = analysis.time_steps(part.timeline)
+    members = steps.execution == part.execution.index
+    return {"number": steps.time_step[members].tolist(), "start": part.times(steps.start[members]).tolist()}
 
 
-def _steps(drawn: _Drawn) -> Integers:
+def _steps(part: _PlayedRows) -> Integers:
     """Return the player's steps in cycles: starts of time-steps, or ends of passes in point-to-point.
 
     Gaps contain no steps.
     """
-    timeline, execution, passes = drawn.timeline, drawn.execution, drawn.passes
+    timeline, execution, passes = part.timeline, part.execution, part.passes
     edges = [0, execution.makespan_cycles, execution.execution_cycles]
     if timeline.info.has_time_steps:
-        starts = np.unique(_time_steps(drawn)["start"] + edges)
+        starts = np.unique(_time_steps(part)["start"] + edges)
     else:
-        starts = np.unique(np.concatenate([drawn.times(timeline.end[passes]), edges]))
+        starts = np.unique(np.concatenate([part.times(timeline.end[passes]), edges]))
         near = _NEAR * float(np.median((timeline.end - timeline.start)[passes])) if len(passes) else 0.0
         starts = starts[np.append(np.diff(starts) > near, True)]
-    for gap in drawn.gaps:
+    for gap in part.gaps:
         start, end = (cycle - execution.start for cycle in (gap.start, gap.end))
         starts = starts[(starts <= start) | (starts >= end)]
     return starts

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipusim.api import Span, SpanKind, Timeline, analysis, pipelines, timelines
 from ipusim.app.render.arrays import Integers
-from ipusim.app.render.page.columns import Packed, pack
+from ipusim.app.render.page.columns import PackedColumns, pack
 from ipusim.app.render.page.fills import LANES, page_looks
 from ipusim.app.render.page.sort_keys import sort_key
 from ipusim.app.render.shortened import LeftOut
@@ -21,11 +21,11 @@ from ipusim.app.render.trace_tracks import physical_ipus
 from ipusim.base.looks import Look
 
 #: Tracks of spans that pictures leave out, from the top down.
-_BESIDE: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
+_OFF_IPU_TRACKS: Final = (timelines.Track.SEND, timelines.Track.LINK, timelines.Track.HOST)
 _MICROSECONDS: Final = re.compile(r"(?<=\d) us\b")
 #: Holders of memory from the bottom up, and all their looks.
-_STACKED: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
-_HOLDER_LOOKS: Final = tuple(look for holder in _STACKED for look in (holder.look, holder.empty) if look is not None)
+_HOLDERS: Final = sorted(pipelines.Holder, key=lambda holder: holder.layer)
+_HOLDER_LOOKS: Final = tuple(look for holder in _HOLDERS for look in (holder.look, holder.empty) if look is not None)
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,8 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
     timeline, info = run.timeline, run.timeline.info
     content = TraceContent(timeline)
     slices, texts = _slices(content)
-    used, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
-    packed = _packed(run, slices)
+    used_tracks, slices["slice.track"] = np.unique(slices["slice.track"], return_inverse=True)
+    columns = _pack_run(run, slices)
     data = {
         "title": run.title,
         "description": run.description,
@@ -155,9 +155,9 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "links": list(info.links),
         "physical": list(physical_ipus(timeline)),
         "phases": [asdict(phase) for phase in analysis.phases_of(timeline)],
-        "tracks": [_track(content, number) for number in used.tolist()],
+        "tracks": [_track(content, number) for number in used_tracks.tolist()],
         "texts": texts,
-        "columns": list(packed.columns),
+        "columns": list(columns.columns),
         "fits": run.fits,
         "memory": None if run.memory is None else _memory(run.memory, timeline),
         "no_memory": run.no_memory,
@@ -165,13 +165,13 @@ def run_data(run: PageRun) -> tuple[dict[str, Any], str]:
         "tables": [table_data(table) for table in run.tables],
         "scenario": run.scenario,
     }
-    return data, packed.content
+    return data, columns.content
 
 
 def _stages(info: timelines.TimelineInfo) -> list[str]:
     """Return the names of stages with their layers."""
-    named = zip(info.stages, info.layers_of, strict=True)
-    return [f"{name} ({layers})" if layers else name for name, layers in named]
+    pairs = zip(info.stages, info.layers_of, strict=True)
+    return [f"{name} ({layers})" if layers else name for name, layers in pairs]
 
 
 def table_data(table: Table) -> dict[str, Any]:
@@ -191,17 +191,21 @@ def _micro(text: str) -> str:
 
 def _span_looks() -> tuple[Look, ...]:
     """Return all looks of spans; links, host and sends share their category's first look."""
-    beside = []
-    for track in _BESIDE:
+    off_ipu = []
+    for track in _OFF_IPU_TRACKS:
         category = next(kind.row.category for kind in SpanKind if kind.row.look is None and kind.row.track is track)
         like = next(kind.row.look for kind in sorted(SpanKind) if kind.row.look and kind.row.category == category)
-        beside.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
-    return (*timelines.LOOKS, *beside)
+        off_ipu.append(Look(track.value, like.face, like.ink, like.hatch, like.number))
+    return (*timelines.LOOKS, *off_ipu)
 
 
 def _kind(kind: SpanKind) -> dict[str, Any]:
     row = kind.row
-    look = timelines.LOOKS.index(row.look) if row.look is not None else len(timelines.LOOKS) + _BESIDE.index(row.track)
+    look = (
+        timelines.LOOKS.index(row.look)
+        if row.look is not None
+        else len(timelines.LOOKS) + _OFF_IPU_TRACKS.index(row.track)
+    )
     return {
         "name": kind.name.lower().replace("_", " "),
         "doc": row.doc,
@@ -232,7 +236,7 @@ def _slices(content: TraceContent) -> tuple[dict[str, Integers], list[str]]:
     return columns, list(texts)
 
 
-def _packed(run: PageRun, slices: Mapping[str, Integers]) -> Packed:
+def _pack_run(run: PageRun, slices: Mapping[str, Integers]) -> PackedColumns:
     timeline = run.timeline
     columns: dict[str, Integers] = {name: getattr(timeline, name) for name in Span._fields if name != "end"}
     columns["cycles"] = timeline.end - timeline.start
@@ -253,20 +257,20 @@ def _track(content: TraceContent, number: int) -> dict[str, Any]:
     """Return a track; IPUs show at first, links and the host on request."""
     tracks = content.tracks
     of_ipu = number in tracks.ipu
-    beside = not of_ipu and tracks.group_of(number) == 0
+    off_ipu = not of_ipu and tracks.group_of(number) == 0
     name = tracks.path(number)
     label, _, detail = name.partition(", ") if of_ipu else (tracks.all[number].name, "", "")
     if of_ipu and label.startswith("replica"):
         replica, (label, _, detail) = label, detail.partition(", ")
         detail = f"{replica}, {detail}"
-    return {"name": name, "label": label, "detail": detail, "main": of_ipu or beside, "beside": beside}
+    return {"name": name, "label": label, "detail": detail, "main": of_ipu or off_ipu, "beside": off_ipu}
 
 
 def _memory(memory: HeldMemory, timeline: Timeline) -> dict[str, Any]:
     rows = []
     for curve, holders in zip(memory.curves, memory.holders, strict=True):
         layers = []
-        for holder in _STACKED:
+        for holder in _HOLDERS:
             look, size = _HOLDER_LOOKS.index(holder.look), holders.get(holder, 0)
             if holder is pipelines.Holder.LIVE:
                 layers.append({"look": look, "holds": "live", "bytes": 0})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 
 
 @pytest.fixture

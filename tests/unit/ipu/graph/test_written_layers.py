@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.tensorflow_tests import needs_tensorflow
+from tests.programs import needs_tensorflow
 from tests.traced_steps import Model, build, initial_values, micro_batches, traced_work
 
 BATCH, TOKENS, ELEMENTS = 4, 6, 8

@@ -1,0 +1,179 @@
+"""Self-attention of images within square windows, which may be shifted, with a bias for each relative position."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from annotated_doc import Doc
+from annotated_types import Ge, Le
+
+from ipusim.base.errors import ModelError
+from ipusim.model.layers import chain
+from ipusim.model.layers.attention import MultiHeadAttention
+from ipusim.model.layers.embedding import Embedding
+from ipusim.model.layers.keys import Axis
+from ipusim.model.layers.layer import Array, InnerSizes, Key, LayerCost, Parameters, Rest, Saved, Shape, all_later
+from ipusim.model.layers.space_to_depth import check_windows, from_windows, in_windows, moving, window_places
+from ipusim.model.work import VectorWork, Work, work_of
+
+#: Name under which the forward pass finds the array added to scores: (windows or 1, heads, positions, positions).
+_ADDED = "added"
+
+
+@dataclass(frozen=True)
+class WindowAttention(MultiHeadAttention):
+    """Self-attention of images within square windows, as in Swin: each position attends to its window.
+
+    Windows of ``window`` by ``window`` positions tile the image. With a ``shift`` the image is rolled up and to the
+    left by so many positions before attention, and back after it. Positions from opposite edges of the image, which
+    the roll puts into one window, do not attend to each other. ``position_bias`` of shape ((2 window - 1)^2, heads) is
+    added to the scaled scores: a row for each relative position. It starts Glorot uniform ("Swin Transformer", arXiv
+    2103.14030). All else is as in ``multi_head_attention``.
+    """
+
+    kind: ClassVar = "window_attention"
+
+    window: Annotated[Axis, Doc("height and width of a window, which divide those of the image")] = 7
+    shift: Annotated[
+        int, Ge(0), Le(65_535), Doc("positions by which windows are shifted down and to the right, fewer than window")
+    ] = 0
+
+    def __post_init__(self) -> None:
+        """Raise ModelError for a window below 1, a shift of a whole window, or wrong heads or dropout."""
+        super().__post_init__()
+        if self.window < 1 or not 0 <= self.shift < self.window:
+            raise ModelError(
+                f"expected a shift from 0 and below a window of at least 1, got {self.shift} and {self.window}"
+            )
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """Return the input's shape; raises ModelError unless windows tile the image and the heads fit."""
+        check_windows(input_shape, self.window)
+        self._head(input_shape[-1])
+        return input_shape
+
+    def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
+        """Return the shapes of the attention's parameters, then of ``position_bias``."""
+        return super().parameter_shapes(input_shape) | {"position_bias": (self._table.input_dim, self.num_heads)}
+
+    @property
+    def _table(self) -> Embedding:
+        """The rows of ``position_bias``, which relative positions choose."""
+        return Embedding((2 * self.window - 1) ** 2, self.num_heads)
+
+    def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
+        """Attend within each window: (batch, height, width, channels) to the same shape."""
+        shape = x.shape[1:]
+        places = relative_places(self.window)
+        added = parameters["position_bias"].take(places, axis=0).transpose(2, 0, 1)[None]
+        if self.shift:
+            added = added + apart(*shape[:2], self.window, self.shift).astype(x.dtype)[:, None]
+        windows = in_windows(x, self.window, self.shift)
+        y, saved = super().forward({**parameters, _ADDED: added}, windows, key)
+        return from_windows(y, shape, self.window, self.shift), (shape, saved)
+
+    def backward_input(
+        self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
+    ) -> tuple[Array | None, Rest]:
+        """Return dx, back through windows and attention, and what each projection made."""
+        shape, saved_of = saved
+        windows = in_windows(grad, self.window, self.shift)
+        dx, rest = super().backward_input(parameters, saved_of, windows, need_input_gradient)
+        return (None if dx is None else from_windows(dx, shape, self.window, self.shift)), rest
+
+    def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
+        """Return the gradients of the projections, and of ``position_bias``: sums over the uses of each row."""
+        *_, beside = rest
+        uses = beside["position_bias"].reshape(self.num_heads, -1).T
+        table = np.zeros_like(parameters["position_bias"])
+        np.add.at(table, relative_places(self.window).reshape(-1), uses)
+        return super().backward_weights(parameters, rest) | {"position_bias": table}
+
+    def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
+        scores, added = super()._similar(parameters, q, k), parameters[_ADDED]
+        by_window = scores.reshape(-1, *added.shape)
+        by_window += added * math.sqrt(q.shape[-1])  # the caller divides all scores by this root
+        return scores
+
+    def _pull_similar(
+        self, parameters: Parameters, dscores: Array, q: Array, k: Array
+    ) -> tuple[Array, Array, dict[str, Array]]:
+        dq, dk, _ = super()._pull_similar(parameters, dscores, q, k)
+        return dq, dk, {"position_bias": dscores.sum(axis=0) * math.sqrt(q.shape[-1])}
+
+    def _windows(self, input_shape: Shape) -> int:
+        """Return the windows of an image."""
+        return math.prod(input_shape[:2]) // self.window**2
+
+    def inner_sizes(self, input_shape: Shape) -> InnerSizes:
+        """Return those of attention in all windows, the input in windows, and what is added to the scores."""
+        windows, positions = self._windows(input_shape), self.window**2
+        saved, passing = super().inner_sizes((positions, input_shape[-1]))
+        added = (windows if self.shift else 1) * self.num_heads * positions**2
+        return InnerSizes(windows * saved + math.prod(input_shape), windows * passing + added)
+
+    def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
+        """Return the work of attention on all windows, of moving images into windows and back, and of the biases.
+
+        Either pass moves each element into its window and out of it. Forward, each pair of positions takes a row of the
+        table, once for all windows. The rows come to the scores: one sum for each score, and one more for the mask of
+        shifted windows. Backward, in the second half, the gradients of scores are summed up over windows, then over
+        the uses of each row. Rolling an image is part of moving it (assumed).
+        """
+        windows, positions = batch * self._windows(input_shape), self.window**2
+        scores = windows * self.num_heads * positions**2
+        pairs = self.num_heads * positions**2
+        move, masks = moving(batch * math.prod(input_shape), itemsize), 1 + (self.shift > 0)
+        biased = work_of(
+            itemsize,
+            vector=VectorWork(masks * scores),
+            touched=2 * scores + pairs,
+            exchanged=scores,
+            compute_sets=masks,
+        )
+        summed = work_of(
+            itemsize,
+            vector=VectorWork(reductions=scores),
+            touched=scores + pairs,
+            exchanged=scores,
+            compute_sets=2,
+        )
+        costs = (
+            LayerCost(move, move if need_input_gradient else Work(itemsize=itemsize)),
+            self._table.cost((positions**2,), 1, itemsize),
+            LayerCost(biased, summed, all_later(summed)),
+            super().cost((positions, input_shape[-1]), windows, itemsize, need_input_gradient),
+            LayerCost(move, move),
+        )
+        return chain.cost_in_turn(costs, itemsize, need_input_gradient)
+
+
+@lru_cache(maxsize=16)
+def relative_places(size: int) -> npt.NDArray[np.int64]:
+    """Return the row of ``position_bias`` for each pair of positions in a window: (size * size, size * size)."""
+    rows, columns = np.divmod(np.arange(size**2), size)
+    down, right = (axis[:, None] - axis[None] + size - 1 for axis in (rows, columns))
+    places: npt.NDArray[np.int64] = down * (2 * size - 1) + right
+    return places
+
+
+@lru_cache(maxsize=64)
+def apart(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.float64]:
+    """Return -inf for two positions of a window from opposite edges of a rolled image, else 0.
+
+    Args:
+        height, width: of the image.
+        size: height and width of a window.
+        shift: positions by which the image is rolled.
+
+    Returns:
+        Array (windows, size * size, size * size).
+    """
+    rows, columns = np.divmod(window_places(height, width, size, shift), width)
+    wrapped = 2 * (rows < shift) + (columns < shift)
+    return np.where(wrapped[:, :, None] == wrapped[:, None], 0.0, -np.inf)
