@@ -43,7 +43,7 @@ def _further(programs: Sequence[Program]) -> list[str]:
     ran = sum(program.outcome is Outcome.RUNS for program in alone)
     at_first = sum(program.first.startswith(Outcome.RUNS) for program in alone)
     share = (
-        f"{len(alone)} of the {len(programs)} need no package, file or compiled operation that is not there: "
+        f"{len(alone)} of the {len(programs)} need no package, file or compiled operation that is missing: "
         f"{at_first} of them ran in their first run, and {ran}, {ran / len(alone):.0%}, run here.\n"
     )
     return _part(_FURTHER + "\n" + share, programs)

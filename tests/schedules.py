@@ -130,7 +130,7 @@ def registered(schedule: registry.Schedule) -> Iterator[None]:
 SYSTEMS = " or ".join(", ".join(MACHINES).rsplit(", ", 1))
 #: As messages list schedules, and as those of scenarios do, which take a file too.
 SCHEDULES = ", ".join(names())
-SCHEDULES_OR_FILES = f"{SCHEDULES} or one of your own as file.py:function or file.csv"
+SCHEDULES_OR_FILES = f"{SCHEDULES} or your own schedule as file.py:function or file.csv"
 #: The kinds of layers and losses, and of those that may stand within another layer.
 LAYERS = [row.kind for row in rows()]
 INNER_LAYERS = [row.kind for row in rows() if row.within]

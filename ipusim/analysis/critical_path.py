@@ -175,7 +175,7 @@ def _last(timeline: Timeline) -> int:
     end = timeline.end[on_ipu].max()
     is_ending = ~waits & (timeline.end == end)
     if not is_ending.any():
-        raise TimelineError(f"expected something but waits to end in the run's last cycle {end}, got none")
+        raise TimelineError(f"expected a span other than a wait at the end of the run's last cycle {end}, got none")
     return int(np.flatnonzero(is_ending & on_ipu if (is_ending & on_ipu).any() else is_ending)[-1])
 
 

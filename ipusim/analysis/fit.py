@@ -91,7 +91,7 @@ class Fit:
                 worst, *further = self.excess_peaks
                 code, need = format_bytes(self._assumed_bytes(worst)), self._need_text(worst)
                 return (
-                    f"Memory: {Fits.WITHOUT_CODE}: with the {code} of code that are assumed IPU {worst.ipu} needs "
+                    f"Memory: {Fits.WITHOUT_CODE}: with the assumed {code} of code IPU {worst.ipu} needs "
                     f"{format_bytes(worst.bytes)}, {need}.{_neither(further)}"
                 )
         if self.sram_bytes is None:
@@ -123,7 +123,7 @@ class Fit:
         )
 
     def _need_text(self, peak: Peak) -> str:
-        assert self.sram_bytes is not None, "or nothing would be too large"
+        assert self.sram_bytes is not None, "or the sizes would fit"
         return f"{format_bytes(self._beyond(peak))} more than its {format_bytes(self.sram_bytes)}"
 
     @property

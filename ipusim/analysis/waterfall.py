@@ -56,9 +56,9 @@ class Waterfall:
             if cycles < 0:
                 rounding = " or as equal parts of all passes are rounded up to whole cycles"
                 yield (
-                    f"{part.words.capitalize()} {counted(-cycles, 'cycle')} below zero: the run takes less with it "
-                    "than without it, as IPUs then wait for each other at other times"
-                    f"{rounding if part is TimePart.IMBALANCE else ''}."
+                    f"{part.words.capitalize()} {counted(-cycles, 'cycle')} below zero: with this part the run takes "
+                    "less time than without, as IPUs then wait for each other at other "
+                    f"times{rounding if part is TimePart.IMBALANCE else ''}."
                 )
 
     def to_dict(self) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, in
     for index, key in enumerate(keys):
         if key in names:
             index_of.setdefault(names[key], index)
-    problems = [f"column {name!r} is there twice" for key, name in names.items() if keys.count(key) > 1]
+    problems = [f"column {name!r} appears twice" for key, name in names.items() if keys.count(key) > 1]
     strangers = [title for title, key in zip(titles, keys, strict=True) if key not in names and title]
     absent = [name for name in columns.names if name not in index_of]
     near = {title: [*all_nearest(columns.key(title), absent)] for title in strangers}
@@ -218,7 +218,7 @@ def _place_titles(titles: Sequence[str], columns: Columns) -> tuple[dict[str, in
         if name not in index_of:
             wrong = next((title for title in strangers if name in near[title]), None)
             hint = "" if wrong is None else f", got {wrong!r}; did you mean {name}?"
-            problems.append(f"expected a column {name!r} beside {', '.join(columns.required_names)}{hint}")
+            problems.append(f"expected a column {name!r} in addition to {', '.join(columns.required_names)}{hint}")
             if wrong is not None:
                 strangers.remove(wrong)
                 absent.remove(name)

@@ -88,7 +88,7 @@ class JsonStream:
             except RecursionError:
                 raise self._wrong("expected JSON of ordinary depth, got values nested too deep") from None
             except ValueError:
-                raise self._wrong("expected JSON of ordinary numbers, got one of thousands of digits") from None
+                raise self._wrong("expected JSON of ordinary numbers, got a number of thousands of digits") from None
             length = end - self._position
             if end + _MAY_GO_ON > len(self._text) and self._read():
                 continue

@@ -46,5 +46,5 @@ def check_sync(sync: Sync, shape: PlanShape) -> None:
     for feature, is_used in side.items():
         if is_used:
             raise UnsupportedProgramError(
-                f"{feature[0].upper()}{feature[1:]} are in lock-step only, not in {sync.words}."
+                f"{feature[0].upper()}{feature[1:]} run only in lock-step, not in {sync.words}."
             )

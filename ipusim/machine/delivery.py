@@ -241,11 +241,11 @@ class Delivery(Facility):
         for tensor in self._blocking:
             source, target, op = self._way_of(tensor)
             if source == ipu:
-                return Wait(f"the delivery of what {op} has made to IPU {target}")
+                return Wait(f"the delivery of the output of {op} to IPU {target}")
         for tensor in self._wait_events:
             source, target, op = self._way_of(tensor)
             if target == ipu:
-                return Wait(f"what {op} makes on IPU {source}", (source,))
+                return Wait(f"the output of {op} on IPU {source}", (source,))
         return None
 
     def _way_of(self, tensor: int) -> tuple[int, int, Op]:

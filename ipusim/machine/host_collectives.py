@@ -116,7 +116,7 @@ def _check_alike(name: str, arrays: Sequence[Array], *, whole: bool) -> None:
             array.shape == first.shape if whole else array.shape[1:] == first.shape[1:] and array.ndim == first.ndim
         )
         if not is_same:
-            but = "" if whole else " but for the first axis"
+            but = "" if whole else " except for the first axis"
             raise ProgramError(
                 f"{name}: expected the same shape on all hosts{but}, got {first.shape} on host 0, {array.shape} on "
                 f"host {rank}"

@@ -143,7 +143,7 @@ def _problem(calls: Sequence[CollectiveCall | None], right: CollectiveCall | Non
         )
     if calls[0] != right:
         return (
-            f"it calls {_words(calls[0])} where it called {_words(right)} when it was tried: call the same "
+            f"the stage calls {_words(calls[0])}, but called {_words(right)} in its trial: call the same "
             "collectives in every call"
         )
     return ""

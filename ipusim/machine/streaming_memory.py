@@ -100,7 +100,7 @@ def build(context: Context) -> Iterator[Facility]:
             continue
         ipu_memories = memories_of(ipu)
         if not ipu_memories:
-            raise ProgramError(f"{system.name} has no Streaming Memory for what IPU {ipu.number} keeps there")
+            raise ProgramError(f"{system.name} has no Streaming Memory for the data of IPU {ipu.number}")
         yield RemotePort(context, ipu_memories, ipu, passes, update)
     options = context.program.moved_activations
     if options is not None and options.to == "streaming_memory":

@@ -205,7 +205,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
             for row, late_step in zip(group[wrong].tolist(), need_step[wrong].tolist(), strict=True):
                 op = Op(Pass(maker[plan.micro_batch[row]]), need_stage, int(plan.micro_batch[row]))
                 need = op.text(plan.shape.segments)
-                text = f"needs {need}, which runs in time-step {late_step}; it must run in an earlier one"
+                text = f"needs {need}, which runs too late, in time-step {late_step}"
                 late.append((row, number, text))
     return [rows.violation("dependency", row, text) for row, _, text in sorted(late)]
 

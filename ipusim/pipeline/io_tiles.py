@@ -44,7 +44,7 @@ class IoTiles:
         most_bytes = max(sum(size for home, size in feeds if home == ipu) for ipu, _ in feeds)
         room = self.count * bytes_per_tile * self.available_memory_proportion
         if not most_bytes:
-            return "There is nothing to place on I/O tiles, as the feeds move no bytes; the tiles compute instead."
+            return "I/O tiles have no effect, as the feeds move no bytes; the tiles compute instead."
         if most_bytes >= room:
             return (
                 f"Computation too large to fit on IO tiles, with {most_bytes} bytes of feeds in {int(room)} bytes on "

@@ -35,12 +35,12 @@ def standstill(plan: Plan) -> list[Violation]:
     circle = circle_of({ipu: peers for ipu, (_, peers) in waits.items()})
     if not circle:
         places = ", ".join(f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items())
-        text = f"a deadlock: the awaited tensor never comes: {places}"
+        text = f"a deadlock: an awaited tensor never arrives: {places}"
         return [Violation("deadlock", None, None, text, walk.next_passes(waits))]
     first, *others_there = (f"IPU {ipu}, which waits at '{waits[ipu][0]}'" for ipu in circle)
     steps = " for ".join([first.replace(", which", "", 1), *others_there, f"IPU {circle[0]}"])
     outsiders = [f"IPU {ipu} at '{text}'" for ipu, (text, _) in waits.items() if ipu not in circle]
-    tail = f"; behind them wait {', '.join(outsiders)}" if outsiders else ""
+    tail = f"; further IPUs wait for these: {', '.join(outsiders)}" if outsiders else ""
     return [Violation("deadlock", None, None, f"a deadlock: {steps}{tail}", walk.next_passes(circle))]
 
 

@@ -30,7 +30,10 @@ def meetings(plan: Plan) -> list[Violation]:
         on_ipu = ipu == home
         times = int(meets[on_ipu].sum())
         if times != plan.emitted:
-            text = f"meets the others {times} times, but they wait for it after each of {plan.emitted} time-steps"
+            text = (
+                f"meets the other IPUs {times} times, but these wait for a meeting after each of {plan.emitted} "
+                "time-steps"
+            )
             broken.append(Violation("meeting", 0, home, text))
             continue
         plan_steps = plan.time_step[plan.ipu == home]
@@ -83,7 +86,7 @@ def feeds(plan: Plan) -> list[Violation]:
         wrong = np.flatnonzero(~right | second)
         for row, is_repeat in zip(rows[wrong].tolist(), right[wrong].tolist(), strict=True):
             text = "comes too late for its pass" if is_input else "comes before its pass"
-            text = "is there a second time" if is_repeat else text
+            text = "is copied a second time" if is_repeat else text
             broken.append(graph.violation("feed", row, f"'{graph.text(row)}' {text}"))
         unfed = passes[~np.isin(graph.micro[passes], micro_batch)] if is_input else ()
         broken += [graph.violation("feed", row, f"{graph.text(row)} gets no element of the infeed") for row in unfed]
@@ -165,7 +168,7 @@ class _Graph:
         ]
         received_keys = self._received_keys()
         broken += [
-            self.violation("sending", row, f"'{self.text(row)}' waits for what nobody sends")
+            self.violation("sending", row, f"'{self.text(row)}' waits for a tensor that no IPU sends")
             for row in self.receive[senders[received_keys] < 0].tolist()
         ]
         rows, keys = self._consumers()

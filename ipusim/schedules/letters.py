@@ -79,7 +79,7 @@ def has_time_steps(name: str, parts: Parts) -> bool:
         numbers = {ipu: words[place].count(END) for ipu, words in parts.items()}
         if len(set(numbers.values())) > 1:
             counts = ", ".join(f"{number} of IPU {ipu}" for ipu, number in numbers.items())
-            raise PlanError(f"{name}: expected as many time-steps of each IPU {phrase}, got {counts}")
+            raise PlanError(f"{name}: expected equal numbers of time-steps of all IPUs {phrase}, got {counts}")
     return any(END in part for words in parts.values() for part in words)
 
 

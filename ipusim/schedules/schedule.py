@@ -197,8 +197,8 @@ class Schedule:
 def _check_written(name: str, file_shape: PlanShape, shape: PlanShape) -> None:
     if shape.mapping != file_shape.mapping:
         right, actual = mapping_text(file_shape), mapping_text(shape)
-        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as {name} has them, got {actual}")
+        raise UnsupportedProgramError(f"expected stages on IPUs {right}, as in {name}, got {actual}")
     if shape.micro_batches != file_shape.micro_batches:
         raise CountError(
-            f"expected as many micro-batches as {name} has, {file_shape.micro_batches}, got {shape.micro_batches}"
+            f"expected the number of micro-batches of {name}, {file_shape.micro_batches}, got {shape.micro_batches}"
         )

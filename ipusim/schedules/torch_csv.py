@@ -35,11 +35,10 @@ _PASS: Final = re.compile(r"([0-9]{1,9})([FBIW])([0-9]{1,9})")
 _OLD_PASS: Final = re.compile(r"([FBIW])([0-9]{1,9})_s([0-9]{1,9})")
 #: Collectives of replicas in a file of format="compute_comms", such as 0UNSHARD.
 _COLLECTIVE: Final = re.compile(r"[0-9]{1,9}(REDUCE_GRAD|UNSHARD|RESHARD)")
-_SKIP_NOTE: Final = (
-    "{name} has cells {words}, which are skipped: what replicas sum and gather follows from the scenario."
-)
+_SKIP_NOTE: Final = "{name} has cells {words}, which are skipped: the collectives of replicas follow from the scenario."
 _COPY_NOTE: Final = (
-    "{name} has {number:,} cells that send and receive: each copy is where passes need it, not where its cell stands."
+    "{name} has {number:,} cells that send and receive: each copy runs where passes need the tensor, "
+    "not at the place of its cell."
 )
 _LATE: Final = "{name} numbers the forward passes of stage {stage} from 1, as torch's 1F1B does: read as from 0."
 #: Further cells without a pass.

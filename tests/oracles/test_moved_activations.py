@@ -283,7 +283,7 @@ def test_times_beside_passes_are_refused_with_the_reason():
     program = replace(program, offload=Offload(moved=MovedActivations("partner", None, 0)))
     plan = complete(plan, program, 1)
     system = build_system("pod16", mapping=program.shape.mapping)
-    with pytest.raises(NotExactError, match="activations that move beside passes"):
+    with pytest.raises(NotExactError, match="activations that move during passes"):
         Retiming.from_plan(plan, program, system, costs=price_plan(plan, program, system))
 
 

@@ -359,7 +359,7 @@ def test_memory_far_below_the_others_has_a_scale_of_its_own(replicated):
     fullest = replace(strip.fullest, peak_bytes=20 * strip.fullest.peak_bytes)
     large = replace(strip, fullest=fullest, top_bytes=20 * strip.top_bytes)
     figure = comparison([TracedRun(replicated.timeline, strip=each) for each in (strip, large)])
-    assert [word.endswith("; memory on a scale of its own") for word in words(figure) if "cycles, " in word] == [
+    assert [word.endswith("; memory on a separate scale") for word in words(figure) if "cycles, " in word] == [
         True,
         False,
     ]

@@ -125,7 +125,7 @@ def refuse_beside(context: typer.Context, input_name: str, *exceptions: str) -> 
             and source.name == "COMMANDLINE"
             and name not in (input_name.removeprefix("--"), *exceptions)
         ):
-            raise OptionError(name, f"expected either it or {input_name}, got both")
+            raise OptionError(name, f"expected either this option or {input_name}, got both")
 
 
 def _version(is_requested: bool) -> None:

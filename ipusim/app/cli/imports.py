@@ -193,9 +193,13 @@ def _choose(program: Path, programs: tuple[Recorded, ...], number: int | None) -
     """Return the pipeline or loop of this number; raises OptionError for a wrong number, or an ambiguous choice."""
     programs_text = ", ".join(f"{index} {candidate.job.name}" for index, candidate in enumerate(programs))
     if number is None and len(programs) > 1:
-        raise OptionError("pipeline", f"expected which of those that {program} runs: {programs_text}; got none")
+        raise OptionError(
+            "pipeline", f"expected the number of a pipeline or loop of {program}: {programs_text}; got none"
+        )
     if number is not None and number >= len(programs):
-        raise OptionError("pipeline", f"expected one of those that {program} runs: {programs_text}; got {number}")
+        raise OptionError(
+            "pipeline", f"expected the number of a pipeline or loop of {program}: {programs_text}; got {number}"
+        )
     return programs[number or 0]
 
 

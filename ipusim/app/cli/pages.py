@@ -147,5 +147,5 @@ def _write_tables(run: Path, out: Path, start: int | None, end: int | None) -> N
     with ResultsFolder(out.parent, names, reads=(run_file(run, TIMELINE),)) as results:
         files = exported(run, out, start, end)
         results.write(files)
-    reason = "the run has not written what its stages hold, which they may not say."
+    reason = "the run has written no memory of its stages, which may not give their bytes."
     print_text(f"{out.parent}: {', '.join(files)}", *(f"No {name}: {reason}" for name in names if name not in files))

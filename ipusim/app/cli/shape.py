@@ -62,7 +62,7 @@ def plan_for(
     )
     number = named_schedule.count_step(shape) if count is None else count
     if abs(number) * shape.steps > _MOST_OPERATIONS:
-        text = f"expected at most {_MOST_OPERATIONS} operations, more than anybody reads in a grid, got"
+        text = f"expected at most {_MOST_OPERATIONS} operations, the limit of a readable grid, got"
         raise OptionError("count", f"{text} {runs.show(number)} x {shape.steps}")
     shape = replace(shape, micro_batches=number * shape.segments)
     try:

@@ -67,9 +67,9 @@ def holder_table(fit: analysis.Fit) -> Table:
 def holder_words(fit: analysis.Fit) -> str:
     """Explain the less obvious columns of :func:`holder_table`."""
     words_of = {
-        pipelines.Holder.FIFOS: "FIFOs: activations that wait for their backward passes",
-        pipelines.Holder.TEMPORARY: "products: the room that products and convolutions work in",
-        pipelines.Holder.LIVE: "live: activations and gradients of the pass that runs",
+        pipelines.Holder.FIFOS: "FIFOs: activations kept for their backward passes",
+        pipelines.Holder.TEMPORARY: "products: temporary memory of products and convolutions",
+        pipelines.Holder.LIVE: "live: activations and gradients of the running pass",
     }
     holders = {holder for peak in fit.peaks for holder, size in peak.holders if size}
     return "; ".join(words for holder, words in words_of.items() if holder in holders)

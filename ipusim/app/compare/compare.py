@@ -202,14 +202,14 @@ def _check(items: Sequence[ComparedItem], has_variants: bool) -> None:
     """
     folders = [item for item in items if isinstance(item.source, StoredRun)]
     if len(items) == len(folders) == 1:
-        text = "expected something to compare this run with, got its folder alone: name another run, or its scenario"
+        text = "expected a second run to compare with, got only one run folder: name another run, or its scenario"
         raise FileError(f"{items[0].text}: {text}")
     if has_variants and len(items) == len(folders):
-        text = "expected a scenario to vary, got runs that lie in folders: they stay as they are; leave {} and {} out"
+        text = "expected a scenario to vary, got run folders, which cannot vary: leave {} and {} out"
         raise OptionError("schedules", text, "orders", "sync")
     names = [item.text for item in items]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ProgramError(f"{twice}: expected each to compare once, got it a second time")
+        raise ProgramError(f"{twice}: expected each run once, got this run a second time")
 
 
 def _sources(items: Sequence[ComparedItem]) -> list[str]:
@@ -266,7 +266,10 @@ def _in_mode(request: Request, variant: _Variant, mode: Sync | None) -> _Variant
     mode_alone = _effective(request, variant)[1]
     if mode is None or mode is mode_alone or _states_sync(request, variant):
         return variant
-    note = f"the schedule states no sync mode, and runs in that of the other runs; alone it runs in {mode_alone.words}."
+    note = (
+        "the schedule states no sync mode, and runs in the sync mode of the other runs; without other runs the "
+        f"mode is {mode_alone.words}."
+    )
     return replace(variant, sync=mode, note=note)
 
 

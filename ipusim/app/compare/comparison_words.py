@@ -37,7 +37,7 @@ def verdict(comparison: Comparison) -> Iterator[str]:
     for group in comparison.groups:
         yield from _verdict_of_mode(group)
     if note := pipelines.idealised(row.sync for row in comparison.completed):
-        yield f"{note} So runs are compared with others of their sync mode alone."
+        yield f"{note} So each run is compared only with runs of its sync mode."
     yield from _what_decides(comparison)
     for group in comparison.groups:
         yield from _disturbed(group)
@@ -112,7 +112,7 @@ def _what_decides(comparison: Comparison) -> Iterator[str]:
     if len(samples) > 1:
         causes.append(f"work per weight update differs, from {samples[0]:,} to {samples[-1]:,} samples")
     if len({training for _, training in comparison.work}) > 1:
-        causes.append("some train, and others do not")
+        causes.append("some runs train, and others do not")
     if comparison.models_differ:
         causes.append("models differ, so a sample is different work")
     if causes:
@@ -178,7 +178,7 @@ def _front(comparison: Comparison) -> Iterator[str]:
     rows = comparison.in_order(comparison.front)
     if len(rows) > 1:
         texts = [f"{comparison.label(row)} ({_figures(comparison, row, short=True)}, {_peak(row)})" for row in rows]
-        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits beats one in both"
+        front = f"{enumerated(texts, _MOST_RUNS)}; no run that fits is better in both than one of these"
         yield f"Between time and memory{_mode(comparison)} (the front): {front}."
 
 

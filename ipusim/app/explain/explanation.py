@@ -121,7 +121,7 @@ class Explanation(Result):
 
     def _help(self) -> Iterator[str]:
         if self.what_ifs is None:
-            yield f"What a change would give is not known: {self.unknown_reason}."
+            yield f"The effect of changes is not known: {self.unknown_reason}."
             return
         yield from help_words(self.what_ifs)
         if self.sensitivities is not None and self.sensitivities.unknown:

@@ -28,19 +28,19 @@ def moves_table(moves: Moves) -> Table:
         rows.append(row(move.words, freed_text, move.peak_bytes, move.fits, move.period_s, time, longer))
     fits = () if limit is None else ("fits",)
     header = ("change", f"frees on IPU {moves.ipu}", "fullest IPU", *fits, "update", "time", "takes longer")
-    return Table("What would take less memory", header, tuple(rows))
+    return Table("Changes that take less memory", header, tuple(rows))
 
 
 def move_words(moves: Moves) -> list[str]:
     """Return sentences: the best change, savings already in use, and changes that free no memory or are refused."""
     sentences = [advice(moves)]
     if moves.already:
-        sentences.append(f"Already so: {', '.join(moves.already)}.")
+        sentences.append(f"Already in use: {', '.join(moves.already)}.")
     if moves.no_help:
         failures = (
             f"{words} ({rule.rstrip('.') or f'frees nothing on IPU {moves.ipu}'})" for words, rule in moves.no_help
         )
-        sentences.append(f"Tried, and no help: {'; '.join(failures)}.")
+        sentences.append(f"Tried, without effect: {'; '.join(failures)}.")
     return sentences
 
 
@@ -58,10 +58,12 @@ def advice(moves: Moves) -> str:
     best, *alternatives = lower
     options = options_of(best)
     if moves.sram_bytes is not None and not analysis.usable(best.fits):
-        return f"No option tried makes it fit, alone or combined. What frees most: {best.words}, {options}"
+        return (
+            f"No option tried makes the program fit, alone or combined. The largest reduction: {best.words}, {options}"
+        )
     equals = [move.words for move in alternatives if analysis.usable(move.fits) and move.period_s == best.period_s]
     as_fast = f" (as fast: {'; '.join(equals)})" if equals else ""
-    first = "What costs the least time" if analysis.usable(moves.fits) else "The fastest that fits"
+    first = "The change with the least cost in time" if analysis.usable(moves.fits) else "The fastest that fits"
     return f"{first}: {best.words}{as_fast}, {options}"
 
 

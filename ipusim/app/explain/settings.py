@@ -71,7 +71,7 @@ def _times(job: Job, name: str, times: Fraction) -> Any:
         return f"{_decimal(Fraction(number[1]) * times)} {number[2]}"
     if isinstance(value, bool) or not isinstance(value, int | float | Fraction):
         reason = "which has none" if value is None else f"which is {runs.show(value)}"
-        raise OptionError("what", f"{name}: expected an option with a number to take {float(times):g} times, {reason}")
+        raise OptionError("what", f"{name}: expected an option with a number to multiply by {float(times):g}, {reason}")
     return _plain(Fraction(str(value)) * times)
 
 

@@ -114,10 +114,10 @@ def _instead(trial: ChangeTrials, outcome: WhatIf) -> str:
     gains = {name: gain(f"{words} {name}=x2") for name in sorted(names - outcome.change.values.keys())}
     best = max(gains, key=lambda name: gains[name], default="")
     if gains.get(best, 0.0) < HELP:
-        return f"{words} gives nothing: no copy of this run is limited by the rate of its links."
+        return f"{words} has no effect: the rate of links limits no copy of this run."
     return (
-        f"{words} gives nothing, as the slowest copies do not go at that rate: with {best}=x2 it saves "
-        f"{gains[best]:.1%}, of which {best}=x2 alone gives {gain(f'{best}=x2'):.1%}."
+        f"{words} has no effect, as another rate limits the slowest copies: together with {best}=x2 the saving is "
+        f"{gains[best]:.1%}, and with only {best}=x2 {gain(f'{best}=x2'):.1%}."
     )
 
 

@@ -32,7 +32,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     if best:
         first = [group[0] for group in best[:_MOST_KINDS]]
         texts = [f"{group[0].change.kind} ({_words(group)}) {group[0].gain:.1%}" for group in best[:_MOST_KINDS]]
-        yield f"What would save most of the time per sample: {', '.join(texts)}."
+        yield f"Changes that save the most time per sample: {', '.join(texts)}."
         causes = dict.fromkeys(what_if.cause for what_if in first if what_if.cause and what_if.cause[1] > 0)
         if causes and first[0].cause in causes:
             less = (f"{'fewer' if words in _SEVERAL else 'less'} {words}, now {share:.1%}" for words, share in causes)
@@ -43,18 +43,18 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
         yield "No single change tried is faster."
     if rivals := _best([what_if for what_if in what_ifs if what_if.in_other_mode]):
         texts = [f"{_words(group)} {group[0].gain:.1%}" for group in rivals[:_MOST_KINDS]]
-        yield f"In the other sync mode, which is no comparison with this run: {', '.join(texts)}. {note}"
+        yield f"In the other sync mode, not comparable with this run: {', '.join(texts)}. {note}"
     hardware = _best([what_if for what_if in what_ifs if what_if.change.machine])
     if hardware:
         texts = [f"{_words(group)} saves {group[0].gain:.1%}" for group in hardware[:_MOST_KINDS]]
-        yield f"Of other hardware: {', '.join(texts)}."
+        yield f"With other hardware: {', '.join(texts)}."
     if no_help := [
         what_if.change.words for what_if in what_ifs if analysis.usable(what_if.fits) and what_if.gain < HELP
     ]:
-        yield f"Tried, and no help: {enumerated(no_help, _MOST_WORDS)}."
+        yield f"Tried, without effect: {enumerated(no_help, _MOST_WORDS)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
         text = "as stages would share an IPU, and their memory is not known"
-        yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. The option what tries them."
+        yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. Use option `what` to try these changes."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as the trial takes long: {enumerated(too_long)}. Use option `what` to try these changes."
 
@@ -82,11 +82,11 @@ def what_if_tables(what_ifs: Sequence[WhatIf], pairs: Sequence[ChangePair]) -> I
     answers = requests or [what_if for what_if in what_ifs if not what_if.refusal and what_if.gain >= HELP]
     for title, rows in (
         (
-            "What if" if requests else "What would help",
+            "What if" if requests else "Changes that help",
             [what_if for what_if in answers if not what_if.change.machine and not what_if.in_other_mode],
         ),
         ("Results in the other sync mode", [what_if for what_if in answers if what_if.in_other_mode]),
-        ("What other hardware would give", [what_if for what_if in answers if what_if.change.machine]),
+        ("Effect of other hardware", [what_if for what_if in answers if what_if.change.machine]),
     ):
         if rows:
             yield _table(title, rows)

@@ -109,7 +109,7 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
     """
     groups = {"all": list(rows)}
     if _of(rows, "fitted"):
-        groups |= {f"of {_FITTED}, with their source in no fit": _of(rows, "fitted")}
+        groups |= {f"of {_FITTED}, with rates fitted without their source": _of(rows, "fitted")}
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
     body = [(name, *_errors(of), "", "") for name, of in groups.items()]
     ranges, stretch = intervals(rows), stretched(rows)
@@ -174,10 +174,10 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield the notes on the tables."""
     if _of(rows, "fitted"):
         yield (
-            "Fitted to the rows that say so are what an optimizer whose values are sent anew takes of the host, what "
-            "its state off chip takes, and what variables take at an update. An error with its source left out is by "
-            "rates fitted without any row that the same publisher has: what a rate loses then is the middle of its "
-            "range. An interval is of a further training's error and wants three rows: Student's of their "
+            "Rates fitted to the rows marked so: the host's time for optimizer values that are sent again, the time "
+            "of optimizer state off chip, and the time of variables at an update. An error with its source left out "
+            "is by rates fitted without any row of the same publisher: a rate without rows then takes the middle of "
+            "its range. An interval is of a further training's error and wants three rows: Student's of their "
             f"logarithms, {stretched(rows):.2f} times as wide, so that four of five rows lie in that of other sources."
         )
     else:

@@ -38,7 +38,7 @@ class CheckedRun(Run):
         __tracebackhide__ = True
         options = self.request.options
         if not options.expect:
-            raise AssertionError(f"{self.scenario}: expected a scenario that expects something, got none: add expect")
+            raise AssertionError(f"{self.scenario}: expected a scenario with expectations, got none: add expect")
         failures = [
             str(judgement) for judgement in judge(options, self.result.summary.to_dict()) if not judgement.is_met
         ]

@@ -153,7 +153,7 @@ def compare(
     """
     items: Sequence[Any] = sources if isinstance(sources, list | tuple) else [sources]
     if not items:
-        raise ProgramError("expected something to compare, got an empty list")
+        raise ProgramError("expected at least one run to compare, got an empty list")
     schedule_names, modes, laid_out = (
         [choice] if isinstance(choice, str) else choice for choice in (schedules, syncs, orders)
     )

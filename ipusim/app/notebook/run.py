@@ -80,7 +80,7 @@ class Run(RunView):
             TimelineError: as in :meth:`figure`.
         """
         if not self.result.describes_memory:
-            raise OutputError("expected stages that say what they hold, got stages known by their cycles alone")
+            raise OutputError("expected stages with known memory, got stages with only cycles")
         window = part_window(self.timeline, start, end, phase, execution)
         return memory_chart(self.timeline, self.result.memory, window, picture)
 

@@ -99,8 +99,8 @@ class _Reader:
         end_name = event.get("name", name)
         if end_name != name:
             raise FileError(
-                f"{self._source.path}: expected the end of {runs.show(name)}, which began last on its thread, got the "
-                f"end of {runs.show(end_name)}"
+                f"{self._source.path}: expected the end of {runs.show(name)}, the latest begun event of its thread, "
+                f"got the end of {runs.show(end_name)}"
             )
         end = event.get("ts")
         length = exact(end) - exact(start) if _is_time(start) and _is_time(end) else None
@@ -160,16 +160,14 @@ class _Reader:
             rank, place = int(match[1]), f"{self._source.path}: {name} of process {process}"
             earlier = self.recording_so_far.ranks.setdefault(process, Fact(rank, place))
             if earlier.value != rank:
-                raise FileError(f"{place}: expected rank {earlier.value}, as {earlier.place} says, got rank {rank}")
+                raise FileError(f"{place}: expected rank {earlier.value}, as in {earlier.place}, got rank {rank}")
 
     def recording(self) -> Recording:
         """Return the collected recording."""
         self._lanes.leave_out("that begin without an end", sum(map(len, self._open_events.values())))
         recording = self._lanes.finish()
         if self._kernels and recording.spans and not self._device:
-            recording.notes.append(
-                f"{recording.path}: its passes have no spans on the device, so that these are the times of the host."
-            )
+            recording.notes.append(f"{recording.path}: passes have no spans on the device; the times are of the host.")
         return recording
 
 

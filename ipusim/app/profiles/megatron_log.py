@@ -180,7 +180,7 @@ class _Log:
             if not count and meaning.activity != UPDATE:
                 raise FileError(
                     f"{recording.path}: expected a line 'setting number of microbatches to constant N' before the "
-                    "times, got none: say by the option count how many micro-batches an iteration has"
+                    "times, got none: set the option count to the micro-batches of an iteration"
                 )
             span = Span(meaning.activity, meaning.stage, None, str(rank), "", None, ms * 1000)
             span.rank, span.step, span.micro_batches = rank, step, 1 if meaning.activity == UPDATE else count or 1
@@ -190,7 +190,7 @@ class _Log:
         chunks = self._facts.get("virtual_pipeline_model_parallel_size")
         if chunks and chunks.value > 1:
             self._recordings[0].notes.append(
-                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum them."
+                f"{chunks.place}: the {chunks.value} chunks of a rank are one stage here, as timers sum the chunks."
             )
         self._recordings[0].facts.add({key: fact for key, fact in self._facts.items() if key in _RUN})
         return self._recordings
@@ -204,11 +204,11 @@ class _Log:
         if self._timers:
             timers = ", ".join([*self._timers][:_MOST_NAMES])
             raise FileError(
-                f"{path}: expected timers named {self._names}, got {timers}: log with --timing-log-level 2, or say "
-                "with --name PASS=NAME what is what"
+                f"{path}: expected timers named {self._names}, got {timers}: log with --timing-log-level 2, or name "
+                "the timers with --name PASS=NAME"
             )
         if self._without_ranks:
-            reason = "times without ranks, which say no stage"
+            reason = "times without ranks and without stages"
             raise FileError(
                 f"{self._without_ranks}: expected {_BLOCK!r}, got {reason}: log with --timing-log-option all"
             )

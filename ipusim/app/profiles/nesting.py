@@ -50,13 +50,13 @@ def outermost(spans: Sequence[Span], remarks: Counter[tuple[str, str]]) -> list[
         ):
             raise FileError(_within(span, outer))
         elif span.activity == outer.activity:
-            remarks[f"{span.activity} span", "inside others of the same kind: in their time"] += 1
+            remarks[f"{span.activity} span", "inside others of the same kind: part of their time"] += 1
         elif span.activity == FORWARD and outer.activity in BACKWARD:
             outer.recomputed_us += span.us
             remarks["forward span", "inside backward passes: recomputation, in the time of backward"] += 1
         elif span.activity == UPDATE:
             outer.waited_us += span.us
-            remarks["update", "inside passes: time that is taken off"] += 1
+            remarks["update", "inside passes: subtracted from their time"] += 1
             result.append(span)
         else:
             raise FileError(_within(span, outer))
@@ -81,11 +81,11 @@ def _take_off(waits: Sequence[Span], passes: Sequence[Span], remarks: Counter[tu
         if begin < end:
             passes[number].waited_us += end - begin
             ends_of_waits[number] = end
-            remarks["receive", "inside passes: time that is taken off"] += 1
+            remarks["receive", "inside passes: subtracted from their time"] += 1
 
 
 def _within(span: Span, outer: Span) -> str:
     return (
         f"expected passes side by side, got one of {span.activity} within one of {outer.activity}, at "
-        f"{float(span.start_us or 0):.16g} us: say with --name PASS=NAME which of the two is a pass"
+        f"{float(span.start_us or 0):.16g} us: name the pass of the two with --name PASS=NAME"
     )

@@ -50,6 +50,6 @@ def read(source: Source, options: Options) -> Recording:
                 else:
                     lanes.leave_out("without an end")
     except sqlite3.Error as error:
-        raise FileError(f"{path}: expected a report that nsys has exported as SQLite: {error}") from None
+        raise FileError(f"{path}: expected a report exported by nsys as SQLite: {error}") from None
     recording.notes.append(f"{path}: ranges of NVTX are times of the host.")
     return lanes.finish()

@@ -48,5 +48,5 @@ def read(source: Source, options: Options) -> Recording:
         for _ in range(int(number)):
             recording.add(Span.from_meaning(meaning, meaning.micro_batch, "", "", None, Fraction(median) / 1000), name)
     names.refuse_unused(path, recording.names)
-    recording.notes.append(f"{path}: a summary has medians alone, so that least and most are not known.")
+    recording.notes.append(f"{path}: a summary has only medians; minimum and maximum are not known.")
     return recording

@@ -38,7 +38,7 @@ def join_parts(spans: Sequence[Span], parts: int | None, notes: list[str]) -> It
         if odd := next((count for count in counts if count != counts[0]), None):
             raise FileError(
                 f"expected the same parts in every {kind} pass{of_stage}, got {_list_parts(counts[0])} in the first "
-                f"and {_list_parts(odd)} in another: say with --parts-per-pass N how many spans are a pass"
+                f"and {_list_parts(odd)} in another: set the number of spans of a pass with --parts-per-pass N"
             )
         notes.append(f"A {kind} pass{of_stage} is the sum of {_list_parts(counts[0])}.")
         for spans_of_pass in passes:
@@ -65,8 +65,7 @@ def refuse_unlike(spans: Sequence[Span]) -> None:
             parts = "+".join(names)
             raise FileError(
                 f"expected spans of one name for {kind} passes{f' of stage {stage}' if stage else ''}, got {texts} on "
-                f"rank {rank}: say with --name {kind}=NAME which of them is the pass, or --name '{kind}={parts}' if "
-                "they are its parts"
+                f"rank {rank}: name the pass with --name {kind}=NAME, or its parts with --name '{kind}={parts}'"
             )
 
 

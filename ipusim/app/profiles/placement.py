@@ -76,7 +76,7 @@ def _refuse_missing_ranks(measurement: Measurement, ranks: Sequence[int]) -> str
     statement = f" of world_size {world}, which {world_size.place} says" if world_size else ""
     raise FileError(
         f"expected the passes of all ranks, got none of rank {enumerated(missing_ranks, _MOST_NAMES)}{statement}: "
-        "import these too, or say by the option stages how many stages the ranks here are"
+        "import these too, or set the option stages to the number of stages of these ranks"
     )
 
 
@@ -85,8 +85,8 @@ def _refuse_partly_named(passes: Sequence[Span]) -> None:
     silent = next((span for span in passes if not span.stage), None)
     if silent is not None:
         raise FileError(
-            f"expected names that say the stage of every pass, or of none, got {silent.activity} passes on rank "
-            f"{silent.rank} without one: name these with --name STAGE.{silent.activity}=NAME"
+            f"expected names with a stage for all passes, or for none, got {silent.activity} passes on rank "
+            f"{silent.rank} without a stage: name these with --name STAGE.{silent.activity}=NAME"
         )
 
 
@@ -120,8 +120,8 @@ def _by_rank(measurement: Measurement, ranks: Sequence[int], stages: int | None)
     source = f"{STATED} by the option stages" if stages else source
     if pipeline_size is None and stages is None and measurement.stages_from:
         raise FileError(
-            f"expected {measurement.stages_from}, got none: say by the option stages how many stages the {len(ranks)} "
-            "ranks are"
+            f"expected {measurement.stages_from}, got none: set the option stages to the number of stages of the "
+            f"{len(ranks)} ranks"
         )
     if len(ranks) % number:
         text = f"expected a number of stages that divides the {len(ranks)} ranks, got {number}"
@@ -155,7 +155,7 @@ def _refuse_other_order(passes: Sequence[Span], owner: Mapping[int, int]) -> Non
     for (stage, start), (next_stage, later) in pairwise(sorted(first.items())):
         if later < start:
             raise FileError(
-                f"expected the first forward pass of stage {next_stage} behind that of stage {stage}, at "
-                f"{float(start):.16g} us, got it at {float(later):.16g} us: the order of ranks was assumed; name "
-                "processes 'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
+                f"expected the first forward pass of stage {next_stage} after the first of stage {stage}, at "
+                f"{float(start):.16g} us, got {float(later):.16g} us: the order of ranks was assumed; name processes "
+                "'rank 0', 'rank 1' and so on by process_name, or files rank0, rank1 and so on"
             )

@@ -101,7 +101,7 @@ def read_measured(
     for path, file_reader in kinds.items():
         if file_reader is not reader:
             raise FileError(
-                f"{path}: expected {reader.kind}, as {files[0]} is, got {file_reader.kind}: import one kind at a time"
+                f"{path}: expected {reader.kind}, as in {files[0]}, got {file_reader.kind}: import one kind at a time"
             )
     recordings = reader.read((Source(path, progress) for path in files), Options(names, count, parts))
     return rank_spans(recordings, parts)

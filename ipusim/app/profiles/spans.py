@@ -112,7 +112,7 @@ class Facts(dict[str, Fact]):
         fact = self.setdefault(key, Fact(value, place))
         if fact.value != value:
             raise FileError(
-                f"{place}: expected {runs.show(fact.value)} {_FACTS.get(key, key)}, as {fact.place} says, got "
+                f"{place}: expected {runs.show(fact.value)} {_FACTS.get(key, key)}, as in {fact.place}, got "
                 f"{runs.show(value)}"
             )
 

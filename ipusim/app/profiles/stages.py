@@ -87,8 +87,8 @@ def _stages_of(measurement: Measurement, stages: int | None, count: int | None) 
         pairs = "overlapped pairs" if any(span.activity == OVERLAP for span in spans) else "weight updates"
         reason = f"{pairs} alone" if spans else "none"
         raise FileError(
-            f"expected passes, got {reason}; the longest spans of other names are {names_text}: "
-            "say with --name PASS=NAME which are passes, as some tools name none (torch's Schedule1F1B)"
+            f"expected passes, got {reason}; the longest spans of other names are {names_text}: name the passes with "
+            "--name PASS=NAME, as some tools name none (torch's Schedule1F1B)"
         )
     placement = placement_of(measurement, passes, stages)
     names, stage_of = placement.names, placement.stage
@@ -143,7 +143,7 @@ def _note_unlike(spans: Sequence[Span], notes: list[str]) -> None:
         )
     shares = [span.recomputed_us / span.us for span in spans if span.recomputed_us]
     if shares:
-        notes.append(f"Backward passes are recomputation for {float(statistics.median(shares)):.0%} of their time.")
+        notes.append(f"Recomputation takes {float(statistics.median(shares)):.0%} of the time of backward passes.")
 
 
 def _sources(

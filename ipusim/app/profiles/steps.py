@@ -47,8 +47,8 @@ def without_warm_up(spans: Sequence[Span], notes: list[str], path: str) -> list[
         return [*spans]
     times = float(mean[first] / usual) if usual else float("inf")
     notes.append(
-        f"{path}: passes of the first step took {times:.3g} times as long as those of the others: it warms up, and "
-        "is left out."
+        f"{path}: passes of the first step took {times:.3g} times as long as passes of the other steps: the first "
+        "step is left out as warm-up."
     )
     return [span for span in spans if span.step != first]
 

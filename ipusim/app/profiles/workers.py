@@ -121,7 +121,8 @@ def _by_worker(lanes: Mapping[_Lane, Sequence[Span]], recording: Recording) -> t
             result += best
         if len(streams) > 1:
             notes.append(
-                f"{recording.path}: of each pass the stream with most of its spans counts, of {len(streams)} streams."
+                f"{recording.path}: each pass is measured on the stream with most of its spans, of {len(streams)} "
+                "streams."
             )
         if process in recording.ranks:
             recording.ranks.setdefault(host, recording.ranks[process])
@@ -156,9 +157,8 @@ def _ranks_of_threads(
             if owner is None:
                 raise FileError(
                     f"{recording.path}: expected the stage in names of {span.activity}, as {len(workers)} threads of "
-                    f"process {process} have forward passes, "
-                    f"got {span.activity} passes on thread {thread} without one: say with "
-                    f"--name {span.activity}=NAME{{stage}} whose they are"
+                    f"process {process} have forward passes, got {span.activity} passes on thread {thread} without "
+                    f"one: name the stage with --name {span.activity}=NAME{{stage}}"
                 )
             span.process = f"{process} thread {owner}"
             result.append(span)

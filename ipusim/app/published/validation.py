@@ -112,8 +112,8 @@ class ScheduleValidation(Result):
             if not value.holds
         ]
         forms = [
-            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got it "
-            f"at {form.matches}"
+            f"{form.schedule}, {form.figure}: expected {form.form} at {len(form.points)} points, got this value at "
+            f"{form.matches}"
             for form in self.forms
             if form.right != form.values
         ]
@@ -125,7 +125,7 @@ class ScheduleValidation(Result):
         exact = sum(value.is_exact for value in passes)
         yield (
             f"Printed values exact or rounded: {len(passes)} of {len(self.digits)} ({exact} exact); "
-            f"{len(self.explained)} more follow from something other than their schedule, and are explained."
+            f"{len(self.explained)} more follow from another rule than their schedule, and are explained."
         )
         tables: dict[str, list[float]] = {}
         for value in self.near:

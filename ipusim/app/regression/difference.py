@@ -70,7 +70,7 @@ def _differences(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run) -
     yield from _learning(pin["learning"], current["learning"])
     if not same_order and pin["spans"] != current["spans"]:
         cause = "phases, lengths and the number of spans are the same; spans of one cycle have another order"
-        yield Difference("order", "rule of causes changed, times equal: --update", (cause,))
+        yield Difference("order", "the rule of causes changed, times are equal: --update", (cause,))
 
 
 def _changes(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
@@ -103,7 +103,7 @@ def _of_list(noun: str, pinned: Any, items: Items | None) -> str:
         return ""
     if change.first == change.last:
         return f"{noun} {change.first:,} was {change.was or 'none'}, is {change.new_text or 'none'}"
-    begins = f", which now begin with {items.text(change.first)}" if change.first < items.count else ""
+    begins = f", now starting with {items.text(change.first)}" if change.first < items.count else ""
     counts = "" if pinned["count"] == items.count else f"; there were {pinned['count']:,}, there are {items.count:,}"
     return f"the first {noun} that differs is one of {change.first:,} to {change.last:,}{begins}{counts}"
 
@@ -122,9 +122,9 @@ def _prices(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Diff
     rates = [change for change in _changes(pin["rates"], current["rates"]) if None not in change]
     causes += [f"rate {name!r} was {was}, is {value}" for name, was, value in rates]
     if not rates and cycles:
-        cause = "the priced work differs, or the law reads different numbers of it"
+        cause = "the priced work differs, or the law reads different numbers of the work"
         if _formula(cycles[0][2]) == _formula(cycles[0][3]):
-            cause = f"the law {cycles[0][1]!r} itself is another"
+            cause = f"the law {cycles[0][1]!r} itself differs"
         causes.append(f"all rates are the same: {cause}")
     elif not rates:
         causes.append("all rates and all terms of prices are equal: the sum of the terms differs")
@@ -153,7 +153,7 @@ def _time(pin: Mapping[str, Any], current: Mapping[str, Any], run: Run, *, same_
         f"{name} was {_text(was)}, is {_text(value)}" for name, was, value in _changes(pin["time"], current["time"])
     ]
     if text or totals:
-        cause = "Plan and prices are equal: the machine runs them otherwise"
+        cause = "Plan and prices are equal: the machine runs the plan differently"
         yield Difference("time", text or totals[0], (cause, *totals[: 1 if text else 0]))
 
 
@@ -186,7 +186,7 @@ def _learning(was: Mapping[str, Any] | None, current: Mapping[str, Any] | None) 
     for old_values, new_values in zip(was["evaluations"], current["evaluations"], strict=False):
         if not all(_near(a, b, tolerance) for a, b in zip(old_values, new_values, strict=True)):
             yield Difference(
-                "losses", f"evaluation behind step {old_values[0]}: was {old_values[1:]}, is {new_values[1:]}"
+                "losses", f"evaluation after step {old_values[0]}: was {old_values[1:]}, is {new_values[1:]}"
             )
     # A gradient may be rounding noise, as for a bias of attention's keys. Optimizers that divide by the gradient's
     # size make random steps. Hence tolerances are relative to the norm of the whole set of weights.
@@ -247,7 +247,7 @@ def _changed_options(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iter
     ]
     yield from changes[:_MOST_ITEMS]
     if len(changes) > _MOST_ITEMS:
-        yield f"and {len(changes) - _MOST_ITEMS} more of what the scenario asks for"
+        yield f"and {len(changes) - _MOST_ITEMS} more options of the scenario"
 
 
 def _versions(pin: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:

@@ -81,7 +81,7 @@ def check_expectations(job: Job) -> None:
     problems = []
     for path, expectation in expectations(job.request.options):
         if reason := _lacking(job, expectation):
-            problems.append(Problem(path, f"expected a figure that this run has, got {expectation.name}: {reason}"))
+            problems.append(Problem(path, f"expected a figure of this run, got {expectation.name}: {reason}"))
     if problems:
         raise RequestError(problems)
 

@@ -102,7 +102,7 @@ def read_pin(path: Path, name: str) -> dict[str, Any]:
     try:
         pin = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{hint}, got what is no JSON: {error}") from None
+        raise FileError(f"{hint}, got a file without valid JSON: {error}") from None
     if not isinstance(pin, dict) or pin.get("format") != FORMAT:
         raise FileError(f"{hint}, got other JSON")
     if pin.get("format_version") not in _READ:
@@ -120,16 +120,16 @@ def _wrong(value: Any, shape: Any, place: str) -> str:  # noqa: PLR0911 - one re
     """Return a message on the first part that violates its schema; empty if valid."""
     if isinstance(shape, tuple):
         fits = any(not _wrong(value, alternative, place) for alternative in shape)
-        return "" if fits else f"{place} is of another kind"
+        return "" if fits else f"{place} has another type"
     if isinstance(shape, list):
         if not isinstance(value, list):
-            return f"{place} is no list"
+            return f"{place} is not a list"
         return next(filter(None, (_wrong(item, shape[0], place) for item in value)), "")
     if not isinstance(shape, dict):
         is_same = type(value) is shape or (shape is float and type(value) is int)
-        return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'it'} is of another kind"
+        return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'it'} has another type"
     if not isinstance(value, dict):
-        return f"{place} is no mapping"
+        return f"{place} is not a mapping"
     keys = shape.keys() - {None}
     if not keys <= value.keys() or (None not in shape and value.keys() != keys):
         return f"{place or 'it'} has not the keys {', '.join(filter(None, shape))}"

@@ -44,7 +44,7 @@ def scenarios_of(paths: Sequence[Path]) -> list[Path]:
             scenarios = list(filter(tests_anything, _scenario_files(path, refuses_lone_pins=True)))
             if not scenarios:
                 text = "expected a folder of scenarios with expect or a pin, got none: "
-                raise FileError(f"{path}: {text}add expect to one, or pin one with `ipusim test --pin`")
+                raise FileError(f"{path}: {text}add expect to a scenario, or pin a scenario with `ipusim test --pin`")
             unique |= dict.fromkeys(scenarios)
         elif not path.exists():
             raise FileError(f"{path}: expected a scenario or a folder, got no such file")

@@ -165,7 +165,7 @@ def _panel(run: TracedRun, last_s: float, rows: int, top_bytes: float) -> Headed
         short, window = shortened(timeline, Window(0, analysis.find_execution(timeline, 0).end))
     fold = folded(short, rows, window)
     words = [_headline(run), run.remark, fold.words]
-    words.append(f"cut: {last_s / whole_s:.1%} of it is shown" if is_cut else "")
+    words.append(f"cut: {last_s / whole_s:.1%} of the trace is shown" if is_cut else "")
     if window.breaks:
         words.append(f"on a separate axis, where {left_out_words(window)}")
     elif own_axis:

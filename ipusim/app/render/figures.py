@@ -69,7 +69,7 @@ def _check_legible(chart: Chart, picture: Picture) -> None:
             if neighbour.left >= box.right:
                 break
             if max(box.low, neighbour.low) < min(box.high, neighbour.high):
-                raise picture.refusal(f"{box.words!r:.40} and {neighbour.words!r:.40} would lie over each other")
+                raise picture.refusal(f"{box.words!r:.40} and {neighbour.words!r:.40} would overlap")
 
 
 class _Letters(NamedTuple):

@@ -35,7 +35,7 @@ def folded(timeline: Timeline, most_rows: int, window: Window) -> Folded:
     words = []
     info = timeline.info
     if replicas_alike(timeline, window):
-        words.append(f"{info.replicas} replicas, each as this one")
+        words.append(f"{info.replicas} equal replicas")
         timeline = first_replica(timeline)
     elif len(info.ipus) > most_rows and info.replicas > 1:
         words.append(f"the first of {info.replicas} replicas")

@@ -44,7 +44,7 @@ def default_title(
         if of_replica:
             devices = [f"{info.replicas} replicas of {per_replica}"]
         elif replicas_alike(timeline, window):
-            devices = [f"{info.replicas} replicas of {per_replica}, each as this one"]
+            devices = [f"{info.replicas} equal replicas of {per_replica}"]
     words = ", ".join(
         (
             info.order_and_sync,

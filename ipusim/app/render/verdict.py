@@ -69,7 +69,7 @@ def bubble_words(bubble: analysis.Bubble) -> str:
 def faster_order_words(summary: Summary, faster: analysis.FasterOrder) -> str:
     """Return the current selection order, and the time saved by a faster order."""
     period = "weight update" if summary.training else "execution"
-    estimated = ", estimated by copies and sums of gradients alone" if faster.is_estimate else ""
+    estimated = ", estimated only from copies and sums of gradients" if faster.is_estimate else ""
     return f"{summary.selection_order}; {faster.order} takes {faster.saved:.1%} less time per {period}{estimated}"
 
 
@@ -82,7 +82,7 @@ def waterfall_words(waterfall: analysis.Waterfall | None) -> str:
         return "not computed for a long run without repetition: use ipusim explain"
     parts = [(timelines.TimePart.USEFUL, waterfall.share(timelines.TimePart.USEFUL)), *waterfall.largest()]
     texts = [f"{part.words} {share:.1%}" for part, share in parts if abs(share) >= _LEAST_SHARE]
-    words, remarks = ", ".join(texts) or "nothing: it takes no time", [*waterfall.remarks()]
+    words, remarks = ", ".join(texts) or "nothing: the run takes no time", [*waterfall.remarks()]
     return " ".join([f"{words}.", *remarks]) if remarks else words
 
 
@@ -120,7 +120,7 @@ def disturbance_words(cost: analysis.DisturbanceCost, seconds: Callable[[int], f
     parts += _cables(cost, seconds)
     if cost.recovery is not None:
         moment = f"{cost.recovery} micro-batch{'es' * (cost.recovery != 1)} later" if cost.recovery else "at once"
-        parts.append(f"when they end all goes on as before {moment}")
+        parts.append(f"after the end of the disturbances the run continues as before {moment}")
     elif cost.passes:
         parts.append("after the end of the disturbances the run does not return to its earlier times")
     return "; ".join(parts)
@@ -139,9 +139,9 @@ def _cables(cost: analysis.DisturbanceCost, seconds: Callable[[int], float]) -> 
         else:
             yield f"IPUs wait no longer for copies {ways}"
         if cost.cables_alone and cost.cycles < cost.plain_cycles:
-            yield "the run is shorter, as copies share links with other copies than before; none is faster by itself"
+            yield "the run is shorter, as copies share links with other copies than before; no single copy is faster"
         elif all(cable.dead for cable in used_cables) and cost.slowdown < 1 + _LEAST_SHARE:
-            yield "the links of that detour have room for them"
+            yield "the links of the detour have room for these copies"
         if not all(cable.dead for cable in used_cables):
             yield "copies stay on a slow cable, as routes are fixed when a program is compiled"
     if unused_cables:

@@ -112,7 +112,7 @@ def steps_of(stages: Stages, clock_hz: int) -> tuple[list[Step], dict[int, int]]
     ranks: dict[int, set[int]] = defaultdict(set)
     for span in stages.spans:
         if span.start_us is None:
-            raise FileError(f"expected spans with a begin to replay, got times alone of {stages.tool}")
+            raise FileError(f"expected spans with a start time to replay, got only durations of {stages.tool}")
         if span.activity in KINDS:
             ranks[stages.mapping[names[span.stage]]].add(span.rank)
     for ipu, several in ranks.items():
@@ -161,8 +161,8 @@ def _step(
             continue
         if begin < last[ipu] - _TOLERANCE_CYCLES:
             raise FileError(
-                f"expected the passes and updates of rank {span.rank} one after the other to replay, got one of "
-                f"{span.activity} at {float(begin):.16g} us before the one before it ends"
+                f"expected the passes and updates of rank {span.rank} one after the other to replay, got "
+                f"{span.activity} at {float(begin):.16g} us before the end of the previous pass"
             )
         last[ipu] = max(end, last[ipu])
         first = max(cycles(begin), last_ends.get(ipu, 0))
@@ -241,9 +241,9 @@ def _shifted(step: Step, shifts: Mapping[int, int]) -> Step:
             begin, end = result.passes[item.sender][item.source]
             if item.begin <= begin < end:
                 raise FileError(
-                    f"expected passes that begin when their tensors are made to replay, got one of stage "
-                    f"{item.key.stage} and micro-batch {item.key.micro_batch} before that of stage {item.source.stage} "
-                    "begins: spans may have waits in them, which --name wait=NAME takes off"
+                    f"expected passes that begin after their inputs to replay, got a pass of stage {item.key.stage} "
+                    f"and micro-batch {item.key.micro_batch} before the pass of stage {item.source.stage} begins: "
+                    "spans may contain waits, which --name wait=NAME subtracts"
                 )
             result.passes[item.sender][item.source] = (begin, item.begin)
     return result

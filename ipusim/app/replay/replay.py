@@ -86,7 +86,7 @@ class Replay(Result):
     @cached_property
     def explanation(self) -> Explanation:
         """Idle time by cause and critical path of the measured step."""
-        reason = "a measured step is no simulation: explain that of its plan"
+        reason = "a measured step is no simulation: explain the simulation of its plan"
         return explain(self.measured_run.timeline, reason, waterfall=self.measured_run.summary.waterfall)
 
     def _seconds_of(self, figure: Callable[[Run], float]) -> tuple[float, float]:
@@ -102,15 +102,14 @@ class Replay(Result):
         measured_s, simulated_s = self._seconds
         largest = max(PARTS, key=lambda part: abs(self.parts[part]))
         yield (
-            f"Step {self.step + 1} of {self.steps} measured, that of the median time, took "
-            f"{format_seconds(measured_s)}; "
-            f"the simulation of its plan with the medians of all steps takes {format_seconds(simulated_s)}, "
-            f"{(simulated_s - measured_s) / measured_s if measured_s else 0:+.1%}."
+            f"Step {self.step + 1} of {self.steps} measured, the step with the median time, took "
+            f"{format_seconds(measured_s)}; the simulation of its plan with the medians of all steps takes "
+            f"{format_seconds(simulated_s)}, {(simulated_s - measured_s) / measured_s if measured_s else 0:+.1%}."
         )
         if any(self.parts.values()):
             yield f"Most of the difference is {largest}: {PARTS[largest]}."
         if self.steps == 1:
-            yield "Of one step no straggler is known: the stages have the medians of all steps."
+            yield "With one step no straggler is known: the stages have the medians of all steps."
         hz = self.measured_run.timeline.info.clock_hz
         for ipu, cycles in self.shifts.items():
             if cycles:
@@ -170,7 +169,7 @@ class Replay(Result):
 
     def _draw(self) -> Chart:
         first = self.measured_run.timeline.info.title
-        title = f"{first}\nbelow it the simulation of its plan with the medians of all steps"
+        title = f"{first}\nbelow, the simulation of its plan with the medians of all steps"
         return comparison(
             [TracedRun(self.measured_run.timeline, "measured"), TracedRun(self.simulated_run.timeline, "simulated")],
             title=title,

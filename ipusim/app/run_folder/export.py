@@ -32,7 +32,7 @@ def run_file(run: Path, name: str) -> Path:
     """
     if not run.exists() or (run.is_dir() and not has_run_file(run / name)):
         reason = "a folder without" if run.is_dir() else "no such file"
-        raise FileError(f"{run}: expected a run folder, with {name}, or that file itself, got {reason}")
+        raise FileError(f"{run}: expected a run folder with {name}, or the file {name}, got {reason}")
     return run / name if run.is_dir() else run
 
 

@@ -116,8 +116,8 @@ class ResultsFolder:
         """Refuse any process except the entering one; raises OutputError."""
         if not self.is_mine:
             raise OutputError(
-                f"{self._name}: expected the process that a run began in to write its results, got a forked child of "
-                "it, which writes none"
+                f"{self._name}: expected the process that started the run, got a forked child process, which writes "
+                "no results"
             )
 
     def read_aside(self, name: str, most_bytes: int) -> bytes:

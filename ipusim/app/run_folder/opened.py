@@ -73,7 +73,7 @@ def open_source(path: Path, overrides: Sequence[str] = (), *, trust: bool = Fals
         job = job_of(source)
         return RunSource(Path("reports") / job.name, job, source=source)
     if overrides:
-        raise FileError(f"{path}: expected a scenario to change {overrides[0]!r} in, got the folder of a run")
+        raise FileError(f"{path}: expected a scenario with a key {overrides[0]!r} to change, got a run folder")
     run, job_or_reason = read_run(path), job_behind(path, trust=trust)
     older = run.older if isinstance(job_or_reason, str) else ""
     return RunSource(path, job_or_reason, run.timeline, run.waterfall, shares=run.recomputed_shares, older=older)

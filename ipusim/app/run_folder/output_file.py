@@ -97,7 +97,9 @@ def refuse_read(path: Path, reads: Iterable[Path]) -> None:
         # Path.resolve would fail on circular links.
         is_same = os.path.realpath(path) == os.path.realpath(source)
         if is_same or (path.exists() and source.exists() and path.samefile(source)):
-            raise OutputError(f"{path}: expected another file than one that is read, got {source}: name another place")
+            raise OutputError(
+                f"{path}: expected an output different from all input files, got {source}: name another place"
+            )
 
 
 def has_mark(path: Path, kind: OutputKind | None = None) -> bool:

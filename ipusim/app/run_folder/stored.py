@@ -166,7 +166,7 @@ class StoredRun:
         return fullest
 
     @contextmanager
-    def as_written(self, content: str = "the summary of a run as ipusim writes it") -> Iterator[None]:
+    def as_written(self, content: str = "the summary of a run in the format of ipusim") -> Iterator[None]:
         """Convert lookup and type errors of the block to FileError.
 
         ``content`` names the expected content of ``summary.json``.
@@ -259,7 +259,7 @@ def _json(path: Path, noun: str) -> Any:
         data = json.loads(content)
         wrong = next(_impossible(data), "")
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: expected {noun}, got what is no JSON: {error}") from None
+        raise FileError(f"{path}: expected {noun}, got a file without valid JSON: {error}") from None
     if wrong:
         raise FileError(f"{path}: expected {noun}, got JSON with {wrong}")
     return data

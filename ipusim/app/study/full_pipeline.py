@@ -90,8 +90,8 @@ def once_full(cycles_at: Callable[[int], Fraction | int], multiple: int, least: 
     if refusal is not None and not has_count:
         raise refusal
     raise NeverFullError(
-        "expected a time that grows by as much for each further micro-batch, or for each few of them, got one that "
-        f"does not up to a gradient_accumulation_count of {count + 2 * spacing}"
+        "expected a time that grows by an equal step for each further micro-batch, or for each few micro-batches, "
+        f"got unequal steps up to a gradient_accumulation_count of {count + 2 * spacing}"
     )
 
 

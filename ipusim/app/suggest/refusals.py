@@ -65,7 +65,7 @@ def _refuse_option(baseline: Baseline, limits: Limits, units: Units) -> None:
                 continue
             values_text = ", ".join(map(str, values))
             if name not in _NUMBERS:
-                raise OptionError(name, f"expected others for any plan with the other options, got {values_text}")
+                raise OptionError(name, f"expected other values for a plan with the other options, got {values_text}")
             numbers = sorted({_NUMBERS[name](choice) for choice in alternatives})
             raise OptionError(
                 name, f"expected {runs.one_of([*map(str, numbers)])} with the other options, got {values_text}"
@@ -83,18 +83,18 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
         f"rule, and {outcome.too_large} too large wherever the model is cut"
     )
     plans = counted(outcome.assembled, "plan")
-    cuts = f"{outcome.bounded:,} of their cuts bounded, {plans} assembled, none of which fits"
+    cuts = f"{outcome.bounded:,} cuts of the layouts bounded, {plans} assembled; no plan fits"
     if outcome.left is None:
         least = max([outcome.least_bytes or 0, *outcome.least_of_units.values()])
-        full = "each cut of each way to lay the model out leaves some IPU too full"
+        full = "with every layout and every cut, at least one IPU is too full"
         if sram_bytes is not None and least > sram_bytes:
             has = f"and each IPU has {format_bytes(sram_bytes)}"
             full = f"the fullest IPU of any plan holds at least {format_bytes(least)}, {has}"
         large = _too_large(baseline, outcome)
         advice = _advice(baseline, is_single=bool(large))
-        return f"No plan that was searched fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
+        return f"No plan in the search fits {system}, which is proven: {full}. {large}{looked}; {cuts}. {advice}"
     clock = baseline.job.system.clock_hz if baseline.job else None
-    fastest = "" if clock is None else f", of which none is faster than {format_seconds(outcome.left / clock)}"
+    fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.left / clock)}"
     return (
         f"No plan was found, and that none fits {system} is not proven: {outcome.stopped} ended the search. {looked}; "
         f"{cuts}. Still open: {counted(outcome.open, 'way')}{fastest}. Take more time, or search less (ipus, stages, "
@@ -114,8 +114,8 @@ def _advice(baseline: Baseline, *, is_single: bool) -> str:
         return f"The given plan fits with {move.words}: {options_of(move)}"
     smaller = baseline.micro_batch_size > 1
     if is_single:
-        return f"More IPUs do not change that{', smaller micro-batches may' * smaller}."
-    return f"Take more IPUs{', or smaller micro-batches' * smaller}."
+        return f"More IPUs do not help{', smaller micro-batches may' * smaller}."
+    return f"Use more IPUs{', or smaller micro-batches' * smaller}."
 
 
 def _too_large(baseline: Baseline, outcome: Searched) -> str:
@@ -137,7 +137,7 @@ def _too_large(baseline: Baseline, outcome: Searched) -> str:
     noun = "layer" if units.movable else "stage"
     more = f" and {len(large) - _MOST_UNITS} more" if len(large) > _MOST_UNITS else ""
     are = f"This {noun} is" if len(large) == 1 else f"Each of these {noun}s is"
-    return f"{are} too large for an IPU by itself, wherever the model is cut: {', '.join(texts)}{more}. "
+    return f"{are} too large for an IPU on its own, with every cut of the model: {', '.join(texts)}{more}. "
 
 
 def _near(baseline: Baseline, limits: Limits, units: Units, search: Search, batch: int) -> str:

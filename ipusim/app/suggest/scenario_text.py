@@ -21,7 +21,7 @@ def suggested_text(suggestion: Suggestion, source: Source) -> str:
     changes: dict[KeyPath, tuple[Any, str]] = {}
     for path, position in source.values.items():
         if path and str(position).startswith("--set ") and not any(path[: len(change)] == change for change in changes):
-            changes[path] = (_value_at(source.data, path), "as --set had it")
+            changes[path] = (_value_at(source.data, path), "as given by --set")
     for name, new_value in suggestion.changes.items():
         path = tuple(name.split("."))
         old_value = _value_at(source.data, path)
@@ -83,18 +83,18 @@ def reason_for(suggestion: Suggestion, name: str) -> str:
         "pipeline.gradient_accumulation_count": (
             f"x {system.replicas} replicas{hosts} x {job.program.micro_batch_size} samples is the global batch"
         ),
-        "pipeline.allow_recompute": "activations that were kept would not fit, or leave a slower plan"
+        "pipeline.allow_recompute": "kept activations would not fit, or would give a slower plan"
         if is_on
-        else "activations fit as they are kept",
-        "pipeline.recomputation_mode": "the faster way to compute them again" if is_on else "nothing is computed again",
-        "pipeline.offload_weight_update_variables": "the optimizer's state would take memory that faster stages need"
+        else "kept activations fit",
+        "pipeline.recomputation_mode": "the faster mode of recomputation" if is_on else "no recomputation",
+        "pipeline.offload_weight_update_variables": "the optimizer's state would take memory needed by faster stages"
         if is_on
-        else "the state fits its IPUs, and comes and goes no more",
-        "pipeline.replicated_optimizer_state_sharding": "each replica moves its part alone"
+        else "the state fits on its IPUs, without copies from and to Streaming Memory",
+        "pipeline.replicated_optimizer_state_sharding": "each replica moves only its part"
         if is_on
-        else "each replica has all of the state",
-        "pipeline.variables_on_host": "Streaming Memory takes the place of the host, and the IPUs update the weights",
-        "pipeline.offload_activations": "activations would take the memory that faster stages need",
+        else "each replica has the whole state",
+        "pipeline.variables_on_host": "Streaming Memory replaces the host, and the IPUs update the weights",
+        "pipeline.offload_activations": "activations would take memory needed by faster stages",
     }
     return reasons.get(name, "part of the suggested plan")
 

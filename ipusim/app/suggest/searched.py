@@ -35,7 +35,7 @@ class Plan:
 
 
 #: Reason to skip choices with more stages on an IPU, if the memory of the stages is unknown.
-NEEDS_MEMORY: Final = "it puts stages together on an IPU, and what they hold is not known"
+NEEDS_MEMORY: Final = "the plan puts several stages on an IPU, and the memory of stages is not known"
 
 
 @dataclass(eq=False)

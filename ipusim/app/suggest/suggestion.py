@@ -274,7 +274,7 @@ def suggest(
     given_trial = Trial(baseline.job, baseline.refusal)
     if baseline.concurrent:
         if names := limits.names:
-            text = "expected no limits of a search where stages run at the same time, which stay as they are, got {}"
+            text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
         return Suggestion(baseline, given_trial, Searched(given_cycles=given_trial.cycles), limits)
     searches = [

@@ -97,7 +97,7 @@ def verdict(suggestion: Suggestion) -> Iterator[str]:
     as_fast = dict.fromkeys(_schedule(equal.accepted_job) for equal in equals)
     as_fast.pop(_schedule(job), None)  # the table shows plans with equal schedules but other options
     if as_fast:
-        yield f"As fast, of the plans below: {enumerated(as_fast)}."
+        yield f"As fast, among the plans below: {enumerated(as_fast)}."
     if trial is not suggestion.given_trial:
         yield _against_own(suggestion)
     yield _against_one(suggestion)
@@ -164,7 +164,7 @@ def plan_words(job: Job) -> str:
 def _proof(suggestion: Suggestion) -> str:
     outcome = suggestion.searched
     if not outcome.choices:
-        return "was looked for, as stages that run at the same time stay as they are"
+        return "was searched for, as concurrent stages are not changed"
     if suggestion.left is None:
         return "is in the search, which is proven"
     return f"was found up to {suggestion.stopped}; another plan could be {suggestion.gap:.1%} faster at most"
@@ -177,8 +177,8 @@ def _against_own(suggestion: Suggestion) -> str:
     usable = analysis.usable(given.fits)
     fits = "" if usable else f", which {given.fits},"
     host = ", whose host updates the weights," if given.job.program.offload.variables_on_host else ""
-    left_out = ", which the limits leave out," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
-    return f"That is {_times_as_fast(trial, given)} as the given plan{host}{fits}{left_out} with {_time(given)}."
+    left_out = ", which the limits exclude," if usable and not suggestion.limits.leave(suggestion.baseline) else ""
+    return f"The plan is {_times_as_fast(trial, given)} as the given plan{host}{fits}{left_out} with {_time(given)}."
 
 
 def _against_one(suggestion: Suggestion) -> str:
@@ -198,7 +198,9 @@ def ceiling_words(ceiling: Ceiling | str, job: Job, owner: str) -> Iterator[str]
     """Yield the throughput limit of a plan for many micro-batches, with its losses."""
     if isinstance(ceiling, str):
         if ceiling:
-            yield f"The {owner}ceiling is not known, as its schedule refuses the counts that show it: {ceiling}"
+            yield (
+                f"The {owner}ceiling is not known, as its schedule refuses the counts needed for the ceiling: {ceiling}"
+            )
         return
     if not ceiling.full.slope:
         return
@@ -339,9 +341,9 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         for schedule, reason in outcome.refusal_of.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (runner_up := suggestion.runner_up) is not None:
-        room = "the room that the scenario gives them" if suggestion.added_options else "half their room"
+        room = "the memory that the scenario allows" if suggestion.added_options else "half their room"
         ways, plans = counted(runner_up.choices, "way"), counted(runner_up.simulated, "plan")
-        yield f"Searched too, with products in {room}: {ways}, {plans} simulated."
+        yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:
         yield "Proven: no plan left out of simulation has a bound below the best simulated time."
     else:

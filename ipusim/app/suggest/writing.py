@@ -38,12 +38,12 @@ def write_suggested(
     except ScenarioError as error:
         raise OutputError(f"{out}: expected a folder with the files that the scenario names:\n{error}") from None
     if not same_plan(job, suggestion.job):
-        raise OutputError(f"{out}: expected the suggested plan, got another one: this is a mistake of ipusim")
+        raise OutputError(f"{out}: expected the suggested plan, got a different plan: this is an error of ipusim")
     if order is not None and (order.new_order is not None or _is_faster(order, suggestion)):
         schedule, reason = order.best.schedule, "the fastest of the named schedules"
         if order.new_order is not None:
             words = out.with_suffix(".py")
-            schedule, reason = f"{words.name}:{NAME}", "an order for these costs"
+            schedule, reason = f"{words.name}:{NAME}", "an order searched for these costs"
             write_file(words, words_file(order).encode())
         sync = order.best.sync.value, reason
         text = runs.edited(text, {("pipeline", "schedule"): (schedule, reason), ("pipeline", "sync"): sync})

@@ -66,11 +66,10 @@ class Ceiling:
         beyond = " (beyond those simulated)" if self.near_samples_per_s is None else ""
         return (
             f"{f'{options}: ' if options else ''}{float(ENOUGH):.0%} of the ceiling of "
-            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, "
-            f"{float(NEAR):.0%} from count {self.near_count}{beyond}; "
-            f"the ceiling itself, which no count passes, is {self.of_ideal:.1%} of ideal: the balance of the "
-            f"stages allows {self.balance:.1%}, and copies, syncs, host and the order of the passes leave "
-            f"{self.other_share:.1%} of that."
+            f"{format_figure(self.samples_per_s)} samples/s from count {self.enough_count} on, {float(NEAR):.0%} from "
+            f"count {self.near_count}{beyond}; the ceiling itself, the limit for any count, is {self.of_ideal:.1%} of "
+            f"ideal: the balance of the stages allows {self.balance:.1%}, and copies, syncs, host and the order of the "
+            f"passes leave {self.other_share:.1%} of this share."
         )
 
 

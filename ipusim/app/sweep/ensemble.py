@@ -80,7 +80,7 @@ class Ensemble(Result):
     @property
     def _title(self) -> str:
         number = len(self.outcomes)
-        return f"{number} runs, each with seeds of its own" if number > 1 else "One run"
+        return f"{number} runs with different seeds" if number > 1 else "One run"
 
     names = ("sweep.csv", "ensemble.json", "ensemble.png", "ensemble.svg")
 
@@ -112,10 +112,10 @@ class Ensemble(Result):
             )
         refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
         if refusals:
-            yield f"{len(refusals)} did not run, such as: {refusals[0]}"
+            yield f"{len(refusals)} did not run, for example: {refusals[0]}"
         if self.sweep.reused_count:
             count, points = self.sweep.reused_count, len(self.sweep.points)
-            yield f"{count} of {points} runs are taken from an earlier ensemble of the same."
+            yield f"{count} of {points} runs are taken from an earlier, equal ensemble."
 
     def table(self) -> Table:
         """Return the percentiles of the weight update's time, makespan and slow-down."""

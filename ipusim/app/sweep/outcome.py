@@ -95,7 +95,7 @@ def stored_outcome(data: Any) -> Outcome:
         raise FileError("expected the figures of an outcome")
     wrong = [name for name, value in data.items() if name != "figures" and not _is_stored(name, kinds[name], value)]
     if wrong := wrong + [name for name, value in figures.items() if not _is_figure(_KEPT_FIGURES[name].unit, value)]:
-        raise FileError(f"expected values that a run has, got others of {', '.join(wrong)}")
+        raise FileError(f"expected values of a run, got other values of {', '.join(wrong)}")
     return Outcome(**{**data, "figures": {**figures, "memory": analysis.Fits(figures["memory"])}})
 
 

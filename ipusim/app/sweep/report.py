@@ -207,14 +207,12 @@ def verdict(swept: Sweep, limits: Sequence[Ceiling], measure: analysis.Figure) -
     failures = Counter(_alike(outcome.message) for _, outcome in swept.finished_points if not outcome.has_run)
     for alike, times in failures.most_common(_MOST_REASONS):
         first, outcome = next(row for row in swept.finished_points if _alike(row[1].message) == alike)
-        lines.append(f"{times} of {number} did not run, such as {swept.words(first)}: {outcome.message}")
+        lines.append(f"{times} of {number} did not run, for example {swept.words(first)}: {outcome.message}")
     if len(failures) > _MOST_REASONS:
         lines.append(f"And {counted(len(failures) - _MOST_REASONS, 'more reason')}: see the column message.")
     if swept.reused_count:
         are = "is" if swept.reused_count == 1 else "are"
-        lines.append(
-            f"{swept.reused_count} of {counted(number, 'point')} {are} taken from an earlier sweep of the same."
-        )
+        lines.append(f"{swept.reused_count} of {counted(number, 'point')} {are} taken from an earlier, equal sweep.")
     return lines
 
 

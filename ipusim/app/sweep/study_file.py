@@ -104,11 +104,11 @@ def read_study(
     source = read_source(path)
     if seeds is not None:
         if options or vary_together or slower is not None or {"vary", "scenario"} & source.data.keys():
-            raise OptionError("seeds", "expected a scenario and no other values to vary, got some")
+            raise OptionError("seeds", "expected a scenario and no further values to vary, got further values")
         return Study(path, (), True, None, lambda name: runs.Place(f"--seeds of {name}"), seeds=seeds)
     if slower is not None:
         if vary_together or {"vary", "scenario"} & source.data.keys():
-            raise OptionError("slower", "expected a scenario, with values to vary that are crossed, got others")
+            raise OptionError("slower", "expected a scenario with crossed values to vary, got values combined in order")
         return Study(path, tuple(map(parse_axis, options)), False, None, runs.Place, slower=slower)
     if not {"vary", "scenario"} & source.data.keys():
         if not options:
@@ -118,7 +118,9 @@ def read_study(
         points_of(axes, vary_together)
         return Study(path, axes, vary_together, None, lambda name: runs.Place(f"--vary {name}"))
     if options or vary_together:
-        raise OptionError("vary" if options else "zip", f"expected nothing beside the study file {path}, got some")
+        raise OptionError(
+            "vary" if options else "zip", f"expected no further values with the study file {path}, got further values"
+        )
     return _Reader(source).study()
 
 

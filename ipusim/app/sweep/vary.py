@@ -127,12 +127,12 @@ def points_of(axes: Sequence[Axis], vary_together: bool) -> tuple[tuple[Any, ...
         raise OptionError("vary", "expected options to vary, got none")
     paths = [axis.path for axis in axes]
     if twice := sorted({path for path in paths if paths.count(path) > 1}):
-        raise OptionError("vary", f"expected each option once, got {twice[0]} again")
+        raise OptionError("vary", f"expected each option once, got {twice[0]} a second time")
     if vary_together:
         lengths = {axis.path: len(axis.values) for axis in axes}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{number} of {path}" for path, number in lengths.items())
-            raise OptionError("zip", f"expected as many values of each option, got {counts}")
+            raise OptionError("zip", f"expected equal numbers of values of all options, got {counts}")
         return tuple(zip(*(axis.values for axis in axes), strict=True))
     distinct = [list({text_of(value): value for value in axis.values}.values()) for axis in axes]
     number = prod(map(len, distinct))

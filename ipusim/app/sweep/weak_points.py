@@ -114,15 +114,15 @@ class WeakPoints(Result):
             least = min(means.values())
             best = [options for options, mean in means.items() if mean - least < _TOLERANCE]
             comparison = f"least under {' and '.join(best)}" if len(best) < len(means) else "as much under each"
-            yield f"A slow IPU costs {comparison}: S = {least:.3f} in the mean of all IPUs."
+            yield f"A slow IPU costs {comparison}: S = {least:.3f}, the mean over all IPUs."
         refusals = [outcome.message for _, outcome in self.sweep.finished_points if not outcome.has_run]
         if refusals:
-            yield f"{len(refusals)} of {len(self.sweep.finished_points)} did not run, such as: {refusals[0]}"
+            yield f"{len(refusals)} of {len(self.sweep.finished_points)} did not run, for example: {refusals[0]}"
 
     def _worst(self, kind: str, slowdowns: Mapping[Any, float]) -> str:
         most = max(slowdowns.values())
         if most < 1 + _TOLERANCE:
-            return f"no {kind} that takes {self.slower:g} times as long costs anything"
+            return f"no {kind} with {self.slower:g} times the duration has a cost"
         worst = [_place_name(place) for place, cost in slowdowns.items() if cost > most - _TOLERANCE]
         tie = f" ({len(worst)} tie)" if len(worst) > 1 else ""
         return f"{kind} {worst[0]}{tie} costs most with {self.slower:g} times the duration, S = {most:.3f}"

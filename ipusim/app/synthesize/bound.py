@@ -48,12 +48,12 @@ class Bound:
     def words(self) -> str:
         """Binding limit in words."""
         if self.states:
-            return "the passes of all IPUs together, as an exhaustive search of their Orders found"
+            return "the passes of all IPUs together, from an exhaustive search of their Orders"
         if not self.name:
-            return "the longest path of passes that need each other"
+            return "the longest path of dependent passes"
         return (
-            f"{self.name}: {self.head:,} cycles before the first, {self.busy:,} of work, and at least {self.tail:,} of "
-            "waiting or of what others end with"
+            f"{self.name}: {self.head:,} cycles before the first pass, {self.busy:,} of work, and at least "
+            f"{self.tail:,} of waiting or of the last passes of other IPUs"
         )
 
 

@@ -87,7 +87,7 @@ class SynthesisResult(Result):
         changes = {"pipeline.schedule": schedule, "pipeline.sync": synthesis.best.sync.value}
         text = scenario_text(self.request.replace(changes), self.folder.absolute(), [mark_of("suggest --order")])
         if text is None:
-            hint = "expected stages that a scenario can say, got Python functions of a program"
+            hint = "expected stages that a scenario can describe, got Python functions of a program"
             raise OutputError(f"{self.folder}: {hint}")
         files = {SCENARIO_FILE: text.encode()}
         if synthesis.new_order:
@@ -103,7 +103,7 @@ def words_file(synthesis: Synthesis) -> str:
     """Return a Python file with a schedule of the best words."""
     counts = f"{synthesis.least} micro-batches" + (" or more" if synthesis.is_periodic else "")
     assert synthesis.new_order is not None, "words were found"
-    assert synthesis.new_order.times is not None, "of a row that ran"
+    assert synthesis.new_order.times is not None, "of a row with a result"
     period = format_seconds(synthesis.new_order.times.throughput.weight_update_period_s)
     has_bars = any("|" in part for parts in synthesis.words.values() for part in parts)
     lines = [

@@ -45,7 +45,7 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         above = format_figure(100 * (makespan / synthesis.bound.cycles - 1))
         yield (
             f"{ends}, {above}% above a bound of {synthesis.bound.cycles:,} ({format_seconds(bound_s)}). The search "
-            f"ended after {seconds}, which proves nothing: a better Order may be there."
+            f"ended after {seconds}, which is no proof: a better Order may exist."
         )
     yield f"The binding part: {synthesis.bound.words}. The bound ignores memory, and links shared by several copies."
     if (most := synthesis.micro_batches) is not None:
@@ -60,13 +60,13 @@ def verdict(synthesis: Synthesis) -> Iterator[str]:
         if comparison.cost(alternative) < comparison.cost(synthesis.best):
             less = format_figure(-100 * comparison.difference(alternative, synthesis.best))
             reason = unsearched_for(alternative.result.job)
-            yield f"{alternative.name}, with {reason}, takes {less}% less; such Orders are not searched."
+            yield f"{alternative.name}, with {reason}, takes {less}% less; Orders with these are not searched."
     if synthesis.new_order is not None:
         least = synthesis.least
-        counts = f"every count from {least} on" if synthesis.is_periodic else f"a count of {least} alone"
+        counts = f"every count from {least} on" if synthesis.is_periodic else f"only a count of {least}"
         csv_remark = (
             ", without the time-steps"
             if any("|" in word for words in synthesis.words.values() for word in words)
             else ""
         )
-        yield f"It serves {counts}; the CSV for torch is of {synthesis.torch_count} micro-batches{csv_remark}."
+        yield f"The Order serves {counts}; the CSV for torch is for {synthesis.torch_count} micro-batches{csv_remark}."

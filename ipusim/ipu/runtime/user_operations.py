@@ -53,8 +53,7 @@ class UserOperation:
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
-                f"user operation {self.name!r}: expected results {_text(self.outputs)}, as outs says, got "
-                f"{_text(forms)}"
+                f"user operation {self.name!r}: expected results {_text(self.outputs)}, as in outs, got {_text(forms)}"
             )
         return result, (arrays, result)
 

@@ -96,8 +96,8 @@ class Join(Parameterless, ABC):
 
     def _refused(self, requirement: str) -> ModelError:
         """Return the error for an earlier output of another shape."""
-        got = f"got that of {self.source} with {list(self.beside or ())}"
-        return ModelError(f"expected a layer whose output has {requirement}, {got}")
+        got = f"got the output of {self.source} with {list(self.beside or ())}"
+        return ModelError(f"expected an earlier layer with an output of {requirement}, {got}")
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Raise ModelError: the layer needs two values."""

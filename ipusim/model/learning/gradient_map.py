@@ -31,9 +31,9 @@ class GradientMap:
     #: Decay from the example in MapGradientOptimizer's documentation.
     decay: Annotated[float, Ge(0), Le(1), Doc("share of the variable that is added to its gradient")] = 0.0
     #: Bound of ``tf.clip_by_value``.
-    clip_by_value: Annotated[_Bound | None, Doc("each element is brought between -this and this")] = None
+    clip_by_value: Annotated[_Bound | None, Doc("bound of each element's absolute value")] = None
     #: Bound of ``tf.clip_by_norm``.
-    clip_by_norm: Annotated[_Bound | None, Doc("longer gradients are scaled down to this norm")] = None
+    clip_by_norm: Annotated[_Bound | None, Doc("maximum norm; gradients with a larger norm are scaled down")] = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a decay below 0, or bounds not above 0."""

@@ -359,7 +359,9 @@ def _without_effect(request: Request, options: Options, laid_out: _LaidOut, cost
             "accumulator_bytes."
         )
     if system.updates_optimizer is not None and system.framework is None:
-        yield "updates_optimizer will have no effect since no framework's host is counted (system.host.framework)."
+        yield (
+            "updates_optimizer will have no effect since the host of no framework is simulated (system.host.framework)."
+        )
     if pipeline.segments is not None and Feature.SEGMENTS not in laid_out.schedule.supports:
         yield f"segments will have no effect since {laid_out.schedule.name} runs whole micro-batches."
     if pipeline.micro_batch_group_size is not None and Feature.GROUPS not in laid_out.schedule.supports:

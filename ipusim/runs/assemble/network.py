@@ -180,7 +180,7 @@ def _inner(
     layers = []
     for index, spec in enumerate(specs):
         if isinstance(spec, PythonSpec) and spec.loss:
-            findings.add((*path, index, "loss"), "expected no loss within a block, got one: a loss ends the model")
+            findings.add((*path, index, "loss"), "expected no loss within a block, got a loss: a loss ends the model")
         elif isinstance(spec, BuiltSpec) and not spec.trainable:
             text = "expected true within a block, got false: freeze the block, or make layers of the model of it"
             findings.add((*path, index, "trainable"), text)

@@ -92,11 +92,11 @@ def _check_checkpoints(
     key: KeyPath = ("pipeline", "recomputation_checkpoints")
     checkpoints = options.pipeline.recomputation_checkpoints or ()
     if checkpoints and not counted:
-        findings.add(key, "expected no checkpoints in stages whose cycles are given, got some: leave them out")
+        findings.add(key, "expected no checkpoints in stages with given cycles, got checkpoints: leave them out")
         return
     layers = [layer for stage in requested for layer in stage.layers]
     if checkpoints and any(map(is_add, layers)):
-        findings.add(key, "expected no checkpoints in a model with skip connections, got some: leave them out")
+        findings.add(key, "expected no checkpoints in a model with skip connections, got checkpoints: leave them out")
     names = [layer.spec.name for layer in layers if not is_loss(layer)]
     for index, name in enumerate(checkpoints):
         if name not in names:

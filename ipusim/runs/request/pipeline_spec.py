@@ -265,8 +265,8 @@ class PipelineSpec(Node, title="pipeline"):
     recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
         default=None,
         max_length=1024,
-        description="layers whose outputs are kept, so that a backward pass computes the layers between them again one "
-        "part after another (RecomputeAndBackpropagateInterleaved); default: with `framework: popart` and `pytorch` "
+        description="layers with kept outputs; the layers between two of these are recomputed just before their part "
+        "of the backward pass (RecomputeAndBackpropagateInterleaved); default: with `framework: popart` and `pytorch` "
         "the last layer of each repetition but the last one, as Graphcore's programs have it, else none",
     )
     offload_weight_update_variables: Annotated[

@@ -415,7 +415,7 @@ WRONG = [
     (
         lambda u: custom_ops.cpu_user_operation([X], u, outs((4, 3))),
         ModelError,
-        r"'UserOp': expected results \[float32\[4, 3\]\], as outs says, got \[float32\[3, 4\]\]",
+        r"'UserOp': expected results \[float32\[4, 3\]\], as in outs, got \[float32\[3, 4\]\]",
     ),
     (
         lambda u: custom_ops.cpu_user_operation([X], u, op_name="Wrong", attributes="so"),

@@ -144,7 +144,7 @@ def behind(sync, ipu, first):
         (
             {"outfeed": Outfeed(100, buffer_depth=1)},
             FREE,
-            ["IPU 0 waits for what B1.0 makes on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
+            ["IPU 0 waits for the output of B1.0 on IPU 1", "IPU 1 waits for room in the outfeed's buffer"],
         ),
     ],
 )

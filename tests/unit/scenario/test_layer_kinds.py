@@ -220,8 +220,8 @@ WRONG = {
         TOKENS,
         "num_heads: 2",
         "heads: 2",
-        f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (heads that "
-        "look in parallel)",
+        f"s.yaml:10:11: {WHERE}.1.layers.1.num_heads: expected a whole number from 1 to 1024, got nothing (number of "
+        "attention heads)",
         f"s.yaml:10:53: {WHERE}.1.layers.1.heads: got 'heads'; did you mean num_heads? Expected one of the keys name, "
         "trainable, type, num_heads, key_dim, causal, use_bias, dropout, split_qkv, padding_mask",
     ),

@@ -156,7 +156,7 @@ def test_what_makes_no_comparison_is_refused(folder):
         "--schedules: expected a scenario to vary, got run folders, which cannot vary: leave --orders and --sync out"
     )
     assert error(ProgramError, [ComparedItem(FOUR, "four.yaml"), ComparedItem(FOUR, "four.yaml")]) == (
-        "four.yaml: expected each to compare once, got it a second time"
+        "four.yaml: expected each run once, got this run a second time"
     )
     assert error(ProgramError, FOUR, ["grouped", "Grouped"]) == (
         "expected each schedule once, got 'grouped' a second time"
@@ -180,7 +180,7 @@ def test_a_summary_that_says_no_memory_is_refused(folder):
     memory = stored.summary["memory"] | {"ipus": [{"ipu": 0}]}
     broken = StoredRun(folder, stored.timeline, stored.summary | {"memory": memory})
     assert error(FileError, [ComparedItem(broken, "kept"), ComparedItem(FOUR, "four")]) == (
-        f"{folder / 'summary.json'}: expected the memory of each IPU as a run writes it, got KeyError('peak_bytes')"
+        f"{folder / 'summary.json'}: expected the memory of each IPU in the format of a run, got KeyError('peak_bytes')"
     )
 
 

@@ -78,12 +78,14 @@ def test_points_are_crossed_with_the_last_axis_first_and_each_value_once():
 
 def test_points_side_by_side_need_lists_of_one_length():
     assert points_of(axes_of({"a": "1,2", "b": "x,y"}), vary_together=True) == ((1, "x"), (2, "y"))
-    with pytest.raises(OptionError, match=r"^zip: expected as many values of each option, got 2 of a, 3 of b$"):
+    with pytest.raises(
+        OptionError, match=r"^zip: expected equal numbers of values of all options, got 2 of a, 3 of b$"
+    ):
         points_of(axes_of({"a": "1,2", "b": "x,y,z"}), vary_together=True)
 
 
 def test_options_come_once_and_points_are_bounded():
-    with pytest.raises(OptionError, match="expected each option once, got a again"):
+    with pytest.raises(OptionError, match="expected each option once, got a a second time"):
         points_of([axis_of("a", "1"), axis_of("a", "2")], vary_together=False)
     with pytest.raises(OptionError, match=r"expected at most 100000 points, got 1000000: vary less"):
         points_of(axes_of({"a": "1..1000+1", "b": "1..1000+1"}), vary_together=False)

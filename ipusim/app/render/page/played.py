@@ -155,9 +155,9 @@ def _notes(part: _PlayedRows) -> Iterator[str]:
     """Yield a note on replicas and on each gap that are not played."""
     info = part.timeline.info
     if len(part.lanes) < len(info.stages_of_ipu):
-        yield f"The first of {info.replicas} replicas, which all do the same."
+        yield f"The first of {info.replicas} equal replicas."
     for gap in part.gaps:
-        yield f"Left out: {gap.words}, each as those before and behind."
+        yield f"Left out: {gap.words}, each like the parts before and after."
 
 
 def _boxes(part: _PlayedRows) -> dict[str, Integers]:
