@@ -386,7 +386,7 @@ def test_passes_in_one_slot_wait_for_both_and_hand_on_behind_both():
         check_plan(plan)
         ends.append(price_and_run(plan, program, build_system("free", mapping=(0, 1))).makespan_cycles)
     assert ends == [10 + 10 + 10 + 20 + 20 + 20, 90, 100]
-    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU behind each"):
+    with pytest.raises(PlanError, match="joined: expected a pass of the same IPU after each"):
         Order.from_passes("mine", shape, passes, [Op(Pass.BACKWARD, 0, 1)])
 
 

@@ -315,9 +315,9 @@ def test_a_memory_is_never_faster_than_its_bandwidth():
 
 def test_options_that_stages_known_by_their_cost_or_no_host_take_up_are_named(load):
     (note,) = load(TIMED, "pipeline.gradient_accumulation_dtype=float32").notes
-    assert note.startswith("gradient_accumulation_dtype will have no effect since stages that are known by their cost")
+    assert note.startswith("gradient_accumulation_dtype will have no effect since stages with only costs")
     (note,) = load(TIMED, "system.host.updates_optimizer=every session run").notes
-    assert note.startswith("updates_optimizer will have no effect since no framework's host is counted")
+    assert note.startswith("updates_optimizer will have no effect since the host of no framework is simulated")
     assert load(TIMED, "system.host.updates_optimizer=never", "system.host.framework=popart").notes == ()
     for option in ("segments=4", "overlapped=max", "overlap_copies=false"):
         (note,) = load(TIMED, f"pipeline.{option}").notes

@@ -53,7 +53,7 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
     ]:
         yield f"Tried, without effect: {enumerated(no_help, _MOST_WORDS)}."
     if refusals := [what_if.change.words for what_if in what_ifs if what_if.refusal == NEEDS_MEMORY]:
-        text = "as stages would share an IPU, and their memory is not known"
+        text = "as stages would share an IPU, and the memory of stages is not known"
         yield f"Not tried, {text}: {enumerated(refusals, _MOST_WORDS)}. Use option `what` to try these changes."
     if too_long := [what_if.change.words for what_if in what_ifs if what_if.refusal == TOO_LONG]:
         yield f"Not tried, as the trial takes long: {enumerated(too_long)}. Use option `what` to try these changes."

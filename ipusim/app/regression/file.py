@@ -127,14 +127,14 @@ def _wrong(value: Any, shape: Any, place: str) -> str:  # noqa: PLR0911 - one re
         return next(filter(None, (_wrong(item, shape[0], place) for item in value)), "")
     if not isinstance(shape, dict):
         is_same = type(value) is shape or (shape is float and type(value) is int)
-        return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'it'} has another type"
+        return "" if is_same and (shape is not str or _is_clear(value)) else f"{place or 'the pin'} has another type"
     if not isinstance(value, dict):
         return f"{place} is not a mapping"
     keys = shape.keys() - {None}
     if not keys <= value.keys() or (None not in shape and value.keys() != keys):
-        return f"{place or 'it'} has not the keys {', '.join(filter(None, shape))}"
+        return f"{place or 'the pin'} lacks the keys {', '.join(filter(None, shape))}"
     if unclear := next((key for key in value if not _is_clear(key)), None):
-        return f"{place or 'it'} has the key {unclear[:40]!r}"
+        return f"{place or 'the pin'} has the key {unclear[:40]!r}"
     kinds = ((key, item, shape.get(key, shape.get(None))) for key, item in value.items())
     return next(filter(None, (_wrong(item, kind, f"{place} {key}".strip()) for key, item, kind in kinds)), "")
 

@@ -79,8 +79,8 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
     system = baseline.request.options.system.name
     sram_bytes = baseline.job.system.ipu.sram_bytes if baseline.job else None
     looked = (
-        f"Looked at {counted(outcome.choices, 'way')} to lay the model out: {outcome.refused.total()} refused by a "
-        f"rule, and {outcome.too_large} too large wherever the model is cut"
+        f"Searched {counted(outcome.choices, 'layout')}: {outcome.refused.total()} refused by a rule, and "
+        f"{outcome.too_large} too large with every cut of the model"
     )
     plans = counted(outcome.assembled, "plan")
     cuts = f"{outcome.bounded:,} cuts of the layouts bounded, {plans} assembled; no plan fits"
@@ -96,9 +96,9 @@ def why_none(baseline: Baseline, outcome: Searched) -> str:
     clock = baseline.job.system.clock_hz if baseline.job else None
     fastest = "" if clock is None else f", with no plan faster than {format_seconds(outcome.left / clock)}"
     return (
-        f"No plan was found, and that none fits {system} is not proven: {outcome.stopped} ended the search. {looked}; "
-        f"{cuts}. Still open: {counted(outcome.open, 'way')}{fastest}. Take more time, or search less (ipus, stages, "
-        "schedules)."
+        f"No plan was found, without a proof that no plan fits {system}: {outcome.stopped} ended the search. {looked}; "
+        f"{cuts}. Still open: {counted(outcome.open, 'layout')}{fastest}. Allow more time, or search fewer values "
+        "(ipus, stages, schedules)."
     )
 
 

@@ -326,23 +326,23 @@ def searched_lines(suggestion: Suggestion) -> Iterator[str]:
         "of the best time."
     )
     yield (
-        f"Searched: {counted(outcome.choices, 'way')} to lay the model out but for its cuts, "
-        f"{outcome.refused.total()} refused by a rule and {outcome.too_large} too large under any cut; "
-        f"{counted(outcome.bounded, 'cut')} bounded, {outcome.misfits} of them too large after all, "
+        f"Searched: {counted(outcome.choices, 'layout')} of the model before cuts, "
+        f"{outcome.refused.total()} refused by a rule and {outcome.too_large} too large with every cut; "
+        f"{counted(outcome.bounded, 'cut')} bounded, {outcome.misfits} of the cuts found too large, "
         f"{counted(outcome.assembled, 'plan')} assembled, {outcome.simulated} simulated."
     )
     if left_out := outcome.refused[NEEDS_MEMORY]:
         verb = "puts" if left_out == 1 else "put"
         yield (
-            f"Left out: {counted(left_out, 'way')} that {verb} stages together on an IPU, as what they hold is not "
-            "known; with placements named they are searched."
+            f"Left out: {counted(left_out, 'layout')} that {verb} several stages on an IPU, as the memory of stages is "
+            "not known; the option placements includes them."
         )
     if suggestion.limits.schedules is not None:
         for schedule, reason in outcome.refusal_of.items():
             yield f"Without {schedule}: {reason.splitlines()[0]}"
     if (runner_up := suggestion.runner_up) is not None:
-        room = "the memory that the scenario allows" if suggestion.added_options else "half their room"
-        ways, plans = counted(runner_up.choices, "way"), counted(runner_up.simulated, "plan")
+        room = "the memory that the scenario allows" if suggestion.added_options else "half their temporary memory"
+        ways, plans = counted(runner_up.choices, "layout"), counted(runner_up.simulated, "plan")
         yield f"Also searched, with products in {room}: {ways}, {plans} simulated."
     if suggestion.left is None:
         yield "Proven: no plan left out of simulation has a bound below the best simulated time."
