@@ -233,7 +233,7 @@ def _near(a: Any, b: Any, tolerance: float, scale: Any = 0.0) -> bool:
 def _by_how_much(old: Any, new: Any) -> str:
     if not all(isinstance(number, int | float) and math.isfinite(number) for number in (old, new)) or not old:
         return ""
-    return f", {abs(new / old - 1):.3g} of it {'more' if new > old else 'less'}"
+    return f", by {abs(new / old - 1):.3g} of the value {'more' if new > old else 'less'}"
 
 
 def _changed_options(was: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
