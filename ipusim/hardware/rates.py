@@ -164,39 +164,42 @@ class Rates(ComputationRates):
     )
     optimizer_value_ns: Fraction = _host_ns(
         401_000,
-        meaning="for each variable, of a session run behind which the program sends its optimizer's values anew; or "
-        "what else each variable takes of a session run",
+        meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
+        "after the run; also any other host time for each variable of a session run",
         source=PODS,
         plausible=(0, 700_000),
-        evidence="PopART streams each value by itself, in a program of its own, which takes no longer than a session "
-        "run's least; MLPerf's rows of BERT with their state on chip leave 0.05 to 0.19 s for 393 variables, and a "
-        "BERT of three layers in PyTorch takes 21 ms a step for 62 (ALCF's training series)",
+        evidence="PopART streams each value separately, in a separate program, which takes at most the least time of "
+        "a session run; MLPerf's rows of BERT with state on chip leave 0.05 to 0.19 s for 393 variables, and a BERT "
+        "of three layers in PyTorch takes 21 ms a step for 62 (ALCF's training series)",
     )
     offchip_stream_ns: Fraction = _offchip_ns(
         115,
-        meaning="for each kilobyte of optimizer state that a machine's IPUs load or store at a weight update, where it "
-        "lies off chip, beside its streams: of the whole state, or of the replicas' parts where they share it",
+        meaning="time for each kilobyte of off-chip optimizer state that a machine's IPUs load or store at a weight "
+        "update, in addition to the streams; counts the whole state, or the replicas' parts if replicas share the "
+        "state",
         source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
-        "with both moments of LAMB in single precision, where they count as half here, less the streams",
+        "with both moments of LAMB in single precision, which count as half here, less the streams",
         plausible=(26, 350),
-        evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
+        evidence="the same source, 3 and 20 times; from rows of BERT, two in TensorFlow 2 with the whole state "
+        "streamed, 145",
     )
     offchip_state_ns: Fraction = _offchip_ns(
         112,
-        meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
-        "however much of it a replica streams",
+        meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, for "
+        "any streamed part of the state",
         source=PODS,
         plausible=(0, 520),
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
         599,
-        meaning="the same of a PyTorch program",
+        meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
+        "PyTorch program",
         source=PODS,
         plausible=(100, 1900),
-        evidence="beside its optimizer's values, BERT in PyTorch leaves 0.4 to 0.6 s for 0.67 GB, GPT-2 with its "
-        "layers' own error 0.4 s for 0.25 GB",
+        evidence="in addition to its optimizer's values, BERT in PyTorch leaves 0.4 to 0.6 s for 0.67 GB, GPT-2 with "
+        "its layers' own error 0.4 s for 0.25 GB",
     )
 
     file: str = field(default="", compare=False, kw_only=True)

@@ -259,15 +259,15 @@ class PipelineSpec(Node, title="pipeline"):
         ),
     ] = Field(
         default="Auto",
-        description="when they are computed again; Auto: with `framework: popart` and `pytorch` inside the backward "
-        "pass where the schedule can, else the schedule's own way",
+        description="time of recomputation, before or between the backward passes; Auto: with `framework: popart` and "
+        "`pytorch` inside the backward pass if the schedule allows, else the schedule's choice",
     )
     recomputation_checkpoints: Annotated[tuple[Name, ...], Strict(False)] | None = Field(
         default=None,
         max_length=1024,
         description="layers with kept outputs; the layers between two of these are recomputed just before their part "
         "of the backward pass (RecomputeAndBackpropagateInterleaved); default: with `framework: popart` and `pytorch` "
-        "the last layer of each repetition but the last one, as Graphcore's programs have it, else none",
+        "the last layer of each repetition except the last, as in Graphcore's programs, else none",
     )
     offload_weight_update_variables: Annotated[
         bool | None,
