@@ -130,7 +130,7 @@ def test_an_ipu_that_never_comes_to_the_end():
 
 def behind(sync, ipu, first):
     """Return the line of an IPU that waits for the first one of its replica."""
-    reason = "what F0.0 makes on" if sync is FREE else "the inter-IPU copy, which waits for"
+    reason = "the output of F0.0 on" if sync is FREE else "the inter-IPU copy, which waits for"
     return f"IPU {ipu} waits for {reason} IPU {first}"
 
 
