@@ -244,8 +244,7 @@ class PipelineSpec(Node, title="pipeline"):
     authors_order: bool = Field(
         default=False,
         description="whether v_half, v_min and zbv run the order of their authors' code, which differs for few "
-        "micro-batches: for v_half and v_min at most one more than the number of IPUs, for zbv fewer than one less "
-        "than twice the number of IPUs",
+        "micro-batches: on p IPUs at most p + 1 under v_half and v_min, and fewer than 2p - 1 under zbv",
     )
     allow_recompute: Annotated[bool, Attribute("activations are recomputed instead of kept")] = Field(
         default=False, description="whether activations are recomputed before a backward pass instead of kept"

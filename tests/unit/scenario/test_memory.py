@@ -25,7 +25,7 @@ precision: float64
 numerics: off
 model:
   layers:
-    - {name: a, type: activation, activation: relu}
+    - {name: a, type: layer_norm}
     - {name: b, type: dense, units: 4}
     - {name: c, type: dense, units: 4}
     - {name: d, type: dense, units: 2}
@@ -146,8 +146,8 @@ def test_an_element_counted_from_the_data_is_made_smaller_by_the_micro_batch(loa
 
 def test_a_micro_batch_of_one_sample_is_not_made_smaller(load):
     """An element of 512 x 512 x 64 numbers of 8 bytes lies on the first IPU."""
-    first = "{name: a, type: activation, activation: relu}"
-    pooled = "{name: a, type: average_pool2d, pool_size: [64, 64]}\n    - {name: flat, type: flatten}"
+    first = "{name: a, type: layer_norm}"
+    pooled = f"{first}\n    - {{name: p, type: average_pool2d, pool_size: [64, 64]}}\n    - {{name: flat, type: flatten}}"
     text = COUNTED.replace(first, pooled).replace("shape: [65536]", "shape: [512, 512, 64]")
     with pytest.raises(ScenarioMemoryError) as caught:
         load(text, "pipeline.micro_batch_size=1")

@@ -63,7 +63,7 @@ SIGNATURE = [
 #: A test that holds each accepted option, wherever in tests/ it stands.
 HELD_BY = {
     "computational_stages": "test_every_split_and_schedule",
-    "gradient_accumulation_count": "test_count_that_is_no_multiple",
+    "gradient_accumulation_count": "test_count_of_zero",
     "gradient_accumulation_dtype": "test_float32_accumulators_keep_small_addends_that_float16_loses",
     "repeat_count": "test_weight_update_follows_every_execution_and_none_overlap",
     "batch_serialization_iterations": "test_every_stage_runs_its_micro_batches_in_a_row",
@@ -72,7 +72,7 @@ HELD_BY = {
     "optimizer_function": "test_without_optimizer_or_with_training_off_it_is_inference",
     "device_mapping": "test_device_mappings",
     "pipeline_schedule": "test_grid",
-    "recomputation_mode": "test_recomputation_modes_that_a_schedule_has_not",
+    "recomputation_mode": "test_recomputation_modes",
     "forward_propagation_stages_poplar_options": "test_products_are_planned_in_the_memory_that_they_may_take",
     "backward_propagation_stages_poplar_options": "test_each_pass_has_its_own_options",
     "weight_update_poplar_options": "test_a_weight_update_without_products_is_left_as_it_is",
