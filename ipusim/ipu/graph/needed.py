@@ -86,8 +86,8 @@ class NeededNodes:
         waits = [0] * len(nodes)
         followers: list[list[int]] = [[] for _ in nodes]
         for index, node in enumerate(nodes):
-            before = {tensor.node for tensor in node.inputs} | set(self._predecessors[node.name])
-            sources = [number[source] for source in before if source in number]
+            predecessors = {tensor.node for tensor in node.inputs} | set(self._predecessors[node.name])
+            sources = [number[source] for source in predecessors if source in number]
             waits[index] = len(sources)
             for source in sources:
                 followers[source].append(index)

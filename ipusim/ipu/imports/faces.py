@@ -32,7 +32,7 @@ class Faces:
         """Set the rows."""
         self.rows, self.version = rows, version
         self._objects: dict[str, Any] = {}
-        self._packages = {above for key in rows for above in accumulate(key.split(".")[:-1], "{}.{}".format)}
+        self._packages = {package for key in rows for package in accumulate(key.split(".")[:-1], "{}.{}".format)}
 
     @property
     def roots(self) -> frozenset[str]:

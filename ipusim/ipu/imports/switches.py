@@ -89,11 +89,11 @@ def _own_stacks() -> Iterator[None]:
     """Start with empty stacks of graphs and sessions; restore stacks and eager execution afterwards."""
     context, sessions = _CONTEXT.context(), _STACK._default_session_stack
     stacks = (_OPS._default_graph_stack, sessions, context.context_switches)
-    state, was_eager = [each.stack for each in stacks], context.executing_eagerly()
+    state, was_eager = [stack.stack for stack in stacks], context.executing_eagerly()
 
     def clear() -> None:
-        for each, entered in zip(stacks, ([], [], state[-1][:1]), strict=True):  # the first switch is to eager mode
-            each.stack = entered
+        for stack, contexts in zip(stacks, ([], [], state[-1][:1]), strict=True):  # the first switch is to eager mode
+            stack.stack = contexts
         _V1.reset_default_graph()
 
     clear()
@@ -103,8 +103,8 @@ def _own_stacks() -> Iterator[None]:
         _LEFT_ENTERED.extend(sessions.stack)
         clear()
         _switch_to(2)
-        for each, entered in zip(stacks, state, strict=True):
-            each.stack = entered
+        for stack, contexts in zip(stacks, state, strict=True):
+            stack.stack = contexts
         context._thread_local_data.is_eager = was_eager
 
 

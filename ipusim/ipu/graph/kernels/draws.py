@@ -13,7 +13,7 @@ from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 #: Bounds for truncated normal draws, in standard deviations.
-_BOUND = 2.0
+_LIMIT = 2.0
 
 
 def _shape(values: Any) -> tuple[int, ...]:
@@ -23,7 +23,7 @@ def _shape(values: Any) -> tuple[int, ...]:
 def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw standard normal numbers, redrawing numbers out of bounds."""
     result = generator.standard_normal(shape)
-    while (out := np.abs(result) > _BOUND).any():
+    while (out := np.abs(result) > _LIMIT).any():
         result[out] = generator.standard_normal(int(out.sum()))
     return result
 

@@ -156,21 +156,21 @@ register_function("BroadcastArgs", _broadcast_shape)
 def _one_hot(node: Node) -> Kernel:
     axis = node.attributes["axis"]
 
-    def run(indices: Array, depth: Any, on: Any, off: Any) -> Any:
+    def run(indices: Array, depth: Any, value_on: Any, value_off: Any) -> Any:
         classes = np.arange(int(depth))
         place = axis if axis >= 0 else np.ndim(indices)
         shape = [1] * (np.ndim(indices) + 1)
         shape[place] = -1
-        return np.where(np.expand_dims(indices, place) == classes.reshape(shape), on, off)
+        return np.where(np.expand_dims(indices, place) == classes.reshape(shape), value_on, value_off)
 
     return run
 
 
 @register("MatrixBandPart")
 def _band(node: Node) -> Kernel:
-    def run(x: Array, below: Any, above: Any) -> Array:
+    def run(x: Array, lower: Any, upper: Any) -> Array:
         rows, columns = np.indices(x.shape[-2:])
-        low, high = int(below), int(above)
+        low, high = int(lower), int(upper)
         mask = ((rows - columns <= low) | (low < 0)) & ((columns - rows <= high) | (high < 0))
         return np.where(mask, x, x.dtype.type(0))
 

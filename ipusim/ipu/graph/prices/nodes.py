@@ -147,15 +147,18 @@ def _einsum(entry: ObservedNode) -> models.Product:
     names = inputs.split(",")
     for letters, form in zip(names, entry.inputs, strict=True):
         sizes |= dict(zip(letters, form.shape, strict=False))
-    first, *others = (set(letters) for letters in names)
-    rest, free = set().union(*others), set(output)
+    first, *further_letters = (set(letters) for letters in names)
+    second_letters, free = set().union(*further_letters), set(output)
 
     def lengths(letters: set[str]) -> int:
         return math.prod(sizes.get(letter, 1) for letter in letters)
 
     depth = lengths(sizes.keys() - free)
     return models.Product(
-        lengths((first - rest) & free), depth, lengths((rest - first) & free), lengths(first & rest & free)
+        lengths((first - second_letters) & free),
+        depth,
+        lengths((second_letters - first) & free),
+        lengths(first & second_letters & free),
     )
 
 
