@@ -28,18 +28,18 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
             once the device is known.
     """
     size = factor("replication_factor", replication_factor)
-    return for_each(x, lambda each: _gathered(numbers(each), size, name or "all_gather"))
+    return for_each(x, lambda tensor: _gathered(numbers(tensor), size, name or "all_gather"))
 
 
 def _gathered(value: Any, size: int, name: str) -> Any:
     if size == 1:
         return value[None]
 
-    def back(array: Any, gradient: Any) -> Any:
+    def pull_back(array: Any, gradient: Any) -> Any:
         return np.reshape(functions.reduce_scatter(gradient.reshape(-1), size), array.shape)
 
     shape = [size, *value.shape.as_list()]
-    return add_collective(lambda array: functions.all_gather(array, size), back, value, shape, name)
+    return add_collective(lambda array: functions.all_gather(array, size), pull_back, value, shape, name)
 
 
 def all_to_all(
@@ -59,22 +59,22 @@ def all_to_all(
         ProgramTypeError: x is no tensor of numbers. Another factor is refused once the device is known.
     """
     size, value = factor("replication_factor", replication_factor), numbers(x)
-    split = _dimension("split_dimension", split_dimension, value)
-    joined = _dimension("concat_dimension", concat_dimension, value)
-    if int(value.shape[split]) % size:
+    split_axis = _dimension("split_dimension", split_dimension, value)
+    concat_axis = _dimension("concat_dimension", concat_dimension, value)
+    if int(value.shape[split_axis]) % size:
         expected = f"one that {size} replicas cut into equal blocks"
-        checks.wrong_value("split_dimension", expected, int(value.shape[split]))
+        checks.wrong_value("split_dimension", expected, int(value.shape[split_axis]))
     if size == 1:
         return value
-    blocks = tf.stack(tf.split(value, size, axis=split))
-    met = add_collective(
+    blocks = tf.stack(tf.split(value, size, axis=split_axis))
+    exchange = add_collective(
         lambda array: functions.all_to_all(array, size),
         lambda _, gradient: functions.all_to_all(gradient, size),
         blocks,
         blocks.shape,
         name or "all_to_all",
     )
-    return tf.concat(tf.unstack(met), axis=joined)
+    return tf.concat(tf.unstack(exchange), axis=concat_axis)
 
 
 def _dimension(name: str, value: int, x: Any) -> int:

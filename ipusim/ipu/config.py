@@ -112,7 +112,7 @@ _GROUP: Final = "norms.experimental.distributed_batch_norm_replica_group_size"
 _PROCESSES: Final = "experimental.multi_replica_distribution"
 _NO_IPU_MODEL: Final = "Graphcore's IPU Model does not run here"
 #: Attributes with an effect that have no scenario key, or whose scenario key accepts fewer spellings.
-_OWN: Final[Mapping[str, Field]] = {
+_OWN_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "auto_select_ipus": attributes.devices(),
     "select_ipus": attributes.devices(),
     "selection_order": attributes.member(SelectionOrder.AUTO),
@@ -133,7 +133,7 @@ _OWN: Final[Mapping[str, Field]] = {
     "disturbances": Field((), "list", lambda value: isinstance(value, list | tuple)),
 }
 #: Graphcore's attributes without effect whose default differs from the kind's default.
-_OTHERS: Final[Mapping[str, Field]] = {
+_FURTHER_ATTRIBUTES: Final[Mapping[str, Field]] = {
     "serialization_output_folder": attributes.text(),
     "compilation_poplar_options": attributes.options(),
     "gcl_poplar_options": attributes.options(),
@@ -160,14 +160,16 @@ _OTHERS: Final[Mapping[str, Field]] = {
 @cache
 def _fields() -> Fields:
     """Return all attributes: scenario keys by their rows, the rest marked as without effect."""
-    others = {
-        row.name: replace(_OTHERS.get(row.name, attributes.flag()), without_effect=row.effect)
+    fields_without_effect = {
+        row.name: replace(_FURTHER_ATTRIBUTES.get(row.name, attributes.flag()), without_effect=row.effect)
         for row in runs.OTHER_ATTRIBUTES
     }
     result: dict[str, Any] = {}
-    for path, field in (others | {row.name: _field(row) for row in runs.attributes()} | dict(_OWN)).items():
-        *above, name = path.split(".")
-        _within(result, above)[name] = field
+    for path, field in (
+        fields_without_effect | {row.name: _field(row) for row in runs.attributes()} | dict(_OWN_ATTRIBUTES)
+    ).items():
+        *folders, name = path.split(".")
+        _within(result, folders)[name] = field
     return result
 
 
@@ -180,9 +182,9 @@ def _field(row: runs.GraphcoreOption) -> Field:
     return attributes.share(row.default) if row.kind is float else attributes.options()
 
 
-def _within(result: dict[str, Any], above: Sequence[str]) -> dict[str, Any]:
-    """Return the nested mapping at the path ``above``; missing levels are created."""
-    for item in above:
+def _within(result: dict[str, Any], folders: Sequence[str]) -> dict[str, Any]:
+    """Return the nested mapping at the path ``folders``; missing levels are created."""
+    for item in folders:
         result = result.setdefault(item, {})
     return result
 
@@ -222,9 +224,9 @@ class IPUConfig(Category):
         """Number of replicas that share the statistics of batch normalisation."""
         return int(self.norms.experimental.distributed_batch_norm_replica_group_size)
 
-    def remark(self, setting: str, why: str) -> None:
+    def remark(self, setting: str, reason: str) -> None:
         """Note a ``setting`` without effect and without an attribute, with the reason."""
-        self._remarks[setting] = f"{setting} will have no effect: {why}."
+        self._remarks[setting] = f"{setting} will have no effect: {reason}."
 
     def notes(self) -> tuple[str, ...]:
         """Return a note with the reason for every changed value without effect."""
@@ -251,8 +253,8 @@ class IPUConfig(Category):
                 value = poplar_options(plan_options(value, row.name))
             elif row.optional and row.kind is int:  # Graphcore's default is 0; a scenario omits the key
                 value = value or None
-            *above, key = row.path
-            _within(result, above)[key] = value.value if isinstance(value, Enum) else value
+            *folders, key = row.path
+            _within(result, folders)[key] = value.value if isinstance(value, Enum) else value
         if (processes := self.experimental.multi_replica_distribution.process_count) > 1:
             _within(result, ("system", "host")).update(count=processes, sum_over="links")
         return result
@@ -293,8 +295,8 @@ class IPUConfig(Category):
         self.check_all()
         if self.auto_select_ipus not in ([], ()) and self.select_ipus not in ([], ()):
             raise ProgramError("Only one of `auto_select_ipus` and `select_ipus` can be set.")
-        chosen = self.select_ipus
-        if not isinstance(chosen, int) and len(set(chosen)) != len(chosen):
+        selection = self.select_ipus
+        if not isinstance(selection, int) and len(set(selection)) != len(selection):
             raise ProgramError("All MultiIPU indices in `select_ipus` must be unique.")
         connection = self.device_connection
         offline = DeviceConnectionType.NEVER, DeviceConnectionType.PRE_COMPILE
@@ -320,9 +322,9 @@ def _check_processes(processes: Any) -> None:
     if processes.process_count > 1:
         host = core_machine.this_host()
         if host is None or host.count != processes.process_count:
-            most, there = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
+            most, hosts_text = (1, "one process is") if host is None else (host.count, f"{host.count} hosts are")
             raise UnsupportedProgramError(
-                f"{_PROCESSES}.process_count: expected 0 or {most}, as {there} simulated, got "
+                f"{_PROCESSES}.process_count: expected 0 or {most}, as {hosts_text} simulated, got "
                 f"{processes.process_count}: start so many hosts with horovod.run"
             )
         if index != host.rank:
@@ -340,12 +342,12 @@ def configure_ipu_system(config: IPUConfig, device: str = "cpu", reset_configura
     if not isinstance(config, IPUConfig):
         raise ProgramTypeError(f"`config` must be an IPUConfig object, got {type(config)}.")
     checks.text("device", device)
-    before = configured()
+    previous = configured()
     resets = checks.truth("reset_configuration", reset_configuration)
     config.check()
-    if before is not None and config.same_as(before) and config.notes() == before.notes():
+    if previous is not None and config.same_as(previous) and config.notes() == previous.notes():
         return
-    if before is not None and not resets:
+    if previous is not None and not resets:
         raise ProgramError("IPU devices have already been configured: expected reset_configuration=True")
     configure(deepcopy(config))
 

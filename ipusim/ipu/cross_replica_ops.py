@@ -94,7 +94,7 @@ def for_each(x: Any, function: Callable[[Any], Any]) -> Any:
     """Apply a function to a tensor, or to every tensor of a list; dtypes in a list may differ."""
     if not isinstance(x, list | tuple) or not all(map(tf.is_tensor, x)):
         return function(x)
-    results = [function(each) for each in x]
+    results = [function(tensor) for tensor in x]
     return results[0] if len(results) == 1 else results
 
 

@@ -40,7 +40,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
     checks.function("vertex_expression", vertex_expression)
     if not args:
         checks.wrong_value("args", "at least one tensor", args)
-    tensors = [tf.convert_to_tensor(each) for each in args]
+    tensors = [tf.convert_to_tensor(value) for value in args]
     shape = np.broadcast_shapes(*(tuple(tensor.shape.as_list()) for tensor in tensors))
     (result,) = operate(Expression(vertex_expression), tensors, [(tensors[0].dtype, shape)], "codelet_expression")
     return result
@@ -73,9 +73,9 @@ def cpu_user_operation(
         UnsupportedProgramError: library_path is a compiled library; ProgramError and ProgramTypeError for other invalid
             arguments; ModelError for a file or functions of another form.
     """
-    rest = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
+    options = separate_gradients, inputs_with_gradients, attributes, gradient_attributes
     with outside_compilation_scope(checks.text("name", name)):
-        return precompiled_user_op(inputs, library_path, "", outs, name, op_name, *rest)
+        return precompiled_user_op(inputs, library_path, "", outs, name, op_name, *options)
 
 
 def precompiled_user_op(
@@ -102,24 +102,28 @@ def precompiled_user_op(
             f"gp_path: expected no codelets, as compiled ones do not run on simulated IPUs, got {gp_path!r}"
         )
     checks.instance("inputs", inputs, list | tuple, "a list of tensors")
-    values = [tf.convert_to_tensor(each) for each in inputs]
+    values = [tf.convert_to_tensor(value) for value in inputs]
     places: tuple[int, ...] | None = None
     if inputs_with_gradients is not None:
         places = tuple(checks.whole("inputs_with_gradients", place) for place in inputs_with_gradients)
         if max(places, default=0) >= len(values):
             checks.wrong_value("inputs_with_gradients", f"places of {len(values)} inputs", places)
-        values = [each if place in places else tf.stop_gradient(each) for place, each in enumerate(values)]
+        values = [tensor if place in places else tf.stop_gradient(tensor) for place, tensor in enumerate(values)]
     module = library_of(checks.text("library_path", library_path))
-    called = checks.text("op_name", op_name)
-    if not callable(getattr(module, called, None)):
-        known = sorted(key for key, value in vars(module).items() if callable(value) and not key.startswith("_"))
-        checks.wrong_value("op_name", f"one of the functions {', '.join(known)} of {library_path}", called)
+    function_name = checks.text("op_name", op_name)
+    if not callable(getattr(module, function_name, None)):
+        function_names = sorted(
+            key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
+        )
+        checks.wrong_value(
+            "op_name", f"one of the functions {', '.join(function_names)} of {library_path}", function_name
+        )
     outputs = outputs_of(_with_arrays(outs))
     operation = UserOperation(
         checks.text("name", name),
-        getattr(module, called),
-        getattr(module, f"{called}_grad", None),
-        getattr(module, f"{called}_cost", None),
+        getattr(module, function_name),
+        getattr(module, f"{function_name}_grad", None),
+        getattr(module, f"{function_name}_cost", None),
         outputs,
         "" if attributes is None else checks.text("attributes", attributes),
         "" if gradient_attributes is None else checks.text("gradient_attributes", gradient_attributes),
@@ -133,11 +137,13 @@ def _with_arrays(outs: Any) -> Any:
     """Return the description of results with NumPy dtypes and shapes as lists."""
     if not isinstance(outs, dict) or not all(isinstance(value, list | tuple) for value in outs.values()):
         return outs
-    changed = dict(outs)
+    description = dict(outs)
     if "output_types" in outs:
         kinds = outs["output_types"]
-        changed["output_types"] = [each.as_numpy_dtype if isinstance(each, tf.DType) else each for each in kinds]
+        description["output_types"] = [kind.as_numpy_dtype if isinstance(kind, tf.DType) else kind for kind in kinds]
     if "output_shapes" in outs:
         shapes = outs["output_shapes"]
-        changed["output_shapes"] = [each.as_list() if isinstance(each, tf.TensorShape) else each for each in shapes]
-    return changed
+        description["output_shapes"] = [
+            shape.as_list() if isinstance(shape, tf.TensorShape) else shape for shape in shapes
+        ]
+    return description

@@ -128,8 +128,8 @@ def _fill(buffer: list[Array], arrays: Sequence[Array], copies: bool) -> int:
         if any(item.size == 0 for item in arrays):
             raise ProgramError("Detected a tensor in the dataset with a dimension of size 0")
     if copies:
-        for stored, array in zip(buffer, arrays, strict=True):
-            np.copyto(stored, array)
+        for target, array in zip(buffer, arrays, strict=True):
+            np.copyto(target, array)
     return sum(array.nbytes for array in arrays)
 
 

@@ -43,8 +43,8 @@ def embedding_lookup(params: Any, ids: Any, name: str | None = None, serializati
         )
     flat, shape = tf.reshape(table, [count, -1]) if len(row) != 1 else table, places.shape.as_list()
     form = (table.dtype, [*shape, flat.shape[1]])
-    found = operate(SerializedLookup(parts), [flat, places], [form], name or "embedding_lookup")[0]
-    return tf.reshape(found, [*shape, *row]) if len(row) != 1 else found
+    rows = operate(SerializedLookup(parts), [flat, places], [form], name or "embedding_lookup")[0]
+    return tf.reshape(rows, [*shape, *row]) if len(row) != 1 else rows
 
 
 class HostEmbeddingOptimizerSpec:
@@ -229,11 +229,13 @@ def create_host_embedding(
     kind = tf.as_dtype(dtype)
     checks.dtype("dtype", kind.as_numpy_dtype, "f")
     if tf.executing_eagerly():
-        made = initializer or tf.keras.initializers.GlorotUniform()
-        variable = tf.Variable(made(shape, kind) if callable(made) else made, name=checks.text("name", name))
+        start_value = initializer or tf.keras.initializers.GlorotUniform()
+        variable = tf.Variable(
+            start_value(shape, kind) if callable(start_value) else start_value, name=checks.text("name", name)
+        )
     else:
-        called = checks.text("name", name)
-        variable = _V1.get_variable(called, shape, kind, initializer, trainable=False, use_resource=True)
+        checked_name = checks.text("name", name)
+        variable = _V1.get_variable(checked_name, shape, kind, initializer, trainable=False, use_resource=True)
     return HostEmbedding(name, variable, partition_strategy, optimizer_spec)
 
 
@@ -251,9 +253,9 @@ def _looked_up(variable: Any, spec: HostEmbeddingOptimizerSpec | None, indices: 
     ids = tf.convert_to_tensor(indices)
     if not ids.dtype.is_integer:
         checks.wrong_type("indices", "whole numbers that depend on no variable", indices)
-    table, known = _table(variable, spec), tf.get_static_value(ids)
-    if known is not None and not clip:
-        check_ids(variable.name, int(variable.shape[0]), known)
+    table, values = _table(variable, spec), tf.get_static_value(ids)
+    if values is not None and not clip:
+        check_ids(variable.name, int(variable.shape[0]), values)
     return table.look_up(ids, clip=clip)
 
 
@@ -268,5 +270,5 @@ def _operation(function: Callable[[], None], name: str) -> Any:
         function()
         return np.int32(0)
 
-    made = tf.numpy_function(call, [], tf.int32, name=name)
-    return None if tf.executing_eagerly() else made.op
+    result = tf.numpy_function(call, [], tf.int32, name=name)
+    return None if tf.executing_eagerly() else result.op

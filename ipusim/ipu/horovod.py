@@ -106,7 +106,7 @@ def run(
         ProgramStateError: the call comes from a host or from outside of ``ipusim run``, or a host waits for a
             collective that never comes.
     """
-    named = check_call("func", func, args, kwargs)
+    keywords = check_call("func", func, args, kwargs)
     count = checks.whole("np", np, 1)
     if count > MOST:
         checks.wrong_value("np", f"at most {MOST:,} hosts", count)
@@ -120,7 +120,7 @@ def run(
         raise ProgramStateError(
             "horovod.run: expected a program that `ipusim run program.py` runs, whose hosts run it too"
         )
-    return start(partial(func, *args, **named), count)
+    return start(partial(func, *args, **keywords), count)
 
 
 def allreduce(tensor: Any, op: Operation | None = None) -> Any:
@@ -143,7 +143,7 @@ def allreduce(tensor: Any, op: Operation | None = None) -> Any:
     if operation is Adasum:
         raise UnsupportedProgramError("op: expected one of Average, Sum, Min, Max and Product, got Adasum")
     if not isinstance(tensor, tf.IndexedSlices):
-        return host_collectives.reduced(_named("allreduce", None), _tensor(tensor), operation.value)
+        return host_collectives.reduced(_describe("allreduce", None), _tensor(tensor), operation.value)
     if operation not in (Average, Sum):
         checks.wrong_value("op", "Average or Sum of tf.IndexedSlices", operation.name)
     values, indices = allgather(tensor.values), allgather(tensor.indices)
@@ -163,7 +163,7 @@ def allgather(tensor: Any, name: str | None = None) -> Any:
         ProgramTypeError: tensor is no tensor.
         ProgramError: tensor has no axes, or differs in another axis or in type.
     """
-    return host_collectives.gathered(_named("allgather", name), _tensor(tensor))
+    return host_collectives.gathered(_describe("allgather", name), _tensor(tensor))
 
 
 def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
@@ -179,7 +179,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None) -> Any:
         ProgramError: root_rank is out of range, or tensors differ in shape or type.
     """
     rank_of = checks.integer("root_rank", root_rank)
-    return host_collectives.broadcasted(_named("broadcast", name), _tensor(tensor), rank_of)
+    return host_collectives.broadcasted(_describe("broadcast", name), _tensor(tensor), rank_of)
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
@@ -196,12 +196,12 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int) -> Any:
         ProgramTypeError: root_rank is no rank; ProgramError for a rank out of range.
     """
     host, root = machine.this_host(), checks.integer("root_rank", root_rank)
-    name = _named("broadcast_variables", None)
+    name = _describe("broadcast_variables", None)
 
-    def sent(*arrays: Array) -> list[Array]:
+    def send(*arrays: Array) -> list[Array]:
         return [machine.broadcast(host, name, array, root) for array in arrays]
 
-    values = host_collectives.together(sent, variables, [variable.shape for variable in variables])
+    values = host_collectives.together(send, variables, [variable.shape for variable in variables])
     assigned = [variable.assign(value) for variable, value in zip(variables, values, strict=True)]
     return None if tf.executing_eagerly() else tf.group(*assigned)
 
@@ -234,11 +234,11 @@ def _tensor(tensor: Any) -> Any:
     return tf.convert_to_tensor(tensor)
 
 
-def _named(what: str, name: str | None) -> str:
+def _describe(call: str, name: str | None) -> str:
     """Return a collective's description for messages: with its name, or numbered among unnamed calls."""
     if name is not None:
-        return f"horovod.{what} of {checks.text('name', name)!r}"
-    host, (of, calls) = machine.this_host(), _CALLS.get()
-    number = 1 + (calls.get(what, 0) if of is host else 0)
-    _CALLS.set((host, {**(calls if of is host else {}), what: number}))
-    return f"horovod.{what} number {number}"
+        return f"horovod.{call} of {checks.text('name', name)!r}"
+    host, (caller, calls) = machine.this_host(), _CALLS.get()
+    number = 1 + (calls.get(call, 0) if caller is host else 0)
+    _CALLS.set((host, {**(calls if caller is host else {}), call: number}))
+    return f"horovod.{call} number {number}"

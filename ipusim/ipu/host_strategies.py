@@ -83,13 +83,13 @@ class HostStrategy(IPUStrategyV1):
         tensor = tf.convert_to_tensor(value)
         if axis is None:
             return reduced("strategy.reduce", tensor, "average" if mean else "sum")
-        along = checks.integer("axis", axis)
-        if tensor.shape.rank is not None and not -tensor.shape.rank <= along < tensor.shape.rank:
-            checks.wrong_value("axis", f"one of the {tensor.shape.rank} axes of the value", along)
-        total = reduced("strategy.reduce", tf.reduce_sum(tensor, along), "sum")
+        dimension = checks.integer("axis", axis)
+        if tensor.shape.rank is not None and not -tensor.shape.rank <= dimension < tensor.shape.rank:
+            checks.wrong_value("axis", f"one of the {tensor.shape.rank} axes of the value", dimension)
+        total = reduced("strategy.reduce", tf.reduce_sum(tensor, dimension), "sum")
         if not mean:
             return total
-        return total / reduced("strategy.reduce", tf.cast(tf.shape(tensor)[along], tensor.dtype), "sum")
+        return total / reduced("strategy.reduce", tf.cast(tf.shape(tensor)[dimension], tensor.dtype), "sum")
 
     def update_config_proto(self, config_proto: Any) -> Any:
         """Return a session's configuration unchanged: simulated hosts need no servers."""
@@ -197,7 +197,7 @@ def _updates_on_host() -> Iterator[None]:
         yield
         return
 
-    def summed(optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_sums(optimizer: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         if builds_program():
             raise UnsupportedProgramError(
                 "variables_on_host: expected apply_gradients on the host, with the gradients that the body of a loop "
@@ -210,7 +210,7 @@ def _updates_on_host() -> Iterator[None]:
         total = [(reduced("apply_gradients", gradient, operation), variable) for gradient, variable in pairs]
         return apply(optimizer, total, *args, **kwargs)
 
-    _OPTIMIZER.apply_gradients = summed
+    _OPTIMIZER.apply_gradients = apply_sums
     try:
         yield
     finally:

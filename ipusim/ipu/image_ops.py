@@ -30,8 +30,8 @@ def normalise_image(
     """
     x = tf.convert_to_tensor(image)
     offsets, scales = (
-        tf.convert_to_tensor(each, None if hasattr(each, "dtype") else tf.float32)
-        for each in (channel_offsets, channel_scales)
+        tf.convert_to_tensor(tensor, None if hasattr(tensor, "dtype") else tf.float32)
+        for tensor in (channel_offsets, channel_scales)
     )
     if x.dtype != tf.uint8 and not x.dtype.is_floating:
         checks.wrong_value("image", "uint8, float32 or float16", x.dtype.name)

@@ -27,8 +27,8 @@ def print_tensor(input: Any, name: str = "") -> Any:
     Returns:
         The print operation. A stage prints even without returning it; a session prints if it runs the operation.
     """
-    called = checks.text("name", name)
-    return operate_without_gradient(_Print(called), [input], [], "PrintTensor")[0]
+    checked_name = checks.text("name", name)
+    return operate_without_gradient(_Print(checked_name), [input], [], "PrintTensor")[0]
 
 
 @dataclass(frozen=True)

@@ -35,24 +35,24 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
     items = [] if inputs is None else inputs
     checks.instance("inputs", items, list | tuple, "a list of placeholders, other tensors, or values")
     check_takes("computation", computation, items, {})
-    returned: list[Any] = []
+    outcomes: list[Any] = []
 
-    def traced(*values: Any) -> list[Any]:
-        returned.append(computation(*values))
-        return [] if returned[0] is None else tf.nest.flatten(returned[0])
+    def trace(*values: Any) -> list[Any]:
+        outcomes.append(computation(*values))
+        return [] if outcomes[0] is None else tf.nest.flatten(outcomes[0])
 
-    arguments = [tf.convert_to_tensor(each) for each in items]
-    results = compile_computation(traced, arguments, options_of_loop(device_ordinal(), None))
-    structure = returned[0]
+    arguments = [tf.convert_to_tensor(item) for item in items]
+    results = compile_computation(trace, arguments, options_of_loop(device_ordinal(), None))
+    structure = outcomes[0]
     if isinstance(results, tf.Operation):
         return results
     if (
-        any(_has_several(each) for each in structure)
+        any(_has_several(item) for item in structure)
         if isinstance(structure, list | tuple)
         else _has_several(structure)
     ):
-        made = iter(results)
-        return tf.nest.map_structure(lambda each: each if isinstance(each, tf.Operation) else next(made), structure)
+        tensors = iter(results)
+        return tf.nest.map_structure(lambda item: item if isinstance(item, tf.Operation) else next(tensors), structure)
     return type(structure)(results) if isinstance(structure, list | tuple) else tuple(results)
 
 

@@ -128,24 +128,24 @@ class IPUEstimator(EstimatorOnIpus):
     def _program(self, mode: str, infeed: IPUInfeedQueue) -> EstimatorSpec:
         run, queue = self._config.ipu_run_config, IPUOutfeedQueue()
         body = _Body(self, mode, queue)
-        operation, sent = run_and_dequeue(
+        operation, outputs = run_and_dequeue(
             lambda: loops.repeat(run.iterations_per_loop, body, [], infeed, config=run.ipu_options),
             queue,
             run.num_replicas,
         )
         spec = body.spec
         if mode == ModeKeys.PREDICT:
-            predictions = _taken("prediction", sent, spec.predictions)
+            predictions = _in_structure("prediction", outputs, spec.predictions)
             return EstimatorSpec(mode, predictions=predictions, prediction_hooks=spec.prediction_hooks)
-        loss = mean_of(sent[_LOSS])
+        loss = mean_of(outputs[_LOSS])
         if mode == ModeKeys.EVAL:
             hooks = spec.evaluation_hooks
-            return EstimatorSpec(mode, loss=loss, eval_metric_ops=_metrics(spec, sent), evaluation_hooks=hooks)
+            return EstimatorSpec(mode, loss=loss, eval_metric_ops=_metrics(spec, outputs), evaluation_hooks=hooks)
         host = getattr(spec, "host_call", None)
         if host and run.iterations_per_loop > 1:
             raise ProgramError("host_call is not allowed for iterations_per_loop > 1")
-        called = host and host[0](*(each[0] for each in _taken("host", sent, host[1])))
-        train = self._counted([operation, loss] + ([] if called is None else [called]))
+        host_result = host and host[0](*(value[0] for value in _in_structure("host", outputs, host[1])))
+        train = self._counted([operation, loss] + ([] if host_result is None else [host_result]))
         chief = getattr(spec, "training_chief_hooks", ())
         return EstimatorSpec(
             mode, loss=loss, train_op=train, training_hooks=spec.training_hooks, training_chief_hooks=chief
@@ -180,43 +180,48 @@ class _Body:
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
         self.spec = self.estimator._model(features, None if self.mode == ModeKeys.PREDICT else labels, self.mode)
-        sent = self.queue.enqueue(self._sent())
+        enqueue = self.queue.enqueue(self._outputs())
         if self.mode != ModeKeys.TRAIN:
-            return [sent]
+            return [enqueue]
         if self.spec.train_op is None:
             raise ProgramError("EstimatorSpec must contain train_op when training")
-        written = graph.get_operations()[start:]
-        _check_global_step(written)
+        operations = graph.get_operations()[start:]
+        _check_global_step(operations)
         if self.estimator.config.ipu_run_config.num_replicas > 1:
-            _check_replicated(written)
+            _check_replicated(operations)
         train = self.spec.train_op
-        return [train if isinstance(train, tf.Operation) else train.op, sent]
+        return [train if isinstance(train, tf.Operation) else train.op, enqueue]
 
-    def _sent(self) -> dict[str, Any]:
+    def _outputs(self) -> dict[str, Any]:
         spec = self.spec
         if self.mode == ModeKeys.PREDICT:
             if spec.predictions is None:
                 raise ProgramError("EstimatorSpec must contain predictions when predicting")
-            return _named("prediction", spec.predictions)
+            return _by_name("prediction", spec.predictions)
         if spec.loss is None:
             verb = "training" if self.mode == ModeKeys.TRAIN else "evaluating"
             raise ProgramError(f"EstimatorSpec must contain loss when {verb}")
         result = {_LOSS: tf.cast(spec.loss, tf.float32)}
         if self.mode == ModeKeys.TRAIN:
-            return result | _named("host", getattr(spec, "host_call", None) and spec.host_call[1])
+            return result | _by_name("host", getattr(spec, "host_call", None) and spec.host_call[1])
         eval_metrics = getattr(spec, "eval_metrics", None)
         if not spec.eval_metric_ops and not eval_metrics:
             raise ProgramError("EstimatorSpec must contain either eval_metric_ops or eval_metrics when evaluating")
         if spec.eval_metric_ops and eval_metrics:
             raise ProgramError("EstimatorSpec cannot contain both eval_metric_ops and eval_metrics")
         updates = {name: update for name, (_, update) in (spec.eval_metric_ops or {}).items()}
-        return result | _named("metric", eval_metrics[1] if eval_metrics else updates)
+        return result | _by_name("metric", eval_metrics[1] if eval_metrics else updates)
 
 
 def _check_global_step(operations: Any) -> None:
     """Refuse a body that changes the global step; raises ProgramError in Graphcore's words."""
     handle = tf.compat.v1.train.get_global_step().handle
-    if any(handle is tensor for each in operations if each.type.startswith("Assign") for tensor in each.inputs):
+    if any(
+        handle is tensor
+        for operation in operations
+        if operation.type.startswith("Assign")
+        for tensor in operation.inputs
+    ):
         raise ProgramError(
             "Illegal increment of the `global_step` variable in the `model_fn`. This is usually caused by "
             "passing it as an argument to the `Optimizer.minimize()` function. Please remove this argument as the "
@@ -226,7 +231,7 @@ def _check_global_step(operations: Any) -> None:
 
 def _check_replicated(operations: Any) -> None:
     """Refuse replicas that train independently; raises ProgramError in Graphcore's words."""
-    entries = (entry_of(read_node(each)) for each in operations if each.type == "PyFunc")
+    entries = (entry_of(read_node(operation)) for operation in operations if operation.type == "PyFunc")
     if not any(isinstance(entry.value, Averaged) for entry in entries if entry is not None):
         raise ProgramError(
             "This is not a valid replicated training graph because no IpuCrossReplicaSum or IpuCrossReplicaMean"
@@ -235,15 +240,17 @@ def _check_replicated(operations: Any) -> None:
         )
 
 
-def _metrics(spec: Any, sent: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _metrics(spec: Any, outputs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     if not getattr(spec, "eval_metrics", None):
-        return {name: last_of(values) for name, values in _taken("metric", sent, spec.eval_metric_ops).items()}
+        return {
+            name: last_of(values) for name, values in _in_structure("metric", outputs, spec.eval_metric_ops).items()
+        }
     function, tensors = spec.eval_metrics
-    value = _taken("metric", sent, tensors)
+    value = _in_structure("metric", outputs, tensors)
     return dict(function(**value) if isinstance(value, dict) else function(*value))
 
 
-def _named(kind: str, tensors: Any) -> dict[str, Any]:
+def _by_name(kind: str, tensors: Any) -> dict[str, Any]:
     """Return tensors by unique names, from a dictionary, a list or a single tensor."""
     if tensors is None:
         return {}
@@ -254,10 +261,10 @@ def _named(kind: str, tensors: Any) -> dict[str, Any]:
     return {kind: tensors}
 
 
-def _taken(kind: str, sent: Mapping[str, Any], like: Any) -> Any:
+def _in_structure(kind: str, outputs: Mapping[str, Any], like: Any) -> Any:
     """Return the tensors named by :func:`_named`, in the structure of ``like``."""
     if isinstance(like, dict):
-        return {name: sent[f"{kind}/{name}"] for name in like}
+        return {name: outputs[f"{kind}/{name}"] for name in like}
     if isinstance(like, list | tuple):
-        return [sent[f"{kind} {index}"] for index in range(len(like))]
-    return sent[kind]
+        return [outputs[f"{kind} {index}"] for index in range(len(like))]
+    return outputs[kind]

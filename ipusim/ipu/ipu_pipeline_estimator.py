@@ -150,7 +150,7 @@ class IPUPipelineEstimator(EstimatorOnIpus):
                 "accumulate_outfeed_dtype": spec.loss_accumulator_dtype,
             }
         repeats = _repeats(run.iterations_per_loop, spec.gradient_accumulation_count)
-        operation, sent = run_and_dequeue(
+        operation, outputs = run_and_dequeue(
             lambda: pipelining_ops.pipeline(
                 computational_stages=spec.computational_stages,
                 gradient_accumulation_count=spec.gradient_accumulation_count,
@@ -165,12 +165,12 @@ class IPUPipelineEstimator(EstimatorOnIpus):
             run.num_replicas,
         )
         if mode == ModeKeys.PREDICT:
-            return EstimatorSpec(mode, predictions=_prediction(sent), prediction_hooks=spec.prediction_hooks)
+            return EstimatorSpec(mode, predictions=_prediction(outputs), prediction_hooks=spec.prediction_hooks)
         if mode == ModeKeys.TRAIN:
-            loss = mean_of(sent) / spec.gradient_accumulation_count
+            loss = mean_of(outputs) / spec.gradient_accumulation_count
             train = self._counted([operation, loss])
             return EstimatorSpec(mode, loss=loss, train_op=train, training_hooks=spec.training_hooks)
-        metrics = _metrics(spec.eval_metrics_fn, sent)
+        metrics = _metrics(spec.eval_metrics_fn, outputs)
         loss = metrics.pop("loss")
         return EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics, evaluation_hooks=spec.evaluation_hooks)
 
@@ -188,10 +188,10 @@ class IPUPipelineEstimator(EstimatorOnIpus):
             )
         shards = self.config.ipu_run_config.num_shards
         mapping = range(len(result.computational_stages)) if result.device_mapping is None else result.device_mapping
-        needed = len({ipu for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])})
-        if not shards // 2 < needed <= shards:
+        count = len({ipu for item in mapping for ipu in (item if isinstance(item, list | tuple) else [item])})
+        if not shards // 2 < count <= shards:
             raise ProgramError(
-                f"This pipeline requires {needed} devices, but `IPURunConfig.num_shards` was set to {shards} "
+                f"This pipeline requires {count} devices, but `IPURunConfig.num_shards` was set to {shards} "
                 "(num_shards/2 < pipeline_devices <= num_shards)."
             )
         return result
@@ -207,10 +207,10 @@ def _repeats(iterations: int, count: int) -> int:
     return iterations // count
 
 
-def _metrics(function: Any, sent: Any) -> dict[str, Any]:
+def _metrics(function: Any, outputs: Any) -> dict[str, Any]:
     """Return the metrics of a run, with the loss; raises ProgramTypeError and ProgramError in Graphcore's words."""
-    values = sent if isinstance(sent, list | tuple) else [sent]
-    result = function(**sent) if isinstance(sent, dict) else function(*values)
+    values = outputs if isinstance(outputs, list | tuple) else [outputs]
+    result = function(**outputs) if isinstance(outputs, dict) else function(*values)
     if not isinstance(result, dict):
         raise ProgramTypeError(f"The `eval_metrics_fn` must return a dict, but got {type(result)}.")
     if "loss" not in result:
@@ -218,12 +218,12 @@ def _metrics(function: Any, sent: Any) -> dict[str, Any]:
     return dict(result)
 
 
-def _prediction(sent: Any) -> Any:
+def _prediction(outputs: Any) -> Any:
     """Return the predictions of a run; raises ProgramError for several unnamed predictions."""
-    if isinstance(sent, list | tuple):
-        if len(sent) != 1:
+    if isinstance(outputs, list | tuple):
+        if len(outputs) != 1:
             raise ProgramError(
-                f"The last computational stage must return exactly one prediction tensor, but got {len(sent)}"
+                f"The last computational stage must return exactly one prediction tensor, but got {len(outputs)}"
             )
-        return sent[0]
-    return sent
+        return outputs[0]
+    return outputs

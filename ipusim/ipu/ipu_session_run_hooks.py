@@ -74,9 +74,9 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
                 "Cannot use this hook object's log function more than once. Either enqueue all tensors in a single "
                 "log call using a list or dict, or create another hook."
             )
-        named = _named(tensors)
-        self._tag_order = list(named)
-        return self._outfeed.enqueue(named)
+        tensor_of = _by_name(tensors)
+        self._tag_order = list(tensor_of)
+        return self._outfeed.enqueue(tensor_of)
 
     def begin(self) -> None:
         """Add the operation that dequeues the values; raises ProgramStateError if nothing is logged."""
@@ -100,12 +100,12 @@ class IPULoggingTensorHook(_HOOK):  # type: ignore[misc]
             self._log_tensors(session.run(self._dequeued))
 
 
-def _named(tensors: Any) -> dict[str, Any]:
+def _by_name(tensors: Any) -> dict[str, Any]:
     """Return tensors by name; tensors of a list have their names in the graph."""
     if isinstance(tensors, dict):
         return tensors
-    listed = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
-    for item in listed:
+    items = list(tensors) if isinstance(tensors, list | tuple) else [tensors]
+    for item in items:
         if not tf.is_tensor(item):
             raise ProgramTypeError(f"Expected `tf.Tensor`, got {type(item)}")
-    return {item.name: item for item in listed}
+    return {item.name: item for item in items}

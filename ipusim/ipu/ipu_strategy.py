@@ -64,13 +64,13 @@ class IPUStrategyV1:
         Raises:
             ProgramTypeError: fn is no function, or does not take the arguments.
         """
-        named = check_call("fn", fn, args, kwargs)
+        keywords = check_call("fn", fn, args, kwargs)
         if not isinstance(fn, _FUNCTION):
-            check_takes("fn", fn, args, named)
+            check_takes("fn", fn, args, keywords)
         with all_on_device(self._ordinal):
             if not tf.executing_eagerly():  # a session runs the compiled operation
-                return fn(*args, **named)
-            return run_function(fn, args, named, options_of_loop(self._ordinal))
+                return fn(*args, **keywords)
+            return run_function(fn, args, keywords, options_of_loop(self._ordinal))
 
     #: Name of ``run`` in TensorFlow 2.1.
     experimental_run_v2 = run

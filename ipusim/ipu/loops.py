@@ -50,11 +50,11 @@ def repeat(
         return _loop(checks.whole("n", n, 1), body, inputs, infeed_queue, config=config)
     check_body("body", body)
 
-    def again(done: Any, limit: Any, *values: Any) -> list[Any]:
-        return [done + 1, limit, *listed(body(*values))]
+    def repeat_body(count: Any, limit: Any, *values: Any) -> list[Any]:
+        return [count + 1, limit, *listed(body(*values))]
 
     carried = [tf.constant(0), tf.cast(n, tf.int32), *listed(inputs)]
-    results = listed(_loop(None, again, carried, infeed_queue, lambda done, limit, *_: done < limit, config))
+    results = listed(_loop(None, repeat_body, carried, infeed_queue, lambda count, limit, *_: count < limit, config))
     return results[2:] if len(results) != 3 else results[2]
 
 
@@ -105,7 +105,7 @@ def _loop(
         iterations,
         body,
         options_of_loop(device_ordinal(), None if infeed_queue is None else infeed_queue.prefetch_depth, config),
-        inputs=[tf.convert_to_tensor(each) for each in listed(inputs)],
+        inputs=[tf.convert_to_tensor(value) for value in listed(inputs)],
         infeed=None if infeed_queue is None else infeed_queue.feed,
         condition=condition,
         config=config,

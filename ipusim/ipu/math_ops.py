@@ -41,8 +41,8 @@ def serialized_matmul(
     left = tf.linalg.matrix_transpose(left) if checks.truth("transpose_a", transpose_a) else left
     right = tf.linalg.matrix_transpose(right) if checks.truth("transpose_b", transpose_b) else right
     if left.shape[-1] != right.shape[-2] or left.dtype != right.dtype:
-        got = tuple(f"{each.dtype.name}{each.shape.as_list()}" for each in (left, right))
-        checks.wrong_value("a and b", "as many columns as rows, and one type", got)
+        forms = tuple(f"{tensor.dtype.name}{tensor.shape.as_list()}" for tensor in (left, right))
+        checks.wrong_value("a and b", "as many columns as rows, and one type", forms)
     factor = checks.whole("serialization_factor", serialization_factor, 1)
     parts = layers.SerializedMatmul(factor, checks.text("serialization_dimension", serialization_dimension))  # type: ignore[arg-type]
     (*groups, rows, columns), last = left.shape.as_list(), right.shape.as_list()[-1]

@@ -134,8 +134,9 @@ def _ctc(
     )
     operation = PerExampleCTC(loss)
     outputs = tf.transpose(x, [1, 0, 2])
-    for known in [each for each in (tf.get_static_value(rows), tf.get_static_value(counts)) if each is not None][1:]:
-        operation.check(np.asarray(tf.get_static_value(rows)), known, classes)
+    static_values = [item for item in (tf.get_static_value(rows), tf.get_static_value(counts)) if item is not None]
+    for lengths in static_values[1:]:
+        operation.check(np.asarray(tf.get_static_value(rows)), lengths, classes)
     (result,) = operate(operation, [outputs, rows, counts, steps], [(x.dtype, [batch])], name or "ctc_loss")
     return result if out_dtype in (None, x.dtype) else tf.cast(result, out_dtype)
 
@@ -201,8 +202,8 @@ def _decoded(
     if (known := tf.get_static_value(counts)) is not None:
         _check_steps(known, steps)
     forms = [(x.dtype, [batch, paths]), (tf.int32, [batch, paths]), (tf.int32, [batch, paths, steps])]
-    called = name or "ctc_beam_search_decoder"
-    losses, sizes, labels = operate_without_gradient(operation, [tf.transpose(x, [1, 0, 2]), counts], forms, called)
+    layer_name = name or "ctc_beam_search_decoder"
+    losses, sizes, labels = operate_without_gradient(operation, [tf.transpose(x, [1, 0, 2]), counts], forms, layer_name)
     return losses, sizes, labels
 
 

@@ -57,8 +57,8 @@ def group_norm(
         checks.whole("groups", groups, 1),
         checks.truth("strided_channel_grouping", strided_channel_grouping),
     )
-    named = (param_initializers, reuse, variables_collections, trainable, scope)
-    return _called(layer, "GroupNorm", inputs, channels_axis, *named)
+    options = (param_initializers, reuse, variables_collections, trainable, scope)
+    return _apply(layer, "GroupNorm", inputs, channels_axis, *options)
 
 
 def instance_norm(
@@ -84,8 +84,8 @@ def instance_norm(
     layer = layers.InstanceNorm(
         checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
     )
-    named = (param_initializers, reuse, variables_collections, trainable, scope)
-    return _called(layer, "InstanceNorm", inputs, channels_axis, *named)
+    options = (param_initializers, reuse, variables_collections, trainable, scope)
+    return _apply(layer, "InstanceNorm", inputs, channels_axis, *options)
 
 
 def layer_norm(
@@ -111,11 +111,11 @@ def layer_norm(
     layer = layers.LayerNorm(
         checks.number("epsilon", epsilon), checks.truth("center", center), checks.truth("scale", scale)
     )
-    named = (param_initializers, reuse, variables_collections, trainable, scope)
-    return _called(layer, "LayerNorm", inputs, channels_axis, *named)
+    options = (param_initializers, reuse, variables_collections, trainable, scope)
+    return _apply(layer, "LayerNorm", inputs, channels_axis, *options)
 
 
-def _called(
+def _apply(
     layer: Any,
     kind: str,
     inputs: Any,
@@ -150,11 +150,16 @@ def _called(
     shapes = layer.parameter_shapes(tuple(x.shape.as_list()[1:]))
     layer.output_shape(tuple(x.shape.as_list()[1:]))
     default = {"gamma": _V1.ones_initializer(), "beta": _V1.zeros_initializer()}
-    chosen, trained = {**default, **(initializers or {})}, checks.truth("trainable", trainable)
+    initializer_of, is_trainable = {**default, **(initializers or {})}, checks.truth("trainable", trainable)
     with _V1.variable_scope(scope, kind, reuse=reuse, use_resource=True):
         variables = [
             _V1.get_variable(
-                name, list(shape), x.dtype, chosen[name], trainable=trained, collections=_named(collections, name)
+                name,
+                list(shape),
+                x.dtype,
+                initializer_of[name],
+                trainable=is_trainable,
+                collections=_collections_of(collections, name),
             )
             for name, shape in shapes.items()
         ]
@@ -165,7 +170,7 @@ def _called(
     return result
 
 
-def _named(collections: Any, name: str) -> list[str] | None:
+def _collections_of(collections: Any, name: str) -> list[str] | None:
     """Return the collections of a variable; None for TensorFlow's default."""
-    found = collections.get(name) if isinstance(collections, dict) else collections
-    return None if not found else [_V1.GraphKeys.GLOBAL_VARIABLES, *found]
+    names = collections.get(name) if isinstance(collections, dict) else collections
+    return None if not names else [_V1.GraphKeys.GLOBAL_VARIABLES, *names]

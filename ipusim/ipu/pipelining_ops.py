@@ -89,8 +89,8 @@ class OptimizerFunctionOutput:
             _check(() if value is None else value, tuple, f"{name}_gradients_args must be a tuple.")
             keywords = compute_gradients_kwargs if name == "compute" else apply_gradients_kwargs
             _check({} if keywords is None else keywords, dict, f"{name}_gradients_kwargs must be a dict.")
-        for kind, given in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
-            if given and of_keras:
+        for kind, arguments in (("args", compute_gradients_args), ("kwargs", compute_gradients_kwargs)):
+            if arguments and of_keras:
                 raise ProgramError(f"{_NAME}.compute_gradients_{kind} may not be used with OptimizerV2 instances.")
         if variables is not None:
             _check(variables, (tuple, list), "variables must be a tuple or list.")
@@ -115,8 +115,8 @@ class OptimizerFunctionOutput:
     def _compute(self) -> Callable[[], Any] | None:
         args, kwargs = self.compute_gradients_args, dict(self.compute_gradients_kwargs)
         if self.tape is not None:
-            known = self.variables or self.tape.watched_variables()
-            return lambda: list(zip(self.tape.gradient(self.loss, list(known)), known, strict=True))
+            variables = self.variables or self.tape.watched_variables()
+            return lambda: list(zip(self.tape.gradient(self.loss, list(variables)), variables, strict=True))
         if self.variables:
             return lambda: list(zip(tf.gradients(self.loss, list(self.variables)), self.variables, strict=True))
         if not (args or kwargs):
@@ -242,9 +242,9 @@ def pipeline(
             check_queue_on_device(argument, queue.ordinal)
 
     def options() -> Mapping[str, Any]:
-        chosen = config or configured()
-        (chosen or IPUConfig()).check()
-        return request_options(arguments, chosen or IPUConfig(), chosen is not None, ordinal)
+        configuration = config or configured()
+        (configuration or IPUConfig()).check()
+        return request_options(arguments, configuration or IPUConfig(), configuration is not None, ordinal)
 
     def finish(*outputs: Any) -> Training:
         assert arguments.optimizer_function is not None

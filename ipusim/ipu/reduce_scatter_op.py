@@ -49,10 +49,10 @@ def reduce_scatter(x: Any, replication_factor: int, op: str = _ADD, name: str | 
     size = factor("replication_factor", replication_factor)
     if not isinstance(op, str) or op not in (*_COMBINATIONS, _LOCAL):
         checks.wrong_value("op", f"{', '.join(_COMBINATIONS)} or {_LOCAL}", op)
-    return for_each(x, lambda each: _scattered(each, size, op, name or "reduce_scatter"))
+    return for_each(x, lambda tensor: _scattered(tensor, size, op, name or "reduce_scatter"))
 
 
-def _scattered(x: Any, size: int, op: str, called: str) -> Any:
+def _scattered(x: Any, size: int, op: str, name: str) -> Any:
     logical = op.startswith("COLLECTIVE_OP_LOGICAL")
     value = numbers(x, whole=logical)
     if value.shape.rank != 1:
@@ -60,7 +60,7 @@ def _scattered(x: Any, size: int, op: str, called: str) -> Any:
     length = int(value.shape[0])
     shape = [-(-length // size)]
     if op == _LOCAL:
-        return add_collective(lambda array: functions.own_chunk(array, size), _own_back(size), value, shape, called)
+        return add_collective(lambda array: functions.own_chunk(array, size), _own_back(size), value, shape, name)
     values = value * value if op == _SQUARE_ADD else value
     if op == _MEAN:
         values = values / tf.cast(size, values.dtype)
@@ -72,17 +72,17 @@ def _scattered(x: Any, size: int, op: str, called: str) -> Any:
         lambda array, gradient: functions.reduce_scatter_gradient(array, gradient, size, combination),
         values,
         shape,
-        called,
+        name,
     )
 
 
 def _own_back(size: int) -> Any:
     """Return the function for the gradient of a replica's own chunk."""
 
-    def back(array: Any, gradient: Any) -> Any:
+    def pull_back(array: Any, gradient: Any) -> Any:
         whole = np.zeros(gradient.size * size, array.dtype)
         first = functions.replica_index() % size * gradient.size
         whole[first : first + gradient.size] = gradient
         return whole[: array.size]
 
-    return back
+    return pull_back

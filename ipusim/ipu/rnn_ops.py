@@ -99,9 +99,9 @@ class _Popnn:
 
     def _variables(self, elements: int) -> tuple[Any, Any]:
         """Return kernel and biases."""
-        where = self._variable_scope or self._explicit_name
+        scope_or_name = self._variable_scope or self._explicit_name
         reuse = None if self._variable_scope is None else True
-        with _V1.variable_scope(where, self.kind, reuse=reuse, use_resource=True) as scope:
+        with _V1.variable_scope(scope_or_name, self.kind, reuse=reuse, use_resource=True) as scope:
             self._variable_scope = scope
             shape = [elements + self.num_units, self.gates * self.num_units]
             return _V1.get_variable("kernel", shape, self.dtype, self._weights), self._made_biases()
@@ -121,13 +121,13 @@ class _Popnn:
             checks.wrong_value(name, f"a tensor of shape {expected}", tuple(state.shape.as_list()))
         return state
 
-    def _run(self, x: Any, beside: tuple[Any, ...], states: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _run(self, x: Any, side_inputs: tuple[Any, ...], states: tuple[Any, ...]) -> tuple[Any, ...]:
         steps, batch, elements = x.shape.as_list()
         kernel, biases = self._variables(elements)
         operation = RecurrentOperation(self._layer(), bool(states), self._partials)
         final = (x.dtype, [batch, self.num_units])
         forms = [(x.dtype, [steps, batch, self.num_units]), *[final] * (2 if self.gates == 4 else 1)]
-        return tuple(operate(operation, [x, kernel, biases, *beside, *states], forms, self.kind))
+        return tuple(operate(operation, [x, kernel, biases, *side_inputs, *states], forms, self.kind))
 
 
 class PopnnLSTM(_Popnn):
@@ -154,8 +154,8 @@ class PopnnLSTM(_Popnn):
         x = self._inputs(inputs)
         states: tuple[Any, ...] = ()
         if initial_state is not None:
-            named = zip("hc", (initial_state.h, initial_state.c), strict=True)
-            states = tuple(self._state(f"initial_state.{name}", item, x.shape[1]) for name, item in named)
+            pairs = zip("hc", (initial_state.h, initial_state.c), strict=True)
+            states = tuple(self._state(f"initial_state.{name}", item, x.shape[1]) for name, item in pairs)
         outputs, h, c = self._run(x, (), states)
         return outputs, LSTMStateTuple(c, h)
 
@@ -258,8 +258,8 @@ class PopnnDynamicGRU(PopnnGRU):
         if not lengths.dtype.is_integer:
             checks.wrong_type("seq_len", "whole numbers", value)
         steps, batch, _ = x.shape.as_list()
-        known = tf.get_static_value(lengths)
-        outside = known is not None and (min(known, default=0) < 0 or max(known, default=0) > steps)
+        values = tf.get_static_value(lengths)
+        outside = values is not None and (min(values, default=0) < 0 or max(values, default=0) > steps)
         if lengths.shape.as_list() != [batch] or outside:
             checks.wrong_value("seq_len", f"{batch} lengths from 0 to {steps}", value)
         return tf.cast(lengths, tf.int32)

@@ -131,17 +131,17 @@ def frontend_attribute(attribute_name: str, attribute_value: str, restore_to: ob
     """
     name, value = checks.text("attribute_name", attribute_name), checks.text("attribute_value", attribute_value)
     graph = tf.compat.v1.get_default_graph()
-    before = _frontend_attributes(graph)
-    with graph._attr_scope(_as_attribute({**before, name: value})):
+    previous = _frontend_attributes(graph)
+    with graph._attr_scope(_as_attribute({**previous, name: value})):
         yield
-    if restore_to is not None and name not in before:
-        graph._attr_scope_map.update(_as_attribute({**before, name: checks.text("restore_to", restore_to)}))
+    if restore_to is not None and name not in previous:
+        graph._attr_scope_map.update(_as_attribute({**previous, name: checks.text("restore_to", restore_to)}))
 
 
 def _frontend_attributes(graph: Any) -> dict[str, str]:
     """Return the current compiler attributes for new operations."""
-    known = graph._attr_scope_map.get(_FRONTEND)
-    return {} if known is None else dict(_attributes().FromString(known.s).map)
+    attributes = graph._attr_scope_map.get(_FRONTEND)
+    return {} if attributes is None else dict(_attributes().FromString(attributes.s).map)
 
 
 def _as_attribute(attributes: dict[str, str]) -> dict[str, Any]:

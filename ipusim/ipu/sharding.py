@@ -29,15 +29,15 @@ def dependencies(roots: Sequence[Any]) -> set[Any]:
     Raises:
         ProgramTypeError: roots holds other values.
     """
-    found: set[Any] = set()
+    operations: set[Any] = set()
     checks.instance("roots", roots, list | tuple | set, "a list of operations or tensors")
-    work = [_operation("roots", each) for each in roots]
+    work = [_operation("roots", root) for root in roots]
     while work:
         operation = work.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in operations:
+            operations.add(operation)
             work += [*(tensor.op for tensor in operation.inputs), *operation.control_inputs]
-    return found
+    return operations
 
 
 def has_attr(o: Any, attr_name: str) -> bool:
@@ -80,9 +80,9 @@ def get_shard_from_colocation(op: Any) -> int | None:
     op = _operation("op", op)
     for group in op.colocation_groups():
         name = group.decode().removeprefix("loc:@")
-        beside = _by_name(op.graph, name)
-        if beside is not None and has_attr(beside, SHARD):
-            return int(beside.get_attr(SHARD))
+        neighbour = _by_name(op.graph, name)
+        if neighbour is not None and has_attr(neighbour, SHARD):
+            return int(neighbour.get_attr(SHARD))
     return None
 
 

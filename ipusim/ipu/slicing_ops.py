@@ -53,7 +53,7 @@ def sequence_slice_unpack(src: Any, num_elems: Any, src_offsets: Any, total_elem
         raise ProgramError("num_elems and src_offsets must have matching, nonzero shapes of rank 1.")
     value = tf.convert_to_tensor(src)
     dst = tf.zeros([checks.whole("total_elements", total_elements, 1), *value.shape.as_list()[1:]], value.dtype)
-    return _sliced(dst, value, counts, sources, _behind(counts), zero_unused=True)
+    return _sliced(dst, value, counts, sources, _offsets_of(counts), zero_unused=True)
 
 
 def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool) -> Any:
@@ -72,7 +72,7 @@ def sequence_slice_pack(dst: Any, src: Any, num_elems: Any, dst_offsets: Any, ze
     counts, places = _offsets("num_elems", num_elems), _offsets("dst_offsets", dst_offsets)
     if not _matching(counts, places):
         raise ProgramError("num_elems and dst_offsets must have matching, nonzero shapes of rank 1.")
-    return _sliced(dst, src, counts, _behind(counts), places, zero_unused)
+    return _sliced(dst, src, counts, _offsets_of(counts), places, zero_unused)
 
 
 def _offsets(name: str, value: Any) -> Any:
@@ -87,7 +87,7 @@ def _matching(*tensors: Any) -> bool:
     return len(shapes) == 1 and all(len(shape) == 1 and shape[0] for shape in shapes)
 
 
-def _behind(counts: Any) -> Any:
+def _offsets_of(counts: Any) -> Any:
     """Return the offsets of consecutive slices from their lengths."""
     return tf.cumsum(counts, exclusive=True)
 
@@ -101,12 +101,12 @@ def _sliced(dst: Any, src: Any, counts: Any, sources: Any, places: Any, zero_unu
         raise ProgramError("src and dst inner shapes must match.")
     if value.dtype != rows.dtype:
         checks.wrong_value("src", f"the type of dst, {rows.dtype.name}", value.dtype.name)
-    operation = _Checked(checks.truth("zero_unused", zero_unused))
+    operation = _CheckedSlice(checks.truth("zero_unused", zero_unused))
     (result,) = operate(operation, [rows, value, counts, sources, places], [(rows.dtype, rows.shape)], "sequence_slice")
     return result
 
 
-class _Checked(SequenceSlice):
+class _CheckedSlice(SequenceSlice):
     """Slice copy with a check of row numbers."""
 
     def forward(self, *arrays: Any) -> Any:
@@ -115,8 +115,8 @@ class _Checked(SequenceSlice):
         for name, offsets, rows in (("src", sources, src.shape[0]), ("dst", places, dst.shape[0])):
             outside = (offsets < 0) | (counts < 0) | (offsets + counts > rows)
             if outside.any():
-                at = int(np.argmax(outside))
+                number = int(np.argmax(outside))
                 checks.wrong_value(
-                    name, f"at least {offsets[at] + counts[at]} rows for slice {at}, from row 0 on", rows
+                    name, f"at least {offsets[number] + counts[number]} rows for slice {number}, from row 0 on", rows
                 )
         return super().forward(*arrays)

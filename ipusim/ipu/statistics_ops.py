@@ -21,8 +21,8 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> Any:
     """
     values = tf.convert_to_tensor(inputs)
     if not values.dtype.is_floating or values.shape.rank != 1 or not values.shape.as_list()[0]:
-        got = (values.dtype.name, values.shape.as_list())
-        checks.wrong_value("inputs", "a rank-1 tensor of floating-point values", got)
+        form = (values.dtype.name, values.shape.as_list())
+        checks.wrong_value("inputs", "a rank-1 tensor of floating-point values", form)
     bins = checks.whole("n_bins", n_bins, 1)
     return operate_without_gradient(FixedWidthBins(bins), [values], [(values.dtype, [bins])], "fixed_width_bins")[0]
 
@@ -43,7 +43,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
         raise ProgramError("Only float16 and float32 types are supported for histogram computation.")
     if not values.shape.rank == bounds.shape.rank == 1:
         raise ProgramError("histogram expects rank-1 tensor inputs.")
-    return _counted(values, bounds, tf.zeros([int(bounds.shape[0]) + 1]), absolute_of_input)
+    return _update(values, bounds, tf.zeros([int(bounds.shape[0]) + 1]), absolute_of_input)
 
 
 def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False) -> Any:
@@ -56,19 +56,19 @@ def histogram_update(hist: Any, inputs: Any, levels: Any, absolute_of_input: boo
     Raises:
         ProgramError: in Graphcore's words, tensors do not match.
     """
-    before, values, bounds = (tf.convert_to_tensor(each) for each in (hist, inputs, levels))
-    if before.dtype != tf.float32:
+    counts, values, bounds = (tf.convert_to_tensor(tensor) for tensor in (hist, inputs, levels))
+    if counts.dtype != tf.float32:
         raise ProgramError("hist must be of float32 type")
     if not (values.dtype.is_floating and bounds.dtype.is_floating):
         raise ProgramError("Only float16 and float32 types are supported for histogram update.")
-    if not before.shape.rank == values.shape.rank == bounds.shape.rank == 1:
+    if not counts.shape.rank == values.shape.rank == bounds.shape.rank == 1:
         raise ProgramError("histogram_update expects rank-1 tensor inputs.")
-    if before.shape[0] != bounds.shape[0] + 1:
+    if counts.shape[0] != bounds.shape[0] + 1:
         raise ProgramError("hist and levels shapes are incompatible. For n levels, hist must have n+1 elements.")
-    return _counted(values, bounds, before, absolute_of_input)
+    return _update(values, bounds, counts, absolute_of_input)
 
 
-def _counted(values: Any, levels: Any, before: Any, absolute: bool) -> Any:
+def _update(values: Any, levels: Any, counts: Any, absolute: bool) -> Any:
     operation = Histogram(checks.truth("absolute_of_input", absolute))
-    forms = [(tf.float32, before.shape)]
-    return operate_without_gradient(operation, [values, levels, before], forms, "histogram")[0]
+    forms = [(tf.float32, counts.shape)]
+    return operate_without_gradient(operation, [values, levels, counts], forms, "histogram")[0]

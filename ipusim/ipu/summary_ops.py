@@ -31,10 +31,10 @@ def ipu_compile_summary(name: str, op_list: Any, collections: Sequence[str] | No
     """
     checks.text("name", name)
     checks.instance("collections", collections, list | tuple | None, "a list of texts")
-    for each in collections or ():
-        checks.text("collections", each)
+    for collection in collections or ():
+        checks.text("collections", collection)
     operations = list(op_list) if isinstance(op_list, list | tuple) else [op_list]
-    if not all(isinstance(each, tf.Operation | tf.Tensor) for each in operations):
+    if not all(isinstance(collection, tf.Operation | tf.Tensor) for collection in operations):
         checks.wrong_type("op_list", "an operation or a list of operations", op_list)
     with tf.control_dependencies(operations):
         return tensor_summary(name, event_trace(), collections=collections)

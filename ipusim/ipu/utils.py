@@ -130,10 +130,10 @@ def export_dataset_to_file(
         raise ProgramError("Expected `num_elements` to be at least 1.")
     columns = _columns(dataset_or_infeed, checks.whole("num_elements", num_elements))
     for number, column in enumerate(columns):
-        where = target if len(columns) == 1 else target.with_suffix(f".{number}{target.suffix}")
+        path = target if len(columns) == 1 else target.with_suffix(f".{number}{target.suffix}")
         content = io.BytesIO()
         np.save(content, column, allow_pickle=False)
-        write_file(where, content.getvalue())
+        write_file(path, content.getvalue())
 
 
 def export_inputs_to_file(
@@ -154,9 +154,9 @@ def export_inputs_to_file(
     checks.instance("feed_dict", feed_dict, Mapping, "a dictionary of placeholders' values")
     arrays: dict[str, Array] = {}
     with tf.compat.v1.Session() as session:
-        for index, each in enumerate(inputs):
-            name = each.op.name if isinstance(each, tf.Tensor) else f"input_{index}"
-            value = session.run(each, dict(feed_dict)) if isinstance(each, tf.Tensor) else each
+        for index, item in enumerate(inputs):
+            name = item.op.name if isinstance(item, tf.Tensor) else f"input_{index}"
+            value = session.run(item, dict(feed_dict)) if isinstance(item, tf.Tensor) else item
             arrays[name if name not in arrays else f"{name}_{index}"] = checks.numbers(f"inputs[{index}]", value)
     write_file(target, archive_of(arrays))
 
@@ -172,17 +172,17 @@ def _columns(source: Any, num_elements: int) -> list[Array]:
     dataset = source.feed.dataset if isinstance(source, IPUInfeedQueue) else source
     if not isinstance(dataset, tf.data.Dataset | tf.compat.v1.data.Dataset):
         checks.wrong_type("dataset_or_infeed", "a Dataset or an IPUInfeedQueue", source)
-    found = [tuple(map(np.asarray, tf.nest.flatten(each))) for each in _elements(dataset, num_elements)]
-    if len(found) < num_elements:
+    element_arrays = [tuple(map(np.asarray, tf.nest.flatten(element))) for element in _elements(dataset, num_elements)]
+    if len(element_arrays) < num_elements:
         raise ModelError(
             f"The dataset iterator has reached the end of the dataset: expected {num_elements} elements, "
-            f"got {len(found)}"
+            f"got {len(element_arrays)}"
         )
-    shapes = {tuple(array.shape for array in element) for element in found}
+    shapes = {tuple(array.shape for array in element) for element in element_arrays}
     if len(shapes) > 1:
-        got = " and ".join(str(each[0] if len(each) == 1 else each) for each in sorted(shapes))
-        checks.wrong_value("dataset_or_infeed", "elements of one shape", got)
-    return [np.stack(column) for column in zip(*found, strict=True)]
+        shapes_text = " and ".join(str(shape[0] if len(shape) == 1 else shape) for shape in sorted(shapes))
+        checks.wrong_value("dataset_or_infeed", "elements of one shape", shapes_text)
+    return [np.stack(column) for column in zip(*element_arrays, strict=True)]
 
 
 def _elements(dataset: Any, number: int) -> list[Any]:
@@ -190,12 +190,12 @@ def _elements(dataset: Any, number: int) -> list[Any]:
     if tf.executing_eagerly():
         return list(itertools.islice(dataset.as_numpy_iterator(), number))
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-    following, elements = iterator.get_next(), []
+    next_element, elements = iterator.get_next(), []
     with tf.compat.v1.Session() as session:
         session.run(iterator.initializer)
         for _ in range(number):
             try:
-                elements.append(session.run(following))
+                elements.append(session.run(next_element))
             except tf.errors.OutOfRangeError:
                 break
     return elements
@@ -232,8 +232,8 @@ def extract_all_events(events: Any) -> list[IpuTraceEvent]:
         if isinstance(events, str | Mapping):
             raise TypeError
         texts = _texts_of(events) if isinstance(events, bytes) else list(events)
-        found = [event if isinstance(event, IpuTraceEvent) else json.loads(event) for event in texts]
-        return [event if isinstance(event, IpuTraceEvent) else _event(event) for event in found]
+        items = [event if isinstance(event, IpuTraceEvent) else json.loads(event) for event in texts]
+        return [event if isinstance(event, IpuTraceEvent) else _event(event) for event in items]
     except (TypeError, ValueError, KeyError, DecodeError):
         checks.wrong_type("events", "what a session returns for an ipu_compile_summary", events)
 

@@ -17,14 +17,14 @@ tf = load()
 def arguments_of(function: Callable[..., Any]) -> list[str]:
     """Return the names of a function's unbound arguments; raises ProgramTypeError for no function."""
     checks.function("model_fn", function)
-    taken = set(function.keywords) if isinstance(function, partial) else set()
-    return [name for name in inspect.signature(function).parameters if name not in taken]
+    bound_names = set(function.keywords) if isinstance(function, partial) else set()
+    return [name for name in inspect.signature(function).parameters if name not in bound_names]
 
 
 def call_with(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """Call a function with the options that it has arguments for, by name."""
-    known = arguments_of(function)
-    return function(**{name: value for name, value in options.items() if name in known})
+    names = arguments_of(function)
+    return function(**{name: value for name, value in options.items() if name in names})
 
 
 def dataset_of(input_fn: Any, options: Mapping[str, Any]) -> Any:
@@ -45,9 +45,9 @@ def check_model_fn(model_fn: Any, params: Mapping[str, Any] | None) -> None:
         raise ProgramError(
             f"model_fn ({model_fn}) does not include params argument, but params ({params}) is passed to Estimator."
         )
-    others = [name for name in names if name not in ("features", "labels", "mode", "params", "config", "self")]
-    if others:
-        raise ProgramError(f"model_fn ({model_fn}) has following not expected args: {others}")
+    strangers = [name for name in names if name not in ("features", "labels", "mode", "params", "config", "self")]
+    if strangers:
+        raise ProgramError(f"model_fn ({model_fn}) has following not expected args: {strangers}")
 
 
 def features_and_labels(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -65,11 +65,11 @@ class Estimator:
                 "`model_dir` are set both in constructor and `RunConfig`, but with different values. In constructor: "
                 f"'{model_dir}', in `RunConfig`: '{config.model_dir}' "
             )
-        chosen = (config if model_dir is None else config.replace(model_dir=model_dir)).model_dir
-        if chosen is None:
-            chosen = tempfile.mkdtemp()
-            _LOG.warning(f"Using temporary folder as model directory: {chosen}")
-        self._config, self._model_dir = config.replace(model_dir=chosen), chosen
+        directory = (config if model_dir is None else config.replace(model_dir=model_dir)).model_dir
+        if directory is None:
+            directory = tempfile.mkdtemp()
+            _LOG.warning(f"Using temporary folder as model directory: {directory}")
+        self._config, self._model_dir = config.replace(model_dir=directory), directory
         self._model_fn, self._arguments = model_fn, calls.arguments_of(model_fn)
         self._params: dict[str, Any] = deepcopy(params or {})
         self._warm_start = training.settings_of(warm_start_from)
@@ -129,12 +129,12 @@ class Estimator:
             _LOG.info("Skipping training since max_steps has already saved.")
             return self
         with self._graph(ModeKeys.TRAIN) as workers:
-            spec = self._built(ModeKeys.TRAIN, input_fn, workers)
+            spec = self._build(ModeKeys.TRAIN, input_fn, workers)
             if start is None and self._warm_start is not None:
                 training.warm_start(self._warm_start)
             stop = [] if steps is None and max_steps is None else [training.StopAtStep(steps, max_steps)]
-            own, listeners = [*(hooks or ()), *stop], saving_listeners or ()
-            loss = training.train(spec, start, own, listeners, workers, self._config, self._steps_per_run)
+            train_hooks, listeners = [*(hooks or ()), *stop], saving_listeners or ()
+            loss = training.train(spec, start, train_hooks, listeners, workers, self._config, self._steps_per_run)
         _LOG.info(f"Loss for final step: {loss}.")
         return self
 
@@ -161,21 +161,21 @@ class Estimator:
         self._check_steps(steps, None)
         path = self._checkpoint(checkpoint_path, "evaluate")
         with self._graph(ModeKeys.EVAL) as workers:
-            spec = self._built(ModeKeys.EVAL, input_fn, workers)
+            spec = self._build(ModeKeys.EVAL, input_fn, workers)
             metrics = dict(spec.eval_metric_ops or {})
             metrics["loss"] = metrics.get("loss") or _V1.metrics.mean(workers.mean(spec.loss))
-            values = {each: value for each, (value, _) in metrics.items()}
+            values = {name: value for name, (value, _) in metrics.items()}
             values["global_step"] = _TRAIN.get_global_step()
             final, updates = _TRAIN.FinalOpsHook(values), [update for _, update in metrics.values()]
             stop = [] if steps is None else [training.StopAfterRuns(steps // self._steps_per_run)]
-            every = [*(hooks or ()), *stop, *(spec.evaluation_hooks or ()), final]
-            with _TRAIN.MonitoredSession(training.creator_of(spec.scaffold, path, self._config), every) as session:
+            all_hooks = [*(hooks or ()), *stop, *(spec.evaluation_hooks or ()), final]
+            with _TRAIN.MonitoredSession(training.creator_of(spec.scaffold, path, self._config), all_hooks) as session:
                 while not session.should_stop():
                     session.run(updates)
             result = dict(sorted(final.final_ops_values.items()))
-            result |= {each: workers.mean_metric(value) for each, value in result.items() if each != "global_step"}
-            told = ", ".join(f"{each} = {value}" for each, value in result.items())
-            _LOG.info(f"Saving dict for global step {result['global_step']}: {told}")
+            result |= {name: workers.mean_metric(value) for name, value in result.items() if name != "global_step"}
+            summary = ", ".join(f"{metric} = {value}" for metric, value in result.items())
+            _LOG.info(f"Saving dict for global step {result['global_step']}: {summary}")
             self._write(result, self.eval_dir(name))
         return result
 
@@ -205,15 +205,15 @@ class Estimator:
 
         def predictions() -> Iterator[Any]:
             with self._graph(ModeKeys.PREDICT) as workers:
-                spec = self._built(ModeKeys.PREDICT, input_fn, workers)
-                chosen = chosen_of(spec.predictions, predict_keys)
+                spec = self._build(ModeKeys.PREDICT, input_fn, workers)
+                selection = chosen_of(spec.predictions, predict_keys)
                 session = _TRAIN.MonitoredSession(
                     training.creator_of(spec.scaffold, path, self._config),
                     [*(hooks or ()), *(spec.prediction_hooks or ())],
                 )
             with session:
                 while not session.should_stop():
-                    for batch in self._batches(session.run(chosen)):
+                    for batch in self._batches(session.run(selection)):
                         yield from samples_of(batch) if yield_single_examples else [batch]
 
         return itertools.islice(predictions(), num_predictions)
@@ -281,7 +281,7 @@ class Estimator:
             _TRAIN.create_global_step()
             yield workers
 
-    def _built(self, mode: str, input_fn: Any, workers: Workers) -> Any:
+    def _build(self, mode: str, input_fn: Any, workers: Workers) -> Any:
         """Return the model's spec for an input function's data set."""
         if any(self._batch_sizes.values()):
             self._params.pop(_BATCH_SIZE, None)

@@ -78,8 +78,8 @@ class EstimatorOnIpus(Estimator):
     def _batches(self, values: Any) -> Iterator[Any]:
         """Yield the mini-batches of all iterations and all replicas."""
         replicated = self._config.ipu_run_config.num_replicas > 1
-        named = values if isinstance(values, dict) else {"": values}
-        flat = {name: item.reshape(-1, *item.shape[2:]) if replicated else item for name, item in named.items()}
+        tensors = values if isinstance(values, dict) else {"": values}
+        flat = {name: item.reshape(-1, *item.shape[2:]) if replicated else item for name, item in tensors.items()}
         for number in range(min(map(len, flat.values()))):
             batch = {name: item[number] for name, item in flat.items()}
             yield batch if isinstance(values, dict) else batch[""]
@@ -105,8 +105,8 @@ def last_of(values: Any) -> tuple[Any, Any]:
         values: tensor of a run's results, with iterations as first axis.
     """
     local = [_V1.GraphKeys.LOCAL_VARIABLES]
-    held = _V1.Variable(0.0, trainable=False, collections=local, use_resource=True, name="last")
-    return held.read_value(), held.assign(mean_of(values[-1]))
+    last_value = _V1.Variable(0.0, trainable=False, collections=local, use_resource=True, name="last")
+    return last_value.read_value(), last_value.assign(mean_of(values[-1]))
 
 
 def mean_of(values: Any) -> Any:

@@ -21,7 +21,7 @@ def chosen_of(predictions: Any, keys: Any) -> Any:
         return predictions
     if isinstance(keys, str) or not (isinstance(keys, Collection) and all(isinstance(key, str) for key in keys)):
         checks.wrong_type("predict_keys", "a list of names", keys)
-    result = {name: each for name, each in predictions.items() if name in keys}
+    result = {name: value for name, value in predictions.items() if name in keys}
     if not result:
         raise ProgramError(f"Expected to run at least one output from {list(predictions)}, provided {list(keys)}.")
     return result

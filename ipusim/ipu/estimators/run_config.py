@@ -110,12 +110,12 @@ class RunConfig:
         for name in kwargs:
             if name not in self._arguments:
                 raise ProgramError(f"Replacing {name} is not supported. Allowed properties: {sorted(self._arguments)}")
-        chosen = self._arguments | kwargs
+        values = self._arguments | kwargs
         if "save_checkpoints_steps" in kwargs and "save_checkpoints_secs" not in kwargs:
-            chosen["save_checkpoints_secs"] = None
+            values["save_checkpoints_secs"] = None
         if "save_checkpoints_secs" in kwargs and "save_checkpoints_steps" not in kwargs:
-            chosen["save_checkpoints_steps"] = None
-        return self._with_arguments(chosen)
+            values["save_checkpoints_steps"] = None
+        return self._with_arguments(values)
 
     def _with_arguments(self, options: Mapping[str, Any]) -> Self:
         return type(self)(**options)

@@ -38,7 +38,7 @@ class WarmStartSettings(NamedTuple):
 def train(
     spec: Any,
     start: str | None,
-    own: Sequence[Any],
+    caller_hooks: Sequence[Any],
     listeners: Sequence[Any],
     workers: Workers,
     config: Any,
@@ -49,7 +49,7 @@ def train(
     Args:
         spec: spec of the model.
         start: checkpoint; None for initial values.
-        own: caller's hooks.
+        caller_hooks: caller's hooks.
         listeners: caller's CheckpointSaverListeners.
         workers: hosts that train together; only the first saves, counts and logs.
         config: a RunConfig.
@@ -59,15 +59,15 @@ def train(
         ProgramError: in TensorFlow's words, there are listeners without a saving hook.
     """
     loss, scaffold = workers.mean(spec.loss), spec.scaffold or _TRAIN.Scaffold()
-    if all(each.op.name != "loss" for each in _V1.get_collection(_V1.GraphKeys.SUMMARIES)):
+    if all(summary.op.name != "loss" for summary in _V1.get_collection(_V1.GraphKeys.SUMMARIES)):
         _V1.summary.scalar("loss", tf.reshape(loss, []))
-    every = [*own, _TRAIN.NanTensorHook(loss)]
+    all_hooks = [*caller_hooks, _TRAIN.NanTensorHook(loss)]
     if config.log_step_count_steps is not None and workers.is_chief:
         tensors = {"loss": loss, "step": _TRAIN.get_global_step()}
-        every.append(_TRAIN.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
-    every += spec.training_hooks or ()
+        all_hooks.append(_TRAIN.LoggingTensorHook(tensors, every_n_iter=config.log_step_count_steps))
+    all_hooks += spec.training_hooks or ()
     of_chief = spec.training_chief_hooks or ()
-    saving = [hook for hook in (*every, *of_chief) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
+    saving = [hook for hook in (*all_hooks, *of_chief) if isinstance(hook, _TRAIN.CheckpointSaverHook)]
     chief: list[Any] = []
     if not saving and (config.save_checkpoints_secs or config.save_checkpoints_steps):
         saving = [_saving(scaffold, config)]
@@ -80,7 +80,7 @@ def train(
             )
         saving[0]._listeners.extend(listeners)
     chief += [*of_chief, *_counting(scaffold, config)]
-    hooks = [*(chief if workers.is_chief else ()), *every, *workers.hooks()]
+    hooks = [*(chief if workers.is_chief else ()), *all_hooks, *workers.hooks()]
     for hook in hooks:
         if hasattr(hook, "_set_steps_per_run"):
             hook._set_steps_per_run(steps_per_run)
@@ -150,12 +150,12 @@ class StopAfterRuns(_HOOK):  # type: ignore[misc]
 
     def __init__(self, count: int) -> None:
         """Set the number of runs."""
-        self._left = count
+        self._runs_left = count
 
     def after_run(self, run_context: Any, run_values: object) -> None:
         """Count a run, and request a stop after the last."""
-        self._left -= 1
-        if self._left <= 0:
+        self._runs_left -= 1
+        if self._runs_left <= 0:
             run_context.request_stop()
 
 

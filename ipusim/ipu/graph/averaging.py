@@ -65,10 +65,10 @@ def averaging_of(
             marks.setdefault(mark.variable, graph.nodes[name])
     if not marks:
         return None
-    fed, made = list(accumulators.values()), [node.inputs[0] for node in marks.values()]
-    before = Executable(graph, fed, made, (), part)
-    ran = {step.node.name for step in before.steps}
-    effects = [name for name in update_nodes if runs_for_effect(graph.nodes[name]) and name not in ran]
+    fed, sources = list(accumulators.values()), [node.inputs[0] for node in marks.values()]
+    before = Executable(graph, fed, sources, (), part)
+    step_names = {step.node.name for step in before.steps}
+    effects = [name for name in update_nodes if runs_for_effect(graph.nodes[name]) and name not in step_names]
     averages = [Output(node.name, 0) for node in marks.values()]
     after = Executable(graph, [*averages, *fed], [], effects, part)
     return Averaging(tuple(marks), before, after)

@@ -37,7 +37,7 @@ def sections_of(graph: Graph, cut: StageCut) -> Sections | None:
         graph: the graph.
         cut: the stage.
     """
-    own = set(cut.forward)
+    stage_names = set(cut.forward)
     marks: dict[int, list[str]] = {}
     for name in cut.forward:
         number = graph.nodes[name].attributes.get(CHECKPOINT)
@@ -45,22 +45,22 @@ def sections_of(graph: Graph, cut: StageCut) -> Sections | None:
             marks.setdefault(int(number), []).append(name)
     if not marks:
         return None
-    known: set[str] = set()
+    ancestors: set[str] = set()
     names = []
     for number in sorted(marks):
-        section = _ancestors(graph, marks[number], own - known)
-        known |= section
+        section = _ancestors(graph, marks[number], stage_names - ancestors)
+        ancestors |= section
         names.append(frozenset(section))
     values = tuple(tuple(Output(name, 0) for name in marks[number]) for number in sorted(marks))
-    return Sections((*names, frozenset(own - known)), values)
+    return Sections((*names, frozenset(stage_names - ancestors)), values)
 
 
-def _ancestors(graph: Graph, names: Sequence[str], among: set[str]) -> set[str]:
-    found, work = set[str](), list(names)
+def _ancestors(graph: Graph, names: Sequence[str], candidates: set[str]) -> set[str]:
+    result, work = set[str](), list(names)
     while work:
         name = work.pop()
-        if name in among and name not in found:
-            found.add(name)
+        if name in candidates and name not in result:
+            result.add(name)
             node = graph.nodes[name]
             work += [*(tensor.node for tensor in node.inputs), *node.controls]
-    return found
+    return result

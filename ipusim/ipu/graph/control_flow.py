@@ -56,8 +56,8 @@ def _case(node: Node, bodies: Bodies) -> Kernel:
 
     def run(invocation: Any, index: Any, *values: Any) -> Any:
         number = int(index)
-        chosen = branches[number if 0 <= number < len(branches) else -1]
-        return _results(chosen.run(invocation, values))
+        branch = branches[number if 0 <= number < len(branches) else -1]
+        return _results(branch.run(invocation, values))
 
     return run
 

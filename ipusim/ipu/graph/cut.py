@@ -105,7 +105,7 @@ class StageCut:
 
 def with_sums(graph: Graph, cuts: Iterable[StageCut]) -> Graph:
     """Return a graph extended by the stages' sums of gradients."""
-    added = {name: node for one in cuts for name, node in one.sums.items()}
+    added = {name: node for stage_cut in cuts for name, node in stage_cut.sums.items()}
     return replace(graph, nodes={**graph.nodes, **added}) if added else graph
 
 
@@ -125,7 +125,7 @@ def cut(trace: Trace) -> tuple[StageCut, ...]:
 
 def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
     nodes, position_of = trace.graph.nodes, trace.position_of
-    without: list[Node] = []
+    orphans: list[Node] = []
     readers: dict[str, list[str]] = {}
     for name in trace.gradient_nodes:
         node = nodes[name]
@@ -135,18 +135,18 @@ def _assign_gradients(trace: Trace, roles: dict[str, Role]) -> None:
         while origin is not None and origin.name not in roles:
             origin = nodes.get(origin.origin)
         if origin is None:
-            without.append(node)
+            orphans.append(node)
         else:
             roles[name] = Role(Kind.BACKWARD, roles[origin.name].stage)
-    for node in without:
+    for node in orphans:
         owners = [roles[tensor.node] for tensor in node.inputs if tensor.node in roles]
         stages = [owner.stage for owner in owners if owner.kind is not Kind.FEED]
         stage = min(stages, default=trace.stages - 1)
         position = position_of[stage]
-        if any(other != stage and position_of[other] == position for other in stages):
+        if any(reader != stage and position_of[reader] == position for reader in stages):
             reading = [roles[name].stage for name in readers.get(node.name, ()) if name in roles]
-            before = [other for other in reading if position_of[other] < position]
-            stage = max(before, default=trace.positions[position - 1][0])
+            readers_ahead = [reader for reader in reading if position_of[reader] < position]
+            stage = max(readers_ahead, default=trace.positions[position - 1][0])
         roles[node.name] = Role(Kind.BACKWARD, stage)
 
 
@@ -168,7 +168,7 @@ class _Cutter:
         self._trace, self._nodes, self._roles = trace, dict(trace.graph.nodes), dict(roles)
         self._positions, self._position_of = trace.positions, trace.position_of
         self._gradients = self._gradients_of_stages()
-        self._changed = _changed_handles(trace.graph, roles)
+        self._assigned = _changed_handles(trace.graph, roles)
         effects = [
             name
             for name, role in roles.items()
@@ -181,26 +181,26 @@ class _Cutter:
 
     def stages(self) -> tuple[StageCut, ...]:
         """Return the passes per stage."""
-        gives = [self._given(stage) for stage in range(self._trace.stages)]
+        gives = [self._outputs_of(stage) for stage in range(self._trace.stages)]
         arrivals = [self._crossing_back(stage) for stage in range(self._trace.stages)]
         result = []
         for stage, position in enumerate(self._position_of):
             forward, backward = (self._names(Role(kind, stage)) for kind in (Kind.FORWARD, Kind.BACKWARD))
-            before = self._positions[position - 1] if position else ()
-            returned = {each: self._returned(stage, arrivals[each]) for each in before}
+            senders = self._positions[position - 1] if position else ()
+            gradients_sent = {sender: self._gradients_sent(stage, arrivals[sender]) for sender in senders}
             gradients = {name: tensor for owner, name, tensor in self._gradients if owner == stage}
-            several = len(before) > 1
-            packs = tuple((len(gives[each]) if several else 1, tensors) for each, tensors in returned.items())
+            several = len(senders) > 1
+            packs = tuple((len(gives[sender]) if several else 1, tensors) for sender, tensors in gradients_sent.items())
             result.append(
                 StageCut(
                     forward=forward,
                     backward=backward,
-                    takes=tuple(tensor for each in before for tensor in gives[each])
+                    takes=tuple(tensor for sender in senders for tensor in gives[sender])
                     or self._crossing_forward(position),
                     gives=gives[stage],
-                    keeps=self._kept(stage, gradients.values()),
+                    keeps=self._stash_of(stage, gradients.values()),
                     arrives=arrivals[stage],
-                    returns=tuple(tensor for tensors in returned.values() for tensor in tensors),
+                    returns=tuple(tensor for tensors in gradients_sent.values() for tensor in tensors),
                     gradients=gradients,
                     packs=packs if self._trace.parts else None,
                     sums={name: self._nodes[name] for name in backward if name not in self._trace.graph.nodes},
@@ -208,7 +208,7 @@ class _Cutter:
             )
         return tuple(result)
 
-    def _given(self, stage: int) -> tuple[Output, ...]:
+    def _outputs_of(self, stage: int) -> tuple[Output, ...]:
         """Return a stage's output tensors.
 
         The first of concurrent stages also forwards tensors of earlier stages.
@@ -224,7 +224,7 @@ class _Cutter:
             or (first and self._is_before(self._roles[tensor.node], position))
         )
 
-    def _returned(self, stage: int, arriving: Sequence[Output]) -> tuple[Output, ...]:
+    def _gradients_sent(self, stage: int, arriving: Sequence[Output]) -> tuple[Output, ...]:
         """Return the tensors arriving at an earlier stage that this stage computes or forwards."""
         position = self._position_of[stage]
         first = stage == self._positions[position][0]
@@ -235,30 +235,30 @@ class _Cutter:
 
     def _gradients_of_stages(self) -> list[tuple[int, str, Output]]:
         """Return (stage, variable, tensor) per gradient, with a separate part per using stage."""
-        found: list[tuple[int, str, Output]] = []
+        parts: list[tuple[int, str, Output]] = []
         for name, tensor in self._trace.gradients.items():
             node = self._nodes[tensor.node]
             by_stage: dict[int, list[Output]] = {}
             if node.type == "AddN" and not node.origin and node.name in self._roles:
-                for each in node.inputs:
-                    by_stage.setdefault(self._gradient_stage(each), []).append(each)
+                for operand in node.inputs:
+                    by_stage.setdefault(self._gradient_stage(operand), []).append(operand)
             if len(by_stage) < 2:
-                found.append((self._gradient_stage(tensor), name, tensor))
+                parts.append((self._gradient_stage(tensor), name, tensor))
                 continue
             for stage, tensors in sorted(by_stage.items()):
                 part = replace(node, name=f"{node.name}/stage{stage}", inputs=tuple(tensors))
                 if len(tensors) > 1:
                     self._nodes[part.name], self._roles[part.name] = part, Role(Kind.BACKWARD, stage)
-                found.append((stage, name, Output(part.name, 0) if len(tensors) > 1 else tensors[0]))
-        return found
+                parts.append((stage, name, Output(part.name, 0) if len(tensors) > 1 else tensors[0]))
+        return parts
 
     def _names(self, role: Role) -> tuple[str, ...]:
         """Return a pass's nodes, including repeated nodes for values at hand."""
-        again: dict[str, None] = {}
+        copies: dict[str, None] = {}
         for tensor, readers in self._readers.items():
             if role in readers and self._is_at_hand(tensor.node):
-                again |= dict.fromkeys(self._made_of(tensor.node))
-        return (*again, *(name for name in self._order if self._roles.get(name) == role))
+                copies |= dict.fromkeys(self._made_of(tensor.node))
+        return (*copies, *(name for name in self._order if self._roles.get(name) == role))
 
     def _is_at_hand(self, name: str) -> bool:
         """Tell whether passes can recompute or read a node's result without a transfer.
@@ -269,7 +269,7 @@ class _Cutter:
         *_, first = self._made_of(name)
         node = self._nodes[first]
         if node.type == "ReadVariableOp":
-            return node.inputs[0] not in self._changed
+            return node.inputs[0] not in self._assigned
         return node.type == "Identity" and node.inputs[0].node not in self._roles
 
     def _made_of(self, name: str) -> list[str]:
@@ -292,9 +292,9 @@ class _Cutter:
                     roles = readers.setdefault(tensor, [])
                     if role not in roles:
                         roles.append(role)
-        wanted = [(tensor, Role(Kind.BACKWARD, stage)) for stage, _, tensor in self._gradients]
+        ends = [(tensor, Role(Kind.BACKWARD, stage)) for stage, _, tensor in self._gradients]
         last = Role(Kind.FORWARD, self._trace.stages - 1)
-        for tensor, reader in [*wanted, *((each, last) for each in (*self._trace.results, *self._trace.handed))]:
+        for tensor, reader in [*ends, *((result, last) for result in (*self._trace.results, *self._trace.handed))]:
             maker = self._roles.get(tensor.node)
             if maker is not None and maker != reader and maker.kind is not Kind.BACKWARD:
                 roles = readers.setdefault(tensor, [])
@@ -340,7 +340,7 @@ class _Cutter:
             )
         )
 
-    def _kept(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:
+    def _stash_of(self, stage: int, gradients: Iterable[Output]) -> tuple[Output, ...]:
         """Return a stage's forward tensors read by backward passes up to this stage."""
         fetched = set(gradients)
         return tuple(

@@ -35,5 +35,5 @@ def copies_to_host(seen: Iterable[ObservedNode]) -> tuple[models.HostCall, ...]:
     Args:
         seen: nodes of the pass.
     """
-    sent = [form.nbytes for each in seen if enqueued_of(each.node) is not None for form in each.inputs]
-    return (models.HostCall("outfeed", sent_bytes=sum(sent)),) if sent else ()
+    sizes = [form.nbytes for entry in seen if enqueued_of(entry.node) is not None for form in entry.inputs]
+    return (models.HostCall("outfeed", sent_bytes=sum(sizes)),) if sizes else ()

@@ -101,14 +101,14 @@ class Executable:
         self.external = needed.external
         self._places: dict[Output, int] = {}
         self._feeds = [self._place(tensor) for tensor in (*feeds, *needed.external)]
-        self._fixed: list[tuple[int, Any]] = []
+        self._constants: list[tuple[int, Any]] = []
         self._handles: list[tuple[int, str]] = []
         self.steps: list[Step] = []
         for node in needed.in_order():
             self._add(node)
-        missing = [tensor for tensor in fetches if tensor not in self._places]
-        if missing:
-            raise ProgramError(f"tensor {missing[0].node}:{missing[0].number} is not made by the graph that is run")
+        strangers = [tensor for tensor in fetches if tensor not in self._places]
+        if strangers:
+            raise ProgramError(f"tensor {strangers[0].node}:{strangers[0].number} is not made by the graph that is run")
         self._fetches = [self._places[tensor] for tensor in fetches]
 
     @property
@@ -132,26 +132,26 @@ class Executable:
         Returns:
             Values of the fetches.
         """
-        found: list[Any] = [None] * (len(self._places) + 1)
-        found[_INVOCATION] = invocation
-        for place, value in self._fixed:
-            found[place] = value
+        slots: list[Any] = [None] * (len(self._places) + 1)
+        slots[_INVOCATION] = invocation
+        for place, value in self._constants:
+            slots[place] = value
         for place, name in self._handles:
-            found[place] = invocation.variables[name]
+            slots[place] = invocation.variables[name]
         for place, value in zip(self._feeds, values, strict=True):
-            found[place] = value
+            slots[place] = value
         observer = self._observer
         for step in self.steps:
             kernel, inputs, outputs, _ = step
-            result = kernel(*[found[place] for place in inputs])
+            result = kernel(*[slots[place] for place in inputs])
             if len(outputs) == 1:
-                found[outputs[0]] = result
+                slots[outputs[0]] = result
             elif outputs:
                 for place, value in zip(outputs, result, strict=True):
-                    found[place] = value
+                    slots[place] = value
             if observer is not None:
-                observer(step, [found[place] for place in inputs], [found[place] for place in outputs])
-        return [found[place] for place in self._fetches]
+                observer(step, [slots[place] for place in inputs], [slots[place] for place in outputs])
+        return [slots[place] for place in self._fetches]
 
     def _place(self, tensor: Output) -> int:
         """Return a tensor's slot number; a new tensor gets a new slot."""
@@ -162,7 +162,7 @@ class Executable:
         if node.type == "Const":
             value = node.attributes["value"]
             value.flags.writeable = False
-            self._fixed.append((self._place(node.outputs[0]), value))
+            self._constants.append((self._place(node.outputs[0]), value))
         elif node.type == "VarHandleOp":
             self._handles.append((self._place(node.outputs[0]), shared_name(node)))
         elif node.type not in ("Placeholder", "NoOp"):

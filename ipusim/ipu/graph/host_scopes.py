@@ -39,7 +39,7 @@ class HostScopes:
     def __init__(self, graph: Graph) -> None:
         """Take the graph."""
         self._nodes = graph.nodes
-        self._found: dict[str, str] = {}
+        self._block_of: dict[str, str] = {}
         self._readers: dict[str, list[Node]] = {}
         self.any = any(SCOPE in node.attributes or is_users(node) for node in graph.nodes.values())
         if self.any:
@@ -52,10 +52,10 @@ class HostScopes:
         node = self._nodes.get(name)
         if not self.any or node is None:
             return ""
-        if name not in self._found:
-            self._found[name] = ""
-            self._found[name] = self._of_node(node)
-        return self._found[name]
+        if name not in self._block_of:
+            self._block_of[name] = ""
+            self._block_of[name] = self._of_node(node)
+        return self._block_of[name]
 
     def _of_node(self, node: Node) -> str:
         if node.type in _ON_IPU:
@@ -93,61 +93,61 @@ class HostCalls:
         """Take the stage."""
         self._nodes, self._scopes, self._cut = graph.nodes, scopes, cut
         #: Node names of this stage.
-        self._made: set[str] = set()
+        self._stage_nodes: set[str] = set()
         self._on_both: set[Output] = set()
         self._bytes: dict[Output, int] = {}
-        self._sent: dict[str, int] = {}
-        self._returned: dict[str, int] = {}
+        self._bytes_sent: dict[str, int] = {}
+        self._bytes_returned: dict[str, int] = {}
 
     def of_pass(
         self,
-        seen: Sequence[ObservedNode],
-        leaving: Iterable[Output],
+        nodes: Sequence[ObservedNode],
+        outputs: Iterable[Output],
         price: Callable[[list[ObservedNode]], tuple[Work, ...]],
     ) -> tuple[models.HostCall, ...]:
         """Return the host calls of a pass in order; ask for the forward pass first.
 
         Args:
-            seen: observed nodes of the pass.
-            leaving: tensors for other stages, the next pass or weight updates.
+            nodes: observed nodes of the pass.
+            outputs: tensors for other stages, the next pass or weight updates.
             price: returns the work of a block's nodes.
         """
-        self._sent, self._returned = {}, {}
+        self._bytes_sent, self._bytes_returned = {}, {}
         blocks: dict[str, list[ObservedNode]] = {}
-        self._made |= {each.node.name for each in seen}
-        for each in seen:
-            block = self._scopes.of(each.node.name)
-            self._bytes.update(zip(each.node.outputs, (form.nbytes for form in each.outputs), strict=True))
+        self._stage_nodes |= {entry.node.name for entry in nodes}
+        for entry in nodes:
+            block = self._scopes.of(entry.node.name)
+            self._bytes.update(zip(entry.node.outputs, (form.nbytes for form in entry.outputs), strict=True))
             if block:
-                blocks.setdefault(block, []).append(each)
-            if each.node.type not in _FORMS and each.node.type not in _HANDED_ON:
-                for tensor, size in self._operands(each, block):
+                blocks.setdefault(block, []).append(entry)
+            if entry.node.type not in _FORMS and entry.node.type not in _HANDED_ON:
+                for tensor, size in self._operands(entry, block):
                     self._use(tensor, block, size)
-        for tensor in leaving:
+        for tensor in outputs:
             self._use(tensor, "", self._bytes.get(tensor, 0))
         calls = []
-        for block in dict.fromkeys((*blocks, *self._sent, *self._returned)):
+        for block in dict.fromkeys((*blocks, *self._bytes_sent, *self._bytes_returned)):
             work = price(blocks.get(block, []))
-            sent, returned = self._sent.get(block, 0), self._returned.get(block, 0)
-            if work or sent or returned:
-                calls.append(models.HostCall(block.partition(_SEPARATOR)[2], work, sent, returned))
+            bytes_sent, bytes_returned = self._bytes_sent.get(block, 0), self._bytes_returned.get(block, 0)
+            if work or bytes_sent or bytes_returned:
+                calls.append(models.HostCall(block.partition(_SEPARATOR)[2], work, bytes_sent, bytes_returned))
         return tuple(calls)
 
-    def _operands(self, seen: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
+    def _operands(self, entry: ObservedNode, block: str) -> Iterator[tuple[Output, int]]:
         """Yield the tensors read by a node.
 
         Parts of a sum are added first on the side that computed them.
         """
-        other = False
-        for tensor, form in zip(seen.node.inputs, seen.inputs, strict=True):
-            crosses = seen.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
-            if not (crosses and other):
+        is_crossed = False
+        for tensor, form in zip(entry.node.inputs, entry.inputs, strict=True):
+            crosses = entry.node.type == "AddN" and bool(self._side(tensor)) != bool(block)
+            if not (crosses and is_crossed):
                 yield tensor, form.nbytes
-            other = other or crosses
+            is_crossed = is_crossed or crosses
 
     def _side(self, tensor: Output) -> str:
         """Return the block that computes a tensor; tensors of other stages arrive on the IPU."""
-        return self._scopes.of(tensor.node) if tensor.node in self._made else ""
+        return self._scopes.of(tensor.node) if tensor.node in self._stage_nodes else ""
 
     def _use(self, tensor: Output, block: str, size: int) -> None:
         """Count a copy of a tensor, unless the reading side already holds the tensor."""
@@ -157,11 +157,11 @@ class HostCalls:
             return
         if maker is not None and maker.type == "ReadVariableOp":
             tensor = maker.inputs[0]
-        made = self._side(tensor)
-        if tensor in self._on_both or bool(made) == bool(block):
+        source_block = self._side(tensor)
+        if tensor in self._on_both or bool(source_block) == bool(block):
             return
         self._on_both.add(tensor)
         if block:
-            self._sent[block] = self._sent.get(block, 0) + size
+            self._bytes_sent[block] = self._bytes_sent.get(block, 0) + size
         else:
-            self._returned[made] = self._returned.get(made, 0) + size
+            self._bytes_returned[source_block] = self._bytes_returned.get(source_block, 0) + size

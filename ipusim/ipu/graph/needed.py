@@ -51,7 +51,7 @@ class NeededNodes:
         self._graph = graph
         self._effects = _Effects(graph)
         #: Nodes with effects that control edges put before a node.
-        self._before: dict[str, list[str]] = {}
+        self._predecessors: dict[str, list[str]] = {}
         self.names: set[str] = set()
         inside: Collection[str] = graph.nodes.keys() if part is None else part
         fed, external = set(feeds), dict[Output, None]()
@@ -72,8 +72,8 @@ class NeededNodes:
                 else:
                     external[tensor] = None
             effects = {effect for control in node.controls for effect in self._effects.before(control)}
-            self._before[name] = [effect for effect in sorted(effects) if effect in inside]
-            stack += self._before[name]
+            self._predecessors[name] = [effect for effect in sorted(effects) if effect in inside]
+            stack += self._predecessors[name]
         self.external = tuple(external)
 
     def in_order(self) -> Iterator[Node]:
@@ -86,8 +86,8 @@ class NeededNodes:
         waits = [0] * len(nodes)
         followers: list[list[int]] = [[] for _ in nodes]
         for index, node in enumerate(nodes):
-            before = {tensor.node for tensor in node.inputs} | set(self._before[node.name])
-            sources = [number[source] for source in before if source in number]
+            predecessors = {tensor.node for tensor in node.inputs} | set(self._predecessors[node.name])
+            sources = [number[source] for source in predecessors if source in number]
             waits[index] = len(sources)
             for source in sources:
                 followers[source].append(index)
@@ -114,7 +114,7 @@ class _Effects:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._known: dict[str, frozenset[str]] = {}
+        self._effects_of: dict[str, frozenset[str]] = {}
 
     def before(self, name: str) -> frozenset[str]:
         """Return names of nodes with an effect."""
@@ -122,16 +122,16 @@ class _Effects:
         while stack:
             current = stack[-1]
             node = self._graph.nodes.get(current)
-            if current in self._known:
+            if current in self._effects_of:
                 stack.pop()
             elif node is None:
-                self._known[current] = frozenset()
+                self._effects_of[current] = frozenset()
             elif runs_for_effect(node):
-                self._known[current] = frozenset((current,))
+                self._effects_of[current] = frozenset((current,))
             else:
                 sources = [*(tensor.node for tensor in node.inputs), *node.controls]
-                waiting = [source for source in sources if source not in self._known]
-                stack += waiting
-                if not waiting:
-                    self._known[current] = frozenset().union(*(self._known[source] for source in sources))
-        return self._known[name]
+                open_sources = [source for source in sources if source not in self._effects_of]
+                stack += open_sources
+                if not open_sources:
+                    self._effects_of[current] = frozenset().union(*(self._effects_of[source] for source in sources))
+        return self._effects_of[name]

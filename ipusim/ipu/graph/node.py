@@ -85,15 +85,15 @@ def with_attribute(graph: Graph, types: Collection[str], name: str, value: Any) 
     """
     functions: dict[str, Graph] = {}  # a function may call itself
 
-    def changed(one: Graph) -> Graph:
+    def change(other_graph: Graph) -> Graph:
         nodes = {
             key: replace(node, attributes={**node.attributes, name: value}) if node.type in types else node
-            for key, node in one.nodes.items()
+            for key, node in other_graph.nodes.items()
         }
-        return replace(one, nodes=nodes, functions=functions)
+        return replace(other_graph, nodes=nodes, functions=functions)
 
-    functions.update((key, changed(body)) for key, body in graph.functions.items())
-    return changed(graph)
+    functions.update((key, change(body)) for key, body in graph.functions.items())
+    return change(graph)
 
 
 class Variable:

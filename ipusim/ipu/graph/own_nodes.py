@@ -34,9 +34,9 @@ def add_node(entry: Entry, inputs: Sequence[Any], outputs: Sequence[tuple[Any, A
     token = f"ipusim:{next(_NUMBERS)}"
     register_token(token, entry)
     finalize(graph, forget_token, token)
-    made = tf.raw_ops.PyFunc(input=list(inputs), token=token, Tout=[dtype for dtype, _ in outputs], name=name)
+    results = tf.raw_ops.PyFunc(input=list(inputs), token=token, Tout=[dtype for dtype, _ in outputs], name=name)
     if not outputs:
-        return [made]
-    for tensor, (_, shape) in zip(made, outputs, strict=True):
+        return [results]
+    for tensor, (_, shape) in zip(results, outputs, strict=True):
         tensor.set_shape(shape)
-    return list(made)
+    return list(results)

@@ -41,8 +41,8 @@ def summing_work(summed: Summed | None, itemsize: int) -> Iterator[Work]:
     """
     if summed is None:
         return
-    moved = summed.elements * (itemsize + 2 * summed.itemsize)
-    yield Work(vector=VectorWork(summed.elements), sram_bytes=moved, itemsize=max(itemsize, summed.itemsize))
+    sram_bytes = summed.elements * (itemsize + 2 * summed.itemsize)
+    yield Work(vector=VectorWork(summed.elements), sram_bytes=sram_bytes, itemsize=max(itemsize, summed.itemsize))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,83 +91,104 @@ def observe(
     cuts, uncounted = cut(trace), frozenset(trace.uncounted)
     graph = with_sums(trace.graph, cuts)
     observation = Observation(graph)
-    stages = [StagePasses(graph, one, observation) for one in cuts]
+    stages = [StagePasses(graph, stage_cut, observation) for stage_cut in cuts]
     training = bool(trace.gradients)
-    now = {name: Variable(name, np.array(value)) for name, value in variables.items()}
-    known = dict(zip(cuts[0].takes, inputs, strict=True))
-    ahead: list[tuple[Any, ...]] = []
+    state = {name: Variable(name, np.array(value)) for name, value in variables.items()}
+    value_of = dict(zip(cuts[0].takes, inputs, strict=True))
+    forward_runs: list[tuple[Any, ...]] = []
     calls: list[models.CollectiveCall]
-    moved: list[models.TableBytes]
+    look_ups: list[models.TableBytes]
     scopes = HostScopes(trace.graph)
     with np.errstate(all="ignore"):
         for stage in stages:
-            values = tuple(known[tensor] for tensor in stage.cut.takes)
-            with functions.Surrounded(collectives=(calls := []), look_ups=(moved := [])):
-                given, kept = stage.forward(Invocation(now), values, constants)
-            known.update(zip(stage.cut.gives, given, strict=True))
-            seen = [each for each in observation.take() if each.node.name not in uncounted]
-            ahead.append((values, given, kept, seen, tuple(calls), sum(moved, models.TableBytes())))
-        result: list[ObservedStage] = []
-        back: dict[Output, Any] = {}
-        for stage, (values, given, kept, seen, called, tables) in zip(reversed(stages), reversed(ahead), strict=True):
-            calls, returned = [], ()
-            if training:
-                arriving = [back[tensor] for tensor in stage.cut.arrives]
-                with functions.Surrounded(collectives=calls, look_ups=[]):
-                    returned, _ = stage.backward(Invocation(now), kept, arriving, constants)
-                back.update(zip(stage.cut.returns, returned, strict=True))
-            behind = observation.take()
-            of_stage = work_of_stage if training else _work_of_body
-            own_seen, own_behind = ([each for each in some if not scopes.of(each.node.name)] for some in (seen, behind))
-            one = ObservedStage(
-                stage.cut,
-                of_stage(graph, stage.cut, own_seen, own_behind),
-                values,
-                given,
-                kept,
-                returned,
-                [*own_seen, *own_behind],
-                training,
-                called,
-                tuple(calls),
-                *_host_calls(graph, scopes, stage.cut, seen, behind),
-                tables,
-                _bytes(_staying(stage.cut, kept, scopes, own_behind)),
+            values = tuple(value_of[tensor] for tensor in stage.cut.takes)
+            with functions.Surrounded(collectives=(calls := []), look_ups=(look_ups := [])):
+                outputs, stash = stage.forward(Invocation(state), values, constants)
+            value_of.update(zip(stage.cut.gives, outputs, strict=True))
+            forward_nodes = [entry for entry in observation.take() if entry.node.name not in uncounted]
+            forward_runs.append(
+                (values, outputs, stash, forward_nodes, tuple(calls), sum(look_ups, models.TableBytes()))
             )
-            result.append(one)
+        result: list[ObservedStage] = []
+        gradient_of: dict[Output, Any] = {}
+        for stage, (values, outputs, stash, forward_nodes, forward_calls, tables) in zip(
+            reversed(stages), reversed(forward_runs), strict=True
+        ):
+            calls, input_gradients = [], ()
+            if training:
+                arriving = [gradient_of[tensor] for tensor in stage.cut.arrives]
+                with functions.Surrounded(collectives=calls, look_ups=[]):
+                    input_gradients, _ = stage.backward(Invocation(state), stash, arriving, constants)
+                gradient_of.update(zip(stage.cut.returns, input_gradients, strict=True))
+            backward_nodes = observation.take()
+            of_stage = work_of_stage if training else _work_of_body
+            ipu_forward, ipu_backward = (
+                [entry for entry in pass_nodes if not scopes.of(entry.node.name)]
+                for pass_nodes in (forward_nodes, backward_nodes)
+            )
+            observed = ObservedStage(
+                stage.cut,
+                of_stage(graph, stage.cut, ipu_forward, ipu_backward),
+                values,
+                outputs,
+                stash,
+                input_gradients,
+                [*ipu_forward, *ipu_backward],
+                training,
+                forward_calls,
+                tuple(calls),
+                *_host_calls(graph, scopes, stage.cut, forward_nodes, backward_nodes),
+                tables,
+                _bytes(_stash_on_ipu(stage.cut, stash, scopes, ipu_backward)),
+            )
+            result.append(observed)
     return result[::-1]
 
 
 def _host_calls(
-    graph: Graph, scopes: HostScopes, one: StageCut, seen: Sequence[ObservedNode], behind: Sequence[ObservedNode]
+    graph: Graph,
+    scopes: HostScopes,
+    stage_cut: StageCut,
+    forward_nodes: Sequence[ObservedNode],
+    backward_nodes: Sequence[ObservedNode],
 ) -> tuple[tuple[models.HostCall, ...], tuple[models.HostCall, ...]]:
     """Return the host calls in forward and backward pass of a stage."""
     if not scopes.any:
         return (), ()
-    calls = HostCalls(graph, scopes, one)
-    ahead = calls.of_pass(seen, one.gives, lambda own: work_of_stage(graph, one, own, []).forward)
-    leaving = (*one.returns, *one.gradients.values())
-    return ahead, calls.of_pass(behind, leaving, lambda own: work_of_stage(graph, one, seen, own).backward)
+    calls = HostCalls(graph, scopes, stage_cut)
+    forward_calls = calls.of_pass(
+        forward_nodes, stage_cut.gives, lambda nodes: work_of_stage(graph, stage_cut, nodes, []).forward
+    )
+    outputs = (*stage_cut.returns, *stage_cut.gradients.values())
+    return forward_calls, calls.of_pass(
+        backward_nodes, outputs, lambda nodes: work_of_stage(graph, stage_cut, forward_nodes, nodes).backward
+    )
 
 
-def _staying(one: StageCut, kept: Sequence[Any], scopes: HostScopes, behind: Sequence[ObservedNode]) -> Iterator[Any]:
+def _stash_on_ipu(
+    stage_cut: StageCut, stash: Sequence[Any], scopes: HostScopes, backward_nodes: Sequence[ObservedNode]
+) -> Iterator[Any]:
     """Yield kept values that the backward pass reads on the IPU, not on the host."""
-    read = {tensor for each in behind for tensor in each.node.inputs}
-    for tensor, value in zip(one.keeps, kept, strict=True):
+    read = {tensor for entry in backward_nodes for tensor in entry.node.inputs}
+    for tensor, value in zip(stage_cut.keeps, stash, strict=True):
         if not scopes.any or tensor in read:
             yield value
 
 
-def _work_of_body(graph: Graph, one: StageCut, seen: Sequence[ObservedNode], _: Sequence[ObservedNode]) -> StageWork:
+def _work_of_body(
+    graph: Graph, stage_cut: StageCut, nodes: Sequence[ObservedNode], _: Sequence[ObservedNode]
+) -> StageWork:
     """Return the work of a pass containing gradients and weight updates, counted as forward work."""
-    parts = split(graph, one.forward)
+    parts = split(graph, stage_cut.forward)
     gradient, update = set(parts.gradient), set(parts.update)
-    ahead = [each for each in seen if each.node.name not in gradient | update]
-    work = work_of_stage(graph, one, ahead, [each for each in seen if each.node.name in gradient])
-    known: dict[str, bool] = {}
-    behind = [each for each in seen if each.node.name in update and not is_constant(graph.nodes, each.node, known)]
-    more = tuple(found for each in behind if (found := work_of_update(each)) is not None)
-    return replace(work, forward=(*work.forward, *work.backward, *more), backward=())
+    forward_nodes = [entry for entry in nodes if entry.node.name not in gradient | update]
+    work = work_of_stage(graph, stage_cut, forward_nodes, [entry for entry in nodes if entry.node.name in gradient])
+    constancy: dict[str, bool] = {}
+    update_nodes = [
+        entry for entry in nodes if entry.node.name in update and not is_constant(graph.nodes, entry.node, constancy)
+    ]
+    update_work = tuple(price for entry in update_nodes if (price := work_of_update(entry)) is not None)
+    return replace(work, forward=(*work.forward, *work.backward, *update_work), backward=())
 
 
 def profile_stage(
@@ -207,7 +228,7 @@ def profile_stage(
         forward=(*observed.work.forward, *summing_work(summed, _itemsize([*trained.values(), *observed.takes]))),
         output_bytes=0 if is_last else _bytes(observed.gives),
         label_bytes=0 if is_last else _bytes(value for value in observed.gives if np.asarray(value).dtype.kind != "f"),
-        parameter_bytes=_bytes(trained[each] for each in owned),
+        parameter_bytes=_bytes(trained[variable] for variable in owned),
         input_bytes=_bytes(observed.takes),
         working_bytes=_most_touched(observed),
         layers=tuple(layer.name for layer in observed.work.layers),
@@ -219,13 +240,13 @@ def profile_stage(
     if not observed.training or update is None:
         return profile
     sizes = {
-        each: models.VariableSize(value.size, value.itemsize, accumulators[each].itemsize)
-        for each, value in trained.items()
+        variable: models.VariableSize(value.size, value.itemsize, accumulators[variable].itemsize)
+        for variable, value in trained.items()
     }
     profile = _with_backward_pass(profile, observed, trained, sizes, reduction)
     if sections is not None:
         profile = _with_checkpoints(profile, observed, graph, sections, is_last=is_last)
-    return models.with_variables(profile, sizes.values(), [sizes[each] for each in owned], update, itemsize)
+    return models.with_variables(profile, sizes.values(), [sizes[variable] for variable in owned], update, itemsize)
 
 
 def _with_backward_pass(
@@ -236,7 +257,7 @@ def _with_backward_pass(
     reduction: models.Reduction,
 ) -> models.StageProfile:
     """Return a profile extended by the backward pass, including accumulation of gradients."""
-    adding = models.accumulation_work([sizes[each] for each in observed.cut.gradients], None, reduction)
+    adding = models.accumulation_work([sizes[variable] for variable in observed.cut.gradients], None, reduction)
     return replace(
         profile,
         backward=(*observed.work.backward, *adding),
@@ -272,23 +293,23 @@ def _with_checkpoints(
     """
     count = len(sections.names) - is_last
     stash = [0] * len(sections.names)
-    kept = dict(zip(observed.cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
-    makers = {each.node.name: each.node for each in observed.seen}
-    counted: set[Output] = set()
-    for tensor, size in kept.items():
+    sizes = dict(zip(observed.cut.keeps, (form_of(value).nbytes for value in observed.keeps), strict=True))
+    makers = {entry.node.name: entry.node for entry in observed.seen}
+    sources: set[Output] = set()
+    for tensor, size in sizes.items():
         source = _handed_on(makers, tensor)
-        if source not in counted:
+        if source not in sources:
             stash[sections.section_of(tensor.node)] += size
-        counted.add(source)
+        sources.add(source)
     for number, values in enumerate(sections.values, 1):  # inputs of a section come from the previous section
-        stash[number] += sum(kept.get(tensor, 0) for tensor in values)
+        stash[number] += sum(sizes.get(tensor, 0) for tensor in values)
     first = next((number for number in range(count) if stash[number]), count)
-    again = frozenset().union(*sections.names[first:count])
-    seen = [each for each in observed.seen if each.node.name in again]
-    outputs = {each.node.name: each.outputs[0].nbytes for each in observed.seen if each.outputs}
+    recomputed_names = frozenset().union(*sections.names[first:count])
+    recomputed_nodes = [entry for entry in observed.seen if entry.node.name in recomputed_names]
+    outputs = {entry.node.name: entry.outputs[0].nbytes for entry in observed.seen if entry.outputs}
     inner = sections.values[:-1] if is_last else sections.values
     read = {tensor for names in sections.names[:count] for name in names for tensor in graph.nodes[name].inputs}
-    taken = [
+    input_sizes = [
         form_of(value).nbytes
         for tensor, value in zip(observed.cut.takes, observed.takes, strict=True)
         if not is_last or tensor in read
@@ -296,16 +317,16 @@ def _with_checkpoints(
     tail = stash[-1] if is_last else 0
     return replace(
         profile,
-        recompute=work_of_stage(graph, observed.cut, seen, []).forward,
-        checkpoint_bytes=sum(taken) + sum(outputs[each.node] for values in inner for each in values) + tail,
+        recompute=work_of_stage(graph, observed.cut, recomputed_nodes, []).forward,
+        checkpoint_bytes=sum(input_sizes) + sum(outputs[output.node] for values in inner for output in values) + tail,
         cluster_bytes=max([0, *(size - tail for size in stash[first:count])]),
     )
 
 
 def _itemsize(values: Iterable[Any]) -> int:
     """Return the byte width of the widest floating-point element."""
-    found = [np.asarray(value).dtype for value in values]
-    return max((dtype.itemsize for dtype in found if dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
+    dtypes = [np.asarray(value).dtype for value in values]
+    return max((dtype.itemsize for dtype in dtypes if dtype.kind == "f"), default=_DEFAULT_ITEMSIZE)
 
 
 def _bytes(values: Iterable[Any]) -> int:
@@ -314,20 +335,20 @@ def _bytes(values: Iterable[Any]) -> int:
 
 def _most_touched(observed: ObservedStage) -> int:
     """Return the most bytes moved by a single node, excluding weights and their gradients."""
-    makers = {each.node.name: each.node for each in observed.seen}
+    makers = {entry.node.name: entry.node for entry in observed.seen}
     gradients = {_handed_on(makers, tensor) for tensor in observed.cut.gradients.values()}
 
-    def touched(each: ObservedNode) -> int:
+    def traffic(entry: ObservedNode) -> int:
         read = [
             form.nbytes
-            for tensor, form in zip(each.node.inputs, each.inputs, strict=True)
+            for tensor, form in zip(entry.node.inputs, entry.inputs, strict=True)
             if (maker := makers.get(_handed_on(makers, tensor).node)) is None or maker.type != "ReadVariableOp"
         ]
-        written = zip(each.node.outputs, each.outputs, strict=True)
-        return sum(read) + sum(form.nbytes for tensor, form in written if tensor not in gradients)
+        results = zip(entry.node.outputs, entry.outputs, strict=True)
+        return sum(read) + sum(form.nbytes for tensor, form in results if tensor not in gradients)
 
-    moving = (each for each in observed.seen if each.node.type not in FREE)
-    return max(map(touched, moving), default=0)
+    moving = (entry for entry in observed.seen if entry.node.type not in FREE)
+    return max(map(traffic, moving), default=0)
 
 
 def _handed_on(makers: Mapping[str, Node], tensor: Output) -> Output:

@@ -87,7 +87,7 @@ def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Grap
     nodes = {}
     for operation in operations:
         nodes[operation.name] = read_node(operation)
-        for name in _called(operation):
+        for name in _called_names(operation):
             if name not in functions:
                 body = _body(graph, name)
                 functions[name] = Graph({}, functions)  # a function may call itself
@@ -95,7 +95,7 @@ def _read_nodes(graph: Any, operations: Iterable[Any], functions: dict[str, Grap
     return nodes
 
 
-def _called(operation: Any) -> Iterator[str]:
+def _called_names(operation: Any) -> Iterator[str]:
     """Yield names of functions called by an operation."""
     for value in operation.node_def.attr.values():
         kind = value.WhichOneof("value")
@@ -109,9 +109,9 @@ def _body(graph: Any, name: str) -> Any:
     """Return the ``FuncGraph`` of a function defined in a graph or an enclosing graph."""
     around = graph
     while around is not None:
-        found = around._get_function(name)
-        if found is not None:
-            return found.graph
+        function = around._get_function(name)
+        if function is not None:
+            return function.graph
         around = getattr(around, "outer_graph", None)
     raise KeyError(name)
 
@@ -164,9 +164,9 @@ def _attribute(value: Any) -> Any:
     """Return an attribute's value as a Python value."""
     kind = value.WhichOneof("value")
     if kind != "list":
-        found = None if kind is None else getattr(value, kind)
+        content = None if kind is None else getattr(value, kind)
         convert = _CONVERTED.get(kind)
-        return found if convert is None else convert(found)
+        return content if convert is None else convert(content)
     for field, items in value.list.ListFields():
         convert = _CONVERTED.get(field.name)
         return list(items) if convert is None else [convert(item) for item in items]

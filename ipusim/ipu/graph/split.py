@@ -92,18 +92,18 @@ def split(graph: Graph, names: Collection[str]) -> Split:
         names: names of the body's nodes.
     """
     nodes = [node for name, node in graph.nodes.items() if name in names]
-    noted = {node.name for node in nodes if node.origin}
-    behind = _reached(nodes, noted, forwards=True)
-    before = _reached(nodes, noted, forwards=False)
-    gradient = noted | (behind & before)
-    update = behind - gradient
+    origins = {node.name for node in nodes if node.origin}
+    descendants = _reach(nodes, origins, forwards=True)
+    ancestors = _reach(nodes, origins, forwards=False)
+    gradient = origins | (descendants & ancestors)
+    update = descendants - gradient
     update -= _waiting_alone(graph, nodes, gradient, update)
     forward = [node.name for node in nodes if node.name not in gradient and node.name not in update]
-    ordered = [node.name for node in nodes]
+    order = [node.name for node in nodes]
     return Split(
         tuple(forward),
-        tuple(name for name in ordered if name in gradient),
-        tuple(name for name in ordered if name in update),
+        tuple(name for name in order if name in gradient),
+        tuple(name for name in order if name in update),
     )
 
 
@@ -113,38 +113,38 @@ def _waiting_alone(graph: Graph, nodes: Sequence[Node], gradient: set[str], upda
     Control edges alone make these nodes wait. Reads of a variable depend on the update. Assignments do not, if no
     remaining update node uses the variable.
     """
-    alone: set[str] = set()
+    loose: set[str] = set()
     assigning: dict[str, str] = {}
     for node in nodes:
         if node.name not in update or node.type == "ReadVariableOp":
             continue
         sources = {tensor.node for tensor in node.inputs}
-        if sources & gradient or (sources & update) - alone:
+        if sources & gradient or (sources & update) - loose:
             continue
-        alone.add(node.name)
+        loose.add(node.name)
         if runs_for_effect(node):
             assigning[node.name] = node.inputs[0].node if node.inputs else ""
-    rest = {node.name for node in nodes if node.name in update and node.name not in alone}
-    effects = [name for name in rest if runs_for_effect(graph.nodes[name])]
+    dependents = {node.name for node in nodes if node.name in update and node.name not in loose}
+    effects = [name for name in dependents if runs_for_effect(graph.nodes[name])]
     names = {node.name for node in nodes} - gradient
-    needed = NeededNodes(graph, (), (), effects, names - set(assigning)).names
-    return alone - {name for name, handle in assigning.items() if handle in needed}
+    names_of_effects = NeededNodes(graph, (), (), effects, names - set(assigning)).names
+    return loose - {name for name, handle in assigning.items() if handle in names_of_effects}
 
 
-def _reached(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> set[str]:
+def _reach(nodes: Sequence[Node], start: Collection[str], *, forwards: bool) -> set[str]:
     """Return nodes including all descendants, or including all ancestors."""
     edges: dict[str, list[str]] = {}
     for node in nodes:
         for source in (*(tensor.node for tensor in node.inputs), *node.controls):
             pair = (source, node.name) if forwards else (node.name, source)
             edges.setdefault(pair[0], []).append(pair[1])
-    found, work = set(start), list(start)
+    result, work = set(start), list(start)
     while work:
-        for following in edges.get(work.pop(), ()):
-            if following not in found:
-                found.add(following)
-                work.append(following)
-    return found
+        for neighbour in edges.get(work.pop(), ()):
+            if neighbour not in result:
+                result.add(neighbour)
+                work.append(neighbour)
+    return result
 
 
 def as_training(
@@ -170,24 +170,24 @@ def as_training(
     """
     fed = _gradients_of_updates(graph, parts)
     gradients = {name: _accumulated(graph, tensor) for name, tensor in fed.items()}
-    made = [_handed_on(graph, tensor) for tensor in results]
+    outputs = [_handed_on(graph, tensor) for tensor in results]
     forward = {*parts.forward, *feeds}
-    if not gradients or any(tensor.node not in forward for tensor in made):
+    if not gradients or any(tensor.node not in forward for tensor in outputs):
         return None
     owners = shards.owners(forward, feeds)
-    wanted = [name for name in parts.update if name in effects]
-    needed = NeededNodes(graph, fed.values(), (), wanted, {*parts.update, *parts.forward})
+    targets = [name for name in parts.update if name in effects]
+    needed = NeededNodes(graph, fed.values(), (), targets, {*parts.update, *parts.forward})
     if any(tensor.node in parts.gradient for tensor in needed.external):
         return None
     update = tuple(name for name in parts.update if name in needed.names)
     handed = handed_to_update(graph, owners, fed, update)
-    trace = Trace(graph, owners, parts.gradient, gradients, tuple(made), shards.stages, handed=handed)
+    trace = Trace(graph, owners, parts.gradient, gradients, tuple(outputs), shards.stages, handed=handed)
     return TracedStep(trace, fed, update)
 
 
 def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
     """Return gradients by updated variable; empty if another operation reads a gradient."""
-    found: dict[str, Output] = {}
+    gradients: dict[str, Output] = {}
     accumulating = {name for name in parts.update if accumulation_of(graph.nodes[name]) is not None}
     ends = accumulating.union(parts.gradient)
     for name in parts.update:
@@ -200,8 +200,8 @@ def _gradients_of_updates(graph: Graph, parts: Split) -> dict[str, Output]:
         is_update = node.type.startswith("ResourceApply") and runs_for_effect(node)
         if not is_update or len(read) != 1 or graph.nodes[node.inputs[0].node].type != "VarHandleOp":
             return {}
-        found[shared_name(graph.nodes[node.inputs[0].node])] = read[0]
-    return found
+        gradients[shared_name(graph.nodes[node.inputs[0].node])] = read[0]
+    return gradients
 
 
 def _accumulated(graph: Graph, tensor: Output) -> Output:

@@ -83,63 +83,63 @@ class BoundGraph:
 
     def forward(self, x: Sequence[Any], labels: Array | None, key: tuple[int, ...] | None = None) -> tuple[Values, Any]:
         """Run the forward pass; return the stage's outputs and the state for the backward pass."""
-        stage, now = self._stage, functions.surroundings().untrained
+        stage, state = self._stage, functions.surroundings().untrained
         variables = dict(self._trained)
-        if now is not None:
-            variables |= {name: Variable(name, now.read(name, value)) for name, value in stage.untrained.items()}
-        before = {name: variable.value for name, variable in variables.items() if name in stage.untrained}
+        if state is not None:
+            variables |= {name: Variable(name, state.read(name, value)) for name, value in stage.untrained.items()}
+        untrained = {name: variable.value for name, variable in variables.items() if name in stage.untrained}
         invocation = Invocation(variables, _NO_KEY if key is None else key)
-        given, kept = stage.passes.forward(invocation, x, stage.constants)
-        if now is not None:
+        outputs, stash = stage.passes.forward(invocation, x, stage.constants)
+        if state is not None:
             for name in stage.untrained:
                 if variables[name].assigned:
-                    now.write(name, variables[name].value)
-        results = tuple(map(self._own, given))
+                    state.write(name, variables[name].value)
+        results = tuple(map(self._copy_if_owned, outputs))
         stage.handed.update(zip(stage.hands, results[len(results) - len(stage.hands) :], strict=True))
-        given = results[: len(results) - len(stage.hands)]
+        outputs = results[: len(results) - len(stage.hands)]
         if stage.again is None:
-            return given, (kept, variables, invocation.key)
-        pairs = zip(stage.passes.cut.keeps, kept, strict=True)
-        stored = {tensor: value for tensor, value in pairs if tensor not in stage.again}
-        return given, (_Kept(tuple(x), stored, before), variables, invocation.key)
+            return outputs, (stash, variables, invocation.key)
+        pairs = zip(stage.passes.cut.keeps, stash, strict=True)
+        tensors = {tensor: value for tensor, value in pairs if tensor not in stage.again}
+        return outputs, (_Checkpoint(tuple(x), tensors, untrained), variables, invocation.key)
 
     def backward(
         self, saved: Any, grad: Values | None, need_input_gradient: bool, receive: Any, totals: Any = None
     ) -> Values:
         """Run the backward pass; pass variables' gradients to ``receive``, return inputs' gradients."""
-        returned, gradients = self.backward_input(saved, grad, need_input_gradient)
+        input_gradients, gradients = self.backward_input(saved, grad, need_input_gradient)
         self.backward_weights(gradients, receive, totals)
-        return returned
+        return input_gradients
 
     def backward_input(
         self, saved: Any, grad: Values | None, need_input_gradient: bool
     ) -> tuple[Values, dict[str, Array]]:
         """Run the whole backward pass; return variables' gradients without passing them on."""
-        (kept, variables, key), cut = saved, self._stage.passes.cut
+        (stash, variables, key), cut = saved, self._stage.passes.cut
         arriving: Values = grad or ()
         if cut.packs is not None:
-            merged = {tensor: value for each in arriving if each is not None for tensor, value in each.items()}
-            arriving = tuple(merged[tensor] for tensor in cut.arrives)
-        if isinstance(kept, _Kept):
-            kept = self._again(kept, key)
+            gradient_of = {tensor: value for part in arriving if part is not None for tensor, value in part.items()}
+            arriving = tuple(gradient_of[tensor] for tensor in cut.arrives)
+        if isinstance(stash, _Checkpoint):
+            stash = self._recompute(stash, key)
         invocation = Invocation(variables, key)
-        returned, gradients = self._stage.passes.backward(invocation, kept, arriving, self._stage.constants)
-        return returned if cut.packs is None else _packed(returned, cut), gradients
+        input_gradients, gradients = self._stage.passes.backward(invocation, stash, arriving, self._stage.constants)
+        return input_gradients if cut.packs is None else _pack(input_gradients, cut), gradients
 
     def backward_weights(self, rest: Mapping[str, Array], receive: Any, totals: Any = None) -> None:
         """Pass variables' gradients to ``receive``."""
         for name, gradient in rest.items():
             receive(name, np.asarray(gradient, self._stage.trained[name].dtype))
 
-    def _again(self, kept: _Kept, key: tuple[int, ...]) -> Values:
+    def _recompute(self, stash: _Checkpoint, key: tuple[int, ...]) -> Values:
         """Return the backward pass's inputs, recomputed on the variables seen by the forward pass."""
         passes = self._stage.passes
-        variables = {**self._trained, **{name: Variable(name, value) for name, value in kept.untrained.items()}}
-        _, values = passes.forward(Invocation(variables, key), kept.taken, self._stage.constants)
+        variables = {**self._trained, **{name: Variable(name, value) for name, value in stash.untrained.items()}}
+        _, values = passes.forward(Invocation(variables, key), stash.inputs, self._stage.constants)
         pairs = zip(passes.cut.keeps, values, strict=True)
-        return tuple(kept.stored.get(tensor, value) for tensor, value in pairs)
+        return tuple(stash.tensors.get(tensor, value) for tensor, value in pairs)
 
-    def _own(self, value: Any) -> Array:
+    def _copy_if_owned(self, value: Any) -> Array:
         """Return a value as an array safe from updates, copying variables and their views."""
         array = np.asarray(value)
         owner = array
@@ -148,17 +148,17 @@ class BoundGraph:
         return array.copy() if id(owner) in self._owned else array
 
 
-class _Kept(NamedTuple):
+class _Checkpoint(NamedTuple):
     """State of a forward pass in a stage with checkpoints.
 
     Attributes:
-        taken: input values of the stage.
-        stored: values of tensors that are not recomputed.
+        inputs: input values of the stage.
+        tensors: values of tensors that are not recomputed.
         untrained: untrained variables before the pass.
     """
 
-    taken: Values
-    stored: dict[Output, Any]
+    inputs: Values
+    tensors: dict[Output, Any]
     untrained: dict[str, Array]
 
 
@@ -170,9 +170,9 @@ class _Gradients(dict[Output, Any]):
         return _Gradients(self | other)
 
 
-def _packed(returned: Values, cut: StageCut) -> Values:
+def _pack(input_gradients: Values, cut: StageCut) -> Values:
     """Return gradients grouped by previous stage, padded with None to the stage's number of outputs."""
-    values, places = dict(zip(cut.returns, returned, strict=True)), []
+    values, places = dict(zip(cut.returns, input_gradients, strict=True)), []
     for width, tensors in cut.packs or ():
         places += [_Gradients({tensor: values[tensor] for tensor in tensors}), *[None] * (width - 1)][:width]
     return tuple(places)

@@ -31,12 +31,14 @@ class StagePasses:
         """
         self.cut, graph = cut, with_sums(graph, [cut])
         effects = [name for name in cut.forward if runs_for_effect(graph.nodes[name])]
-        made = [*cut.gives, *cut.keeps]
-        self._forward = Executable(graph, cut.takes, list(dict.fromkeys(made)), effects, set(cut.forward), observer)
-        self._made = {tensor: number for number, tensor in enumerate(dict.fromkeys(made))}
-        behind = [name for name in cut.backward if runs_for_effect(graph.nodes[name])]
+        tensors = [*cut.gives, *cut.keeps]
+        self._forward = Executable(graph, cut.takes, list(dict.fromkeys(tensors)), effects, set(cut.forward), observer)
+        self._places = {tensor: number for number, tensor in enumerate(dict.fromkeys(tensors))}
+        backward_effects = [name for name in cut.backward if runs_for_effect(graph.nodes[name])]
         fetches = [*cut.returns, *cut.gradients.values()]
-        self._backward = Executable(graph, [*cut.keeps, *cut.arrives], fetches, behind, set(cut.backward), observer)
+        self._backward = Executable(
+            graph, [*cut.keeps, *cut.arrives], fetches, backward_effects, set(cut.backward), observer
+        )
         self.constants = tuple(dict.fromkeys((*self._forward.external, *self._backward.external)))
 
     @property
@@ -58,18 +60,18 @@ class StagePasses:
             Values for the next stage, and values for the backward pass.
         """
         outer = [constants[tensor] for tensor in self._forward.external]
-        found = self._forward.run(invocation, [*values, *outer])
-        given = tuple(found[self._made[tensor]] for tensor in self.cut.gives)
-        return given, tuple(found[self._made[tensor]] for tensor in self.cut.keeps)
+        results = self._forward.run(invocation, [*values, *outer])
+        outputs = tuple(results[self._places[tensor]] for tensor in self.cut.gives)
+        return outputs, tuple(results[self._places[tensor]] for tensor in self.cut.keeps)
 
     def backward(
-        self, invocation: Invocation, kept: Sequence[Any], arriving: Sequence[Any], constants: Constants
+        self, invocation: Invocation, stash: Sequence[Any], arriving: Sequence[Any], constants: Constants
     ) -> tuple[tuple[Any, ...], dict[str, Array]]:
         """Run the backward pass.
 
         Args:
             invocation: variables and draws.
-            kept: values kept by the forward pass.
+            stash: values kept by the forward pass.
             arriving: values returned by the next stage.
             constants: values of tensors from outside the step.
 
@@ -77,6 +79,6 @@ class StagePasses:
             Values for the previous stage, and gradients of variables by shared name.
         """
         outer = [constants[tensor] for tensor in self._backward.external]
-        found = self._backward.run(invocation, [*kept, *arriving, *outer])
+        results = self._backward.run(invocation, [*stash, *arriving, *outer])
         count = len(self.cut.returns)
-        return tuple(found[:count]), dict(zip(self.cut.gradients, found[count:], strict=True))
+        return tuple(results[:count]), dict(zip(self.cut.gradients, results[count:], strict=True))

@@ -51,7 +51,7 @@ def _candidates(graph: Any, operation: str, inputs: Sequence[Any], outputs: Sequ
         if getattr(tensor, "graph", None) is graph:
             for reader in tensor.consumers():
                 pairs = zip(reader.inputs, inputs, strict=False)
-                if reader.type == operation and all(known is None or known is read for read, known in pairs):
+                if reader.type == operation and all(element is None or element is read for read, element in pairs):
                     yield reader
     if scope:
         yield from (node for node in graph.get_operations() if node.type == operation and node.name == scope)

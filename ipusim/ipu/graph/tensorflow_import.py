@@ -47,7 +47,7 @@ def load() -> Any:
         _check_settings()
         return sys.modules["tensorflow"]
     if util.find_spec("tensorflow") is None or util.find_spec("tf_keras") is None:
-        raise MissingPackageError(_missing())
+        raise MissingPackageError(_missing_message())
     os.environ.update(SETTINGS)
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     # Autograph and Keras pass errors with these attributes through, instead of wrapping them in long messages.
@@ -74,7 +74,7 @@ def _check_settings() -> None:
         )
 
 
-def _missing() -> str:
+def _missing_message() -> str:
     if sys.version_info >= _FIRST_WITHOUT_WHEELS:
         version = ".".join(map(str, sys.version_info[:2]))
         return (
@@ -88,16 +88,16 @@ def _missing() -> str:
 def _without_log_lines() -> Iterator[None]:
     """Remove TensorFlow's log lines from the standard error output of a block."""
     sys.stderr.flush()
-    kept = os.dup(_STANDARD_ERROR)
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), _STANDARD_ERROR)
+    descriptor = os.dup(_STANDARD_ERROR)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), _STANDARD_ERROR)
         try:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(kept, _STANDARD_ERROR)
-            os.close(kept)
-            written.seek(0)
-            for line in written.read().decode(errors="replace").splitlines():
+            os.dup2(descriptor, _STANDARD_ERROR)
+            os.close(descriptor)
+            log.seek(0)
+            for line in log.read().decode(errors="replace").splitlines():
                 if not _LOG_LINE.match(line):
                     print(line, file=sys.stderr)

@@ -93,8 +93,8 @@ class StepFunctions:
     @property
     def sums_gradients(self) -> bool:
         """Whether replicas sum gradients before a weight update."""
-        said = self.step.averages if self.averages is None else self.averages
-        return not self.training or (self._averaging is not None if said is None else said)
+        averages = self.step.averages if self.averages is None else self.averages
+        return not self.training or (self._averaging is not None if averages is None else averages)
 
     @property
     def training(self) -> bool:
@@ -105,17 +105,20 @@ class StepFunctions:
     def stages(self) -> tuple[GraphStage, ...]:
         """Stages in the machine's form."""
         graph, trained_at_all, result = self.step.graph, self.step.trace.gradients, []
-        for number, one in enumerate(cut(self.step.trace)):
+        for number, stage_cut in enumerate(cut(self.step.trace)):
             position = self.step.trace.position_of[number]
-            beside = self.step.trace.positions[position]
-            name = self.names[position] + (f"_{number - beside[0]}" if len(beside) > 1 else "")
-            passes = StagePasses(graph, one)
-            used = {each: self.variables[each] for each in dict.fromkeys((*passes.variables, *one.gradients))}
-            trained = {each: value for each, value in used.items() if each in trained_at_all}
-            others = {each: value for each, value in used.items() if each not in trained_at_all}
+            neighbours = self.step.trace.positions[position]
+            name = self.names[position] + (f"_{number - neighbours[0]}" if len(neighbours) > 1 else "")
+            passes = StagePasses(graph, stage_cut)
+            values = {
+                variable: self.variables[variable]
+                for variable in dict.fromkeys((*passes.variables, *stage_cut.gradients))
+            }
+            trained = {variable: value for variable, value in values.items() if variable in trained_at_all}
+            untrained = {variable: value for variable, value in values.items() if variable not in trained_at_all}
             sections, is_last = self._sections[number], position == len(self.parts) - 1
-            again = None if sections is None else computed_again(one, sections, is_last=is_last)
-            result.append(GraphStage(name, passes, trained, others, constants=self.constants, again=again))
+            recomputed = None if sections is None else computed_again(stage_cut, sections, is_last=is_last)
+            result.append(GraphStage(name, passes, trained, untrained, constants=self.constants, again=recomputed))
         result[-1] = replace(result[-1], hands=self.step.trace.handed)
         return tuple(result)
 
@@ -128,8 +131,8 @@ class StepFunctions:
         nodes = self.step.weight_update()
         slots = {name: self.variables[name] for name in nodes.variables if name not in trained}
         handed = self.observed[-1].gives[len(self.step.trace.results) :]
-        known = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
-        constants = ChainMap(dict[Output, Any](), self.constants, known)  # type: ignore[arg-type]
+        value_of = {**self.constants, **dict(zip(self.step.trace.handed, handed, strict=True))}
+        constants = ChainMap(dict[Output, Any](), self.constants, value_of)  # type: ignore[arg-type]
         return GraphUpdate(self.step.graph, nodes, trained, slots, constants, self.step.rule, self._averaging)
 
     @cached_property
@@ -141,7 +144,7 @@ class StepFunctions:
         """Forward pass per stage, divided at the checkpoints for recomputation; None without recomputation."""
         cuts = cut(self.step.trace)
         uses = self.training and self.from_checkpoints
-        return [sections_of(self._graph, one) if uses else None for one in cuts]
+        return [sections_of(self._graph, stage_cut) if uses else None for stage_cut in cuts]
 
     @cached_property
     def _averaging(self) -> Averaging | None:
@@ -174,8 +177,8 @@ class StepFunctions:
                 "CrossReplicaOptimizer: expected one host in a loop that changes gradients before it applies them, got "
                 f"{system.hosts}: write a pipeline, whose weight update is apart"
             )
-        sent = self.outfeed.element_bytes or self._sent_bytes()
-        outfeed = replace(self.outfeed, element_bytes=sent)
+        element_bytes = self.outfeed.element_bytes or self._sent_bytes()
+        outfeed = replace(self.outfeed, element_bytes=element_bytes)
         return runs.Content(
             profiles,
             sum(np.asarray(value).nbytes for value in first),
@@ -189,37 +192,37 @@ class StepFunctions:
     def _check_parts(self) -> None:
         """Refuse to store parts of a variable used by several stages on replicas."""
         users = Counter(name for stage in self.stages for name in stage.trained)
-        shared = [name for name, count in users.items() if count > 1]
-        if shared:
+        shared_names = [name for name, count in users.items() if count > 1]
+        if shared_names:
             raise UnsupportedProgramError(
-                f"replicated_weight_sharding: expected each variable in one stage, got {shared[0]!r} in several"
+                f"replicated_weight_sharding: expected each variable in one stage, got {shared_names[0]!r} in several"
             )
 
     def _profiles(self) -> tuple[models.StageProfile, ...]:
         observed = self.observed
-        own = {name: value.dtype for name, value in self.variables.items()}
-        known: set[str] = set()
+        dtypes = {name: value.dtype for name, value in self.variables.items()}
+        owned_names: set[str] = set()
         profiles = []
-        for number, (stage, one) in enumerate(zip(self.stages, observed, strict=True)):
+        for number, (stage, record) in enumerate(zip(self.stages, observed, strict=True)):
             is_last = number == len(observed) - 1
             profile = profile_stage(
-                one,
+                record,
                 stage.name,
                 is_last=is_last,
                 trained=stage.trained,
-                owned=[name for name in stage.trained if name not in known],
-                untrained={name: value for name, value in stage.untrained.items() if name not in known},
+                owned=[name for name in stage.trained if name not in owned_names],
+                untrained={name: value for name, value in stage.untrained.items() if name not in owned_names},
                 update=self.update,
-                accumulators={**own, **self.accumulators},
+                accumulators={**dtypes, **self.accumulators},
                 reduction=self.reduction,
                 graph=self._graph,
                 sections=self._sections[number],
-                summed=self._summed(one) if is_last and self.outfeed.accumulate else None,
+                summed=self._outfeed_sum(record) if is_last and self.outfeed.accumulate else None,
             )
-            copies = copies_to_host(one.seen) if self._enqueues else ()
+            copies = copies_to_host(record.seen) if self._enqueues else ()
             calls = (*profile.forward_host_calls, *copies)
             profiles.append(replace(profile, forward_host_calls=calls))
-            known |= {*stage.trained, *stage.untrained}
+            owned_names |= {*stage.trained, *stage.untrained}
         return tuple(profiles)
 
     @property
@@ -234,18 +237,18 @@ class StepFunctions:
         nodes, owners = self.step.graph.nodes, self.step.trace.owners
         return any(name in nodes and enqueued_of(nodes[name]) is not None for name in owners)
 
-    def _summed(self, last: ObservedStage) -> Summed:
+    def _outfeed_sum(self, last: ObservedStage) -> Summed:
         """Return the elements of the last stage's results that an execution accumulates."""
-        sent = [np.asarray(last.gives[place]) for place in self.outfeed.sent_indices]
-        chosen = self.outfeed.accumulate_dtype
-        width = max((np.dtype(chosen or value.dtype).itemsize for value in sent), default=1)
-        return Summed(sum(value.size for value in sent), width)
+        outputs = [np.asarray(last.gives[place]) for place in self.outfeed.sent_indices]
+        dtype = self.outfeed.accumulate_dtype
+        width = max((np.dtype(dtype or value.dtype).itemsize for value in outputs), default=1)
+        return Summed(sum(value.size for value in outputs), width)
 
     def _sent_bytes(self) -> int:
         """Return the outfeed's bytes per element; shapes are known once the program runs."""
-        chosen = self.outfeed.accumulate_dtype
-        sent = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent_indices]
-        return sum(value.size * np.dtype(chosen or value.dtype).itemsize for value in sent)
+        dtype = self.outfeed.accumulate_dtype
+        outputs = [np.asarray(self.observed[-1].gives[place]) for place in self.outfeed.sent_indices]
+        return sum(value.size * np.dtype(dtype or value.dtype).itemsize for value in outputs)
 
     def _workload(self, _: int) -> Workload:
         """Return a replica's arithmetic, whose last stage hands values to the replica's weight update."""

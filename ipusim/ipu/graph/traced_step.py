@@ -65,10 +65,10 @@ class TracedStep:
             node = self.graph.nodes[name]
             handle = self.graph.nodes[node.inputs[0].node] if node.type.startswith("ResourceApply") else node
             if handle.type == "VarHandleOp" and handle is not node and "dtype" in handle.attributes:
-                own, gradient = np.dtype(handle.attributes["dtype"]), np.dtype(node.attributes["T"])
-                if own != gradient:
+                dtype, gradient = np.dtype(handle.attributes["dtype"]), np.dtype(node.attributes["T"])
+                if dtype != gradient:
                     raise ProgramTypeError(
-                        f"the gradient of {shared_name(handle)!r} is {gradient} and the variable {own}: expected "
+                        f"the gradient of {shared_name(handle)!r} is {gradient} and the variable {dtype}: expected "
                         "gradients of the variable's type, to which an optimizer of your own casts what was "
                         "accumulated in another gradient_accumulation_dtype, as in `tf.cast(gradient, variable.dtype)`"
                     )

@@ -42,23 +42,23 @@ class StepTracer:
         self._gradients: dict[str, Any] = {}
         self._accumulators: dict[str, Any] = {}
         self._update_nodes: list[str] = []
-        self._noted: set[str] = set()
+        self._names_so_far: set[str] = set()
         self._stages = 0
         self._parts: tuple[int, ...] = ()
 
     @contextmanager
     def feed(self) -> Iterator[None]:
         """Assign nodes written in the block to the feed."""
-        with self._noting() as written:
+        with self._noting() as new_names:
             yield
-        self._owners.update(dict.fromkeys(written, FEED))
+        self._owners.update(dict.fromkeys(new_names, FEED))
 
     @contextmanager
     def of_stage(self, number: int) -> Iterator[None]:
         """Assign nodes written in the block to the forward pass of a stage."""
-        with self._noting() as written:
+        with self._noting() as new_names:
             yield
-        self._owners.update(dict.fromkeys(written, Role(Kind.FORWARD, number)))
+        self._owners.update(dict.fromkeys(new_names, Role(Kind.FORWARD, number)))
         self._stages = max(self._stages, number + 1)
 
     def stage(self, function: Callable[..., Any], values: Sequence[Any], named: Mapping[str, Any] | None = None) -> Any:
@@ -75,12 +75,10 @@ class StepTracer:
         number = self._stages
         with self.of_stage(number):
 
-            def entered(value: Any) -> Any:
+            def enter(value: Any) -> Any:
                 return tf.identity(tf.convert_to_tensor(value), f"stage{number}_input")
 
-            return function(
-                *tf.nest.map_structure(entered, list(values)), **tf.nest.map_structure(entered, named or {})
-            )
+            return function(*tf.nest.map_structure(enter, list(values)), **tf.nest.map_structure(enter, named or {}))
 
     def concurrent(self, parts: Sequence[int]) -> None:
         """Record the number of concurrent stages per position of the pipeline."""
@@ -95,11 +93,11 @@ class StepTracer:
         Returns:
             Pairs with a gradient; gradients are dense tensors.
         """
-        with self._noting() as written:
+        with self._noting() as new_names:
             pairs = [
                 (tf.convert_to_tensor(gradient), variable) for gradient, variable in compute() if gradient is not None
             ]
-        self._gradient_nodes += written
+        self._gradient_nodes += new_names
         self._gradients.update({self.name_of(variable): gradient for gradient, variable in pairs})
         return pairs
 
@@ -119,7 +117,7 @@ class StepTracer:
         Returns:
             Result of ``apply``.
         """
-        with self._noting() as written:
+        with self._noting() as new_names:
             accumulated = [
                 (
                     tf.compat.v1.placeholder(
@@ -130,7 +128,7 @@ class StepTracer:
                 for gradient, variable in pairs
             ]
             result = apply(accumulated)
-        self._update_nodes += written
+        self._update_nodes += new_names
         self._accumulators.update({self.name_of(variable): tensor for tensor, variable in accumulated})
         return result
 
@@ -145,11 +143,18 @@ class StepTracer:
         """
         graph = self.read()
         gradients = {name: output_of(tensor) for name, tensor in self._gradients.items()}
-        sent = tuple(output_of(tensor) for tensor in results)
+        outputs = tuple(output_of(tensor) for tensor in results)
         fed = {name: output_of(tensor) for name, tensor in self._accumulators.items()}
         handed = handed_to_update(graph, self._owners, fed, self._update_nodes)
         trace = Trace(
-            graph, self._owners, self._gradient_nodes, gradients, sent, self._stages, parts=self._parts, handed=handed
+            graph,
+            self._owners,
+            self._gradient_nodes,
+            gradients,
+            outputs,
+            self._stages,
+            parts=self._parts,
+            handed=handed,
         )
         return TracedStep(trace, fed, tuple(self._update_nodes))
 
@@ -174,13 +179,13 @@ class StepTracer:
         initial = {
             variable.initializer.name for variable in variables if getattr(variable, "initializer", None) is not None
         }
-        written = [
+        new_names = [
             node.name
             for node in self.graph.get_operations()[start:]
             if node.name not in initial and not is_fed_by_session(node)
         ]
-        names += [name for name in written if name not in self._noted]
-        self._noted.update(names)
+        names += [name for name in new_names if name not in self._names_so_far]
+        self._names_so_far.update(names)
 
 
 def is_fed_by_session(operation: Any) -> bool:

@@ -49,7 +49,7 @@ class GraphUpdate:
         self._averaging = averaging
         self.slots = dict(slots)
         self.owners = _owners(graph, update, trained, slots)
-        rules = {step.node.type: found for step in update.steps if (found := rule_of(step.node)) is not None}
+        rules = {step.node.type: step_rule for step in update.steps if (step_rule := rule_of(step.node)) is not None}
         self._rule = rule or (next(iter(rules.values())) if len(rules) == 1 else None)
         self._works = self._works_of_nodes(graph) if self._rule is None else {}
 
@@ -72,15 +72,17 @@ class GraphUpdate:
 
         Replicas run the part of the update before averaging here. Without an averaging node, nothing runs yet.
         """
-        split = self._averaging
-        if not replicated or split is None:
+        averaging = self._averaging
+        if not replicated or averaging is None:
             return lambda: self._apply(stages)
         gradients = {name: array for stage in stages for name, array in stage.gradients.items()}
-        own = [gradients[name].copy() for name in self._trained]
-        found = self._run(split.before, stages, own)
-        for name, value in zip(split.names, found, strict=True):
+        gradients_of_stage = [gradients[name].copy() for name in self._trained]
+        results = self._run(averaging.before, stages, gradients_of_stage)
+        for name, value in zip(averaging.names, results, strict=True):
             gradients[name][...] = value
-        return lambda: self._run(split.after, stages, [*(gradients[name] for name in split.names), *own])
+        return lambda: self._run(
+            averaging.after, stages, [*(gradients[name] for name in averaging.names), *gradients_of_stage]
+        )
 
     def work(self, parameter_count: int, itemsize: int) -> Work:
         """Return the work for updating one variable."""
@@ -108,17 +110,17 @@ class GraphUpdate:
         arrays: dict[str, Array] = {}
         for stage in stages:
             arrays |= {**stage.parameters, **stage.state}
-        shared = functions.surroundings().untrained  # the last stage may read a shared update counter
-        here = {} if shared is None else {name: shared.values[name] for name in arrays if name in shared.values}
-        variables = {name: Variable(name, here.get(name, array)) for name, array in arrays.items()}
+        state = functions.surroundings().untrained  # the last stage may read a shared update counter
+        values = {} if state is None else {name: state.values[name] for name in arrays if name in state.values}
+        variables = {name: Variable(name, values.get(name, array)) for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            found = part.run(Invocation(variables), [*fed, *self._outer(part)])
+            results = part.run(Invocation(variables), [*fed, *self._outer(part)])
         for name, variable in variables.items():
             if variable.assigned:
                 arrays[name][...] = variable.value
-                if shared is not None and name in here:
-                    shared.write(name, variable.value)
-        return found
+                if state is not None and name in values:
+                    state.write(name, variable.value)
+        return results
 
     def _outer(self, part: Executable) -> list[Any]:
         """Return values of tensors from outside the step that a part of the update reads."""
@@ -134,23 +136,25 @@ class GraphUpdate:
             observed.run(Invocation(variables), [*zeros, *self._outer(self._update)])
         works: dict[int, Work] = {}
         for size in {value.size for value in self._trained.values()}:
-            own = [seen for seen in observation.seen if _size(seen) == size]
+            entries = [entry for entry in observation.seen if _size(entry) == size]
             users = sum(value.size == size for value in self._trained.values())
-            works[size] = _joined([work for seen in own if (work := work_of_node(seen))], users)
+            works[size] = _join_works([work for entry in entries if (work := work_of_node(entry))], users)
         return works
 
 
-def _size(seen: ObservedNode) -> int:
-    return max((form.size for form in (*seen.inputs, *seen.outputs)), default=0)
+def _size(entry: ObservedNode) -> int:
+    return max((form.size for form in (*entry.inputs, *entry.outputs)), default=0)
 
 
-def _joined(works: Sequence[Work], users: int) -> Work:
+def _join_works(works: Sequence[Work], users: int) -> Work:
     """Return one variable's share of sequential work spread over several variables of equal size."""
     vector = sum((work.vector for work in works), VectorWork())
     counts = vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals
     share = VectorWork(*(count // users for count in counts))
-    moved = sum(work.sram_bytes for work in works) // users
-    return Work(vector=share, sram_bytes=moved, compute_sets=max(sum(work.compute_sets for work in works) // users, 1))
+    sram_bytes = sum(work.sram_bytes for work in works) // users
+    return Work(
+        vector=share, sram_bytes=sram_bytes, compute_sets=max(sum(work.compute_sets for work in works) // users, 1)
+    )
 
 
 def _owners(
@@ -161,10 +165,10 @@ def _owners(
     for step in update.steps:
         handles = [graph.nodes[tensor.node] for tensor in step.node.inputs if tensor.node in graph.nodes]
         names = [shared_name(node) for node in handles if node.type == "VarHandleOp"]
-        own = [name for name in names if name in trained]
-        if len(own) == 1:
-            owners |= {name: own[0] for name in names if name in slots}
+        trained_names = [name for name in names if name in trained]
+        if len(trained_names) == 1:
+            owners |= {name: trained_names[0] for name in names if name in slots}
     for name in slots:
-        named = [variable for variable in trained if name.startswith(variable) or f"/{variable}/" in f"/{name}/"]
-        owners.setdefault(name, max(named, key=len) if named else next(iter(trained)))
+        candidates = [variable for variable in trained if name.startswith(variable) or f"/{variable}/" in f"/{name}/"]
+        owners.setdefault(name, max(candidates, key=len) if candidates else next(iter(trained)))
     return owners

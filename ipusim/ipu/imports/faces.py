@@ -31,8 +31,8 @@ class Faces:
     def __init__(self, rows: Mapping[str, Row], version: str) -> None:
         """Set the rows."""
         self.rows, self.version = rows, version
-        self._found: dict[str, Any] = {}
-        self._above = {above for key in rows for above in accumulate(key.split(".")[:-1], "{}.{}".format)}
+        self._objects: dict[str, Any] = {}
+        self._packages = {package for key in rows for package in accumulate(key.split(".")[:-1], "{}.{}".format)}
 
     @property
     def roots(self) -> frozenset[str]:
@@ -41,7 +41,7 @@ class Faces:
 
     def has(self, name: str) -> bool:
         """Tell whether a name has a row, or rows below it."""
-        return name in self.rows or name in self._above
+        return name in self.rows or name in self._packages
 
     def find(self, name: str) -> Any:
         """Return the object under a dotted name.
@@ -49,18 +49,18 @@ class Faces:
         Raises:
             MissingImportError: the name does not exist.
         """
-        if name not in self._found:
-            self._found[name] = self._made(name)
-        return self._found[name]
+        if name not in self._objects:
+            self._objects[name] = self._make(name)
+        return self._objects[name]
 
     def root_of(self, name: str) -> Any:
         """Return the object bound by ``import`` of a dotted name: its top-level package, with entered subpackages."""
-        root, *below = name.split(".")
+        root, *submodules = name.split(".")
         if not name.startswith(f"{_NOT_BY_ATTRIBUTE}."):
             return self.find(root)
-        entered = Face(root, self.find(root)._behind, self)
-        setattr(entered, below[0], self.find(_NOT_BY_ATTRIBUTE))
-        return entered
+        face = Face(root, self.find(root)._modules, self)
+        setattr(face, submodules[0], self.find(_NOT_BY_ATTRIBUTE))
+        return face
 
     @staticmethod
     def enter(module: Any, name: str) -> None:
@@ -70,46 +70,46 @@ class Faces:
             MissingImportError: a module of ipusim lacks the name.
         """
         try:
-            getattr(module, name) if isinstance(module, Face) else _below(module, name)
+            getattr(module, name) if isinstance(module, Face) else _member(module, name)
         except MissingNameError as error:
             raise MissingImportError(str(error)) from None
         except (AttributeError, ModuleNotFoundError):
             pass  # the import statement raises the error
 
-    def _made(self, name: str) -> Any:
+    def _make(self, name: str) -> Any:
         row = self.rows.get(name)
         if isinstance(row, str):
             return resolved(name, row) if ":" in row else Face(name, (row,), self)
         if row is not None:
             return Face(name, row, self)
         parent, _, last = name.rpartition(".")
-        above = self.find(parent)
+        package = self.find(parent)
         if self.has(name):  # rows exist only below the name
-            behind = (f"{module}.{last}" for module in above._behind)
-            return Face(name, tuple(module for module in behind if find_spec(module)), self)
-        if isinstance(above, Face):
+            modules = (f"{module}.{last}" for module in package._modules)
+            return Face(name, tuple(module for module in modules if find_spec(module)), self)
+        if isinstance(package, Face):
             try:
-                return getattr(above, last)
+                return getattr(package, last)
             except MissingNameError as error:
                 raise MissingImportError(str(error)) from None
             except AttributeError as error:
                 raise ModuleNotFoundError(f"No module named '{name}'", name=name) from error
-        return _below(above, last)
+        return _member(package, last)
 
 
 class Face(ModuleType):
     """Module with ipusim's names, backed by installed modules."""
 
-    def __init__(self, name: str, behind: tuple[str, ...], faces: Faces) -> None:
+    def __init__(self, name: str, modules: tuple[str, ...], faces: Faces) -> None:
         """Set the installed modules, in order of precedence."""
         super().__init__(name)
-        self._behind, self._faces = behind, faces
+        self._modules, self._faces = modules, faces
         self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         """Return the object under a name; raises MissingNameError if the module is only ipusim's."""
         if name == "__all__":
-            return [each for each in dir(self) if not each.startswith("_")]
+            return [member for member in dir(self) if not member.startswith("_")]
         if name == "__version__" and self.__name__.startswith("tensorflow"):
             return self._faces.version
         full = f"{self.__name__}.{name}"
@@ -122,22 +122,22 @@ class Face(ModuleType):
         return value
 
     def _of_installed(self, name: str) -> Any:
-        for module in self._behind:
+        for module in self._modules:
             try:
-                return _below(import_module(module), name)
+                return _member(import_module(module), name)
             except (AttributeError, ModuleNotFoundError):
                 continue
-        if name.startswith("__") or not all(module.startswith(_OURS) for module in self._behind):
+        if name.startswith("__") or not all(module.startswith(_OURS) for module in self._modules):
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         raise MissingNameError(f"{self.__name__}.{name} is not simulated{did_you_mean(name, list(dir(self)))}")
 
     def __dir__(self) -> list[str]:
         """Return all names."""
-        own = {key.rpartition(".")[2] for key in self._faces.rows if key.rpartition(".")[0] == self.__name__}
-        return sorted(own.union(*(dir(import_module(module)) for module in self._behind)))
+        names = {key.rpartition(".")[2] for key in self._faces.rows if key.rpartition(".")[0] == self.__name__}
+        return sorted(names.union(*(dir(import_module(module)) for module in self._modules)))
 
 
-def _below(module: Any, name: str) -> Any:
+def _member(module: Any, name: str) -> Any:
     """Return a module's attribute or submodule by name."""
     try:
         return getattr(module, name)

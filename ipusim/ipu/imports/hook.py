@@ -95,8 +95,8 @@ class install:  # noqa: N801 - callers use it like a function
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        begun = self._begin(name, importer() if globals is None else globals)
-        return (builtins.__import__ if begun else self._before[0])(name, globals, locals, fromlist or (), level)
+        is_begun = self._begin(name, importer() if globals is None else globals)
+        return (builtins.__import__ if is_begun else self._before[0])(name, globals, locals, fromlist or (), level)
 
     def _import_module(self, name: str, package: str | None = None) -> ModuleType:
         return (importlib.import_module if self._begin(name, importer()) else self._before[1])(name, package)
@@ -152,6 +152,6 @@ def located(error: IpusimError, file: str, shown: str, who: str = "") -> str:
 def _line_of(error: BaseException | None) -> str:
     """Return ``file:line`` of the innermost frame in the program's own modules; empty without such a frame."""
     steps = [] if error is None else list(traceback.walk_tb(error.__traceback__))
-    own = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
-    own = [(file, number) for file, number in own if _CONVERTED not in file]
-    return f"{own[-1][0]}:{own[-1][1]}" if own else ""
+    own_steps = [(frame.f_code.co_filename, number) for frame, number in steps if is_own(frame.f_globals)]
+    own_steps = [(file, number) for file, number in own_steps if _CONVERTED not in file]
+    return f"{own_steps[-1][0]}:{own_steps[-1][1]}" if own_steps else ""

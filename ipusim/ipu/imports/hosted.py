@@ -55,18 +55,18 @@ def hosted(major: int, further: Mapping[str, Row] = MappingProxyType({})) -> Ite
             return imported(name, globals, locals, fromlist or (), level)
         module = faces.find(name)
         if not fromlist:
-            found: ModuleType = faces.root_of(name)
-            return found
-        for each in fromlist:
-            if each != "*":
-                faces.enter(module, each)
+            root: ModuleType = faces.root_of(name)
+            return root
+        for member in fromlist:
+            if member != "*":
+                faces.enter(module, member)
         result: ModuleType = module
         return result
 
     def own_module(name: str, package: str | None = None) -> ModuleType:
         if name.partition(".")[0] in faces.roots and is_own(importer()):
-            found: ModuleType = faces.find(name)
-            return found
+            module: ModuleType = faces.find(name)
+            return module
         return import_module(name, package)
 
     with process_of(major), warnings.catch_warnings():

@@ -25,9 +25,9 @@ _SWITCHING: Final[dict[str, Row]] = {
     "train.Saver": f"{_OURS}.traced.savers:Saver",
 }
 #: Graphcore's modules independent of tracing.
-_SHARED: Final = "autoshard config functional_ops keras"
+_COMMON_MODULES: Final = "autoshard config functional_ops keras"
 #: Graphcore's modules on TensorFlow's graph.
-_TRACED: Final = """
+_TRACED_NAMES: Final = """
     gradient_accumulation ipu_compiler ipu_infeed_queue ipu_outfeed_queue ipu_strategy loops optimizers
     pipelining_ops rnn_ops scopes slicing_ops
     all_to_all_op cross_replica_ops custom_ops dataset_benchmark distributed embedding_ops horovod image_ops
@@ -56,7 +56,7 @@ _CONTROL: Final = "control_flow_ops while_loop cond control_flow_assert control_
 _V1_LAYERS: Final = f"{_KERAS_SOURCE}.legacy_tf_layers"
 _OF_V1_LAYERS: Final = "convolutional core normalization pooling"
 #: Names of data sets, removed from TensorFlow or short of attributes.
-_REMOVED: Final = """
+_ABSENT_NAMES: Final = """
     Options experimental.StatsAggregator experimental.bytes_produced_stats experimental.latency_stats
 """
 #: Rows of ``tensorflow.contrib``, with objects from version 2.
@@ -86,8 +86,8 @@ def graphcore_rows(package: str) -> dict[str, Row]:
         >>> graphcore_rows("tensorflow.python.ipu")["tensorflow.python.ipu.loops"]
         'ipusim.ipu.loops'
     """
-    modules: dict[str, Row] = {name: f"{_OURS}.{name}" for name in _SHARED.split()}
-    modules |= {name: f"{_OURS}.{name}" for name in _TRACED.split()}
+    modules: dict[str, Row] = {name: f"{_OURS}.{name}" for name in _COMMON_MODULES.split()}
+    modules |= {name: f"{_OURS}.{name}" for name in _TRACED_NAMES.split()}
     modules |= dict.fromkeys(_OPTIMIZERS.split(), f"{_OURS}.optimizers")
     modules |= {f"optimizers.{name}": f"{_OURS}.optimizers" for name in _OPTIMIZERS.split()}
     modules |= dict.fromkeys(_STRATEGIES.split(), f"{_OURS}.host_strategies")
@@ -140,7 +140,9 @@ def rows_for(major: int) -> dict[str, Row]:
     for parent in ("tensorflow", "tensorflow.compat.v1"):
         rows |= {f"{parent}.{name}": row for name, row in _SWITCHING.items()}
         rows[f"{parent}.distribute"] = (f"{_OURS}.runtime.distribute", f"{parent}.distribute")
-        rows |= {f"{parent}.data.{name}": f"{_OURS}.imports.removed:{name.split('.')[-1]}" for name in _REMOVED.split()}
+        rows |= {
+            f"{parent}.data.{name}": f"{_OURS}.imports.removed:{name.split('.')[-1]}" for name in _ABSENT_NAMES.split()
+        }
         rows[f"{parent}.train.Server"] = f"{_OURS}.runtime.distribute:Server"
         rows[f"{parent}.nn.compute_average_loss"] = f"{_OURS}.host_strategies:compute_average_loss"
         rows.setdefault(f"{parent}.compat.v1", ("tensorflow.compat.v1",))

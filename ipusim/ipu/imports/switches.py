@@ -42,7 +42,7 @@ def process_of(major: int) -> Iterator[None]:
         major: 1 or 2.
     """
     _CONTEXT.context()  # a context made in version 1 would stop version 2's functions from lifting variables
-    before = random.getstate(), np.random.get_state()
+    state = random.getstate(), np.random.get_state()
     with _own_graphs(), _own_stacks():
         try:
             _switch_to(major)
@@ -50,8 +50,8 @@ def process_of(major: int) -> Iterator[None]:
             tf.keras.backend.clear_session()
             yield
         finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
+            random.setstate(state[0])
+            np.random.set_state(state[1])
 
 
 def version_1() -> None:
@@ -89,11 +89,11 @@ def _own_stacks() -> Iterator[None]:
     """Start with empty stacks of graphs and sessions; restore stacks and eager execution afterwards."""
     context, sessions = _CONTEXT.context(), _STACK._default_session_stack
     stacks = (_OPS._default_graph_stack, sessions, context.context_switches)
-    before, was_eager = [each.stack for each in stacks], context.executing_eagerly()
+    state, was_eager = [stack.stack for stack in stacks], context.executing_eagerly()
 
     def clear() -> None:
-        for each, entered in zip(stacks, ([], [], before[-1][:1]), strict=True):  # the first switch is to eager mode
-            each.stack = entered
+        for stack, contexts in zip(stacks, ([], [], state[-1][:1]), strict=True):  # the first switch is to eager mode
+            stack.stack = contexts
         _V1.reset_default_graph()
 
     clear()
@@ -103,8 +103,8 @@ def _own_stacks() -> Iterator[None]:
         _LEFT_ENTERED.extend(sessions.stack)
         clear()
         _switch_to(2)
-        for each, entered in zip(stacks, before, strict=True):
-            each.stack = entered
+        for stack, contexts in zip(stacks, state, strict=True):
+            stack.stack = contexts
         context._thread_local_data.is_eager = was_eager
 
 

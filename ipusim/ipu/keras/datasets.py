@@ -88,7 +88,7 @@ def _drawn(shape: Shape, train: int, seed: int, *, dark: bool, classes: int = 10
     return (x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))
 
 
-def _checked(split: Split, shape: Shape) -> Split:
+def _check_arrays(split: Split, shape: Shape) -> Split:
     """Return the contents of a file; raises FileError unless they are labelled images of the given shape."""
     for x, y in split:
         if x.shape[1:] != shape or x.dtype != np.uint8 or len(x) != len(y) or y.dtype.kind not in "iu":
@@ -98,7 +98,7 @@ def _checked(split: Split, shape: Shape) -> Split:
 
 def _digits(path: Path) -> Split:
     x, y, x_test, y_test = arrays_of(path, "x_train", "y_train", "x_test", "y_test")
-    return _checked(((x, y), (x_test, y_test)), _DIGIT)
+    return _check_arrays(((x, y), (x_test, y_test)), _DIGIT)
 
 
 def _idx_files(path: Path) -> Split:
@@ -106,12 +106,12 @@ def _idx_files(path: Path) -> Split:
         return datasets.read_idx(path / f"{name}-ubyte.gz")
 
     train, test = ((read(f"{part}-images-idx3"), read(f"{part}-labels-idx1")) for part in _PARTS)
-    return _checked((train, test), _DIGIT)
+    return _check_arrays((train, test), _DIGIT)
 
 
 def _batch(path: Path, labels: str) -> tuple[Array, Array]:
-    stored: dict[bytes, Any] = unpickled(_content(path))
-    pixels, numbers = np.asarray(stored[b"data"]), np.asarray(stored[labels.encode()])
+    arrays: dict[bytes, Any] = unpickled(_content(path))
+    pixels, numbers = np.asarray(arrays[b"data"]), np.asarray(arrays[labels.encode()])
     return pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), numbers
 
 
@@ -119,7 +119,7 @@ def _cifar10(path: Path) -> Split:
     batches = [_batch(path / f"data_batch_{number}", "labels") for number in range(1, 6)]
     x, y = (np.concatenate([batch[part] for batch in batches]) for part in (0, 1))
     x_test, y_test = _batch(path / "test_batch", "labels")
-    return _checked(((x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))), _PICTURE)
+    return _check_arrays(((x, y.astype(np.uint8)), (x_test, y_test.astype(np.uint8))), _PICTURE)
 
 
 def _in_columns(split: Split, dtype: Any) -> Split:
@@ -174,7 +174,7 @@ class cifar100:  # noqa: N801 - Keras' name of a module
 
         def read(path: Path) -> Split:
             train, test = (_batch(path / part, f"{label_mode}_labels") for part in ("train", "test"))
-            return _checked((train, test), _PICTURE)
+            return _check_arrays((train, test), _PICTURE)
 
         def draw() -> Split:
             (x, y), (x_test, y_test) = _drawn(_PICTURE, 50_000, 4, dark=False, classes=100)

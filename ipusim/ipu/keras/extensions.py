@@ -40,7 +40,7 @@ __all__ = [
 
 
 #: Limit of missing stages in a message.
-_LISTED: Final = 16
+_MOST_ITEMS: Final = 16
 
 
 class _Extension:
@@ -113,12 +113,12 @@ class _Extension:
         check_accumulation_steps(gradient_accumulation_steps_per_replica)
         check_device_mapping(device_mapping)
         check_pipelining(pipelining_kwargs)
-        summed = None if accumulate_outfeed is None else checks.truth("accumulate_outfeed", accumulate_outfeed)
+        sums_outfeed = None if accumulate_outfeed is None else checks.truth("accumulate_outfeed", accumulate_outfeed)
         self.options.changed(reduction_method=method, pipelining=pipelining_kwargs)
         arguments = {
             "pipelining_steps": gradient_accumulation_steps_per_replica,
             "device_mapping": device_mapping,
-            "accumulate_outfeed": summed,
+            "accumulate_outfeed": sums_outfeed,
         }
         self.options.changed(**{name: value for name, value in arguments.items() if value is not None})
 
@@ -127,8 +127,8 @@ class _Extension:
 
         Raises ProgramError for arguments that Keras sets, and ProgramTypeError for unknown arguments.
         """
-        queue, refused = "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", ("dataset", "infeed_spec", "element_spec")
-        check_options("set_infeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(refused, AUTOMATIC))
+        queue, names_refused = "ipusim.ipu.ipu_infeed_queue:IPUInfeedQueue", ("dataset", "infeed_spec", "element_spec")
+        check_options("set_infeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(names_refused, AUTOMATIC))
         self.options.changed(infeed=kwargs)
 
     def set_outfeed_queue_options(self, **kwargs: Any) -> None:
@@ -136,8 +136,8 @@ class _Extension:
 
         Raises ProgramError for arguments that Keras sets, and ProgramTypeError for unknown arguments.
         """
-        queue, refused = "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", ("outfeed_mode", "device_ordinal")
-        check_options("set_outfeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(refused, INVALID))
+        queue, names_refused = "ipusim.ipu.ipu_outfeed_queue:IPUOutfeedQueue", ("outfeed_mode", "device_ordinal")
+        check_options("set_outfeed_queue_options", "kwargs", kwargs, queue, dict.fromkeys(names_refused, INVALID))
         self.options.changed(outfeed=kwargs)
 
     def reset_pipeline_stage_assignment(self) -> None:
@@ -187,8 +187,8 @@ class SequentialExtension(_Extension):
     def get_pipeline_stage_assignment(self) -> list[SequentialLayerPipelineStageAssignment]:
         """Return a copy of the assignment; without an assignment, one without stages for every layer."""
         layers = self.layers  # type: ignore[attr-defined]
-        stored = self.__dict__.get("_assigned")
-        return copy(stored) if stored else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
+        assignment = self.__dict__.get("_assigned")
+        return copy(assignment) if assignment else [SequentialLayerPipelineStageAssignment(layer) for layer in layers]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
         """Assign layers in order to stages, by a list of numbers or assignments.
@@ -208,17 +208,17 @@ class SequentialExtension(_Extension):
                 "`SequentialLayerPipelineStageAssignment`."
             )
         _check_in_order(value, layers)
-        stored = list(value)
+        assignment = list(value)
 
         def stage_of(graph: Any) -> list[int]:
-            if [element.layer for element in stored] != self.layers:  # type: ignore[attr-defined]
+            if [element.layer for element in assignment] != self.layers:  # type: ignore[attr-defined]
                 raise ProgramStateError(
                     "The layers of the pipelined Sequential model have changed: you need to call "
                     "`set_pipeline_stage_assignment()` before executing again."
                 )
-            return [element.pipeline_stage for element in stored]
+            return [element.pipeline_stage for element in assignment]
 
-        self._assign(stored, stage_of)
+        self._assign(assignment, stage_of)
 
     def assign_stages(self, stages: list[int]) -> None:
         """Assign layers to stages by number, in order of layers; raises as set_pipeline_stage_assignment does."""
@@ -229,20 +229,20 @@ class SequentialExtension(_Extension):
         return [(f"{layer.name} ({type(layer).__name__})", str(assignment.pipeline_stage))]
 
 
-def _check_size(value: Any, size: int, number: str, each: str, end: str) -> None:
+def _check_size(value: Any, size: int, number: str, invocation: str, end: str) -> None:
     """Check a pipeline stage assignment, a list of ``size`` items; raises ProgramError in Graphcore's words."""
     if not isinstance(value, list):
         raise ProgramError("`pipeline_stage_assignment` needs to be a list")
     if len(value) != size:
         raise ProgramError(
             f"The size of the provided `pipeline_stage_assignment` ({len(value)}) does not match the {number} in the "
-            f"model (currently {size}). {each} needs to be assigned to a pipeline stage{end}"
+            f"model (currently {size}). {invocation} needs to be assigned to a pipeline stage{end}"
         )
 
 
 def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
     """Refuse stages that are not consecutive; raises ProgramError in Graphcore's words."""
-    before = 0
+    last = 0
     for index, (item, layer) in enumerate(zip(assignment, layers, strict=True)):
         stage = item.pipeline_stage
         if stage is None:
@@ -257,13 +257,13 @@ def _check_in_order(assignment: Sequence[Any], layers: Sequence[Any]) -> None:
                 "The first layer in a pipelined sequential model needs to be assigned to the 0th pipeline stage, "
                 f"however it was assigned to {stage}."
             )
-        if stage not in (before, before + 1):
+        if stage not in (last, last + 1):
             raise ProgramError(
                 f"Layer {layer.name} has been assigned to pipeline stage {stage}, however the previous layer in the "
-                f"Sequential model was assigned to pipeline stage {before}. A layer in a Sequential model can only be "
+                f"Sequential model was assigned to pipeline stage {last}. A layer in a Sequential model can only be "
                 "assigned to the same pipeline stage as the previous layer or to the next pipeline stage."
             )
-        before = stage
+        last = stage
 
 
 class _GraphExtension(_Extension):
@@ -276,17 +276,17 @@ class _GraphExtension(_Extension):
         """Return the calls of layers; raises ProgramError if they are not known."""
         graph = self.graph  # type: ignore[attr-defined]
         if graph is None:
-            why = self.__dict__.get("_untraceable")
+            reason = self.__dict__.get("_untraceable")
             raise ProgramError(
                 f"The calls of layers in model {self.name!r} are not known: "  # type: ignore[attr-defined]
-                + (f"call() cannot be called on symbolic tensors: {why}" if why else "call build() first")
+                + (f"call() cannot be called on symbolic tensors: {reason}" if reason else "call build() first")
             )
         return graph.nodes  # type: ignore[no-any-return]
 
     def get_pipeline_stage_assignment(self) -> list[Any]:
         """Return a copy of the assignment; without an assignment, one without stages for every call."""
-        stored = self.__dict__.get("_assigned")
-        return copy(stored) if stored else [self._kind(node.layer, node.index) for node in self._calls()]
+        assignment = self.__dict__.get("_assigned")
+        return copy(assignment) if assignment else [self._kind(node.layer, node.index) for node in self._calls()]
 
     def set_pipeline_stage_assignment(self, pipeline_stage_assignment: list[Any]) -> None:
         """Assign the calls of layers to stages, one assignment per call.
@@ -296,15 +296,15 @@ class _GraphExtension(_Extension):
         Raises ProgramError in Graphcore's words for an invalid assignment.
         """
         value, calls = pipeline_stage_assignment, self._calls()
-        number, each = "total number of invocations of layers", "Each invocation of a layer in a model"
-        _check_size(value, len(calls), number, each, " (excluding input layers).")
+        number, invocation = "total number of invocations of layers", "Each invocation of a layer in a model"
+        _check_size(value, len(calls), number, invocation, " (excluding input layers).")
         if not all(isinstance(item, self._kind) for item in value):
             raise ProgramError(
                 f"All elements of `pipeline_stage_assignment` need to be instances of `{self._kind.__name__}`."
             )
-        stored = list(value)
-        _checked_stages(stored, calls)
-        self._assign(stored, lambda graph: _checked_stages(stored, graph.nodes))
+        assignment = list(value)
+        _checked_stages(assignment, calls)
+        self._assign(assignment, lambda graph: _checked_stages(assignment, graph.nodes))
 
     def assign_stages(self, stages: list[int]) -> None:
         """Assign calls to stages by number, in order of calls; raises as set_pipeline_stage_assignment does."""
@@ -329,8 +329,8 @@ class _GraphExtension(_Extension):
         self.set_pipeline_stage_assignment([self._kind(node.layer, node.index, node.pipeline_stage) for node in calls])
 
     def _cells(self, assignment: Any) -> list[tuple[str, ...]]:
-        layer, before = assignment.layer, assignment.inbound_layers
-        names = [item.name for item in (before if isinstance(before, list) else [before])]
+        layer, predecessors = assignment.layer, assignment.inbound_layers
+        names = [item.name for item in (predecessors if isinstance(predecessors, list) else [predecessors])]
         first = f"{layer.name} ({type(layer).__name__}) ({assignment.node_index})"
         rows = [(first, names[0] if names else "", str(assignment.pipeline_stage))]
         return rows + [("", name, "") for name in names[1:]]
@@ -354,11 +354,11 @@ def _checked_stages(assignment: Sequence[Any], calls: Sequence[Any]) -> list[int
     if any(id(node) not in stages for node in calls):
         raise ProgramError("The provided `pipeline_stage_assignment` is of layers of another model.")
     result = sorted(set(stages.values()))
-    missing = [str(item) for item in islice((item for item in range(result[-1]) if item not in result), _LISTED)]
-    if missing or result[0] < 0:
+    gaps = [str(item) for item in islice((item for item in range(result[-1]) if item not in result), _MOST_ITEMS)]
+    if gaps or result[0] < 0:
         raise ProgramError(
             f"Pipeline stages in the graph need to be strictly increasing, found pipeline stages "
-            f"{', '.join(map(str, result))}, however the following pipeline stages are missing {', '.join(missing)}."
+            f"{', '.join(map(str, result))}, however the following pipeline stages are missing {', '.join(gaps)}."
         )
     for node in calls:
         for item in node.inputs:

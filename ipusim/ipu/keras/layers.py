@@ -77,7 +77,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         gamma_initializer: Any = None,
         **kwargs: Any,
     ) -> None:
-        own = {name: kwargs.pop(name, None) for name in _OF_WEIGHTS}
+        weight_options = {name: kwargs.pop(name, None) for name in _OF_WEIGHTS}
         super().__init__(dtype=dtype, **kwargs)
         self._axis = checks.integer(self._axis_name, axis)
         self._options = {"center": center, "scale": scale, "epsilon": epsilon}
@@ -87,7 +87,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         }
         self._of_weights = {
             name: (tf.keras.constraints if name.endswith("constraint") else tf.keras.regularizers).get(value)
-            for name, value in own.items()
+            for name, value in weight_options.items()
         }
 
     #: Name of the argument for the axis of channels.
@@ -103,7 +103,7 @@ class _Normalization(_Layer):  # type: ignore[misc]
         if not (1 <= self._axis < len(shape) or -len(shape) < self._axis < 0):
             checks.wrong_value(self._axis_name, f"an axis behind the batch's of {len(shape)}", self._axis)
         self._layer: Any = self.core(**self._options)
-        self._layer.output_shape(tuple(size or 1 for size in self._turned(shape)[1:]))
+        self._layer.output_shape(tuple(size or 1 for size in self._move_to_end(shape)[1:]))
         self._parameters = {
             name: self.add_weight(
                 name,
@@ -112,12 +112,12 @@ class _Normalization(_Layer):  # type: ignore[misc]
                 regularizer=self._of_weights[f"{name}_regularizer"],
                 constraint=self._of_weights[f"{name}_constraint"],
             )
-            for name, asked in (("gamma", self._options["scale"]), ("beta", self._options["center"]))
-            if asked
+            for name, is_wanted in (("gamma", self._options["scale"]), ("beta", self._options["center"]))
+            if is_wanted
         }
         super().build(input_shape)
 
-    def _turned(self, axes: list[Any]) -> list[Any]:
+    def _move_to_end(self, axes: list[Any]) -> list[Any]:
         """Return axes with the channels moved to the end."""
         place = self._axis % len(axes)
         return [*axes[:place], *axes[place + 1 :], axes[place]]
@@ -130,18 +130,18 @@ class _Normalization(_Layer):  # type: ignore[misc]
             training: without effect: statistics always come from the sample.
         """
         x = tf.convert_to_tensor(inputs)
-        order = self._turned(list(range(x.shape.rank)))
-        moved = order != sorted(order)
-        x = tf.transpose(x, order) if moved else x
+        order = self._move_to_end(list(range(x.shape.rank)))
+        is_moved = order != sorted(order)
+        x = tf.transpose(x, order) if is_moved else x
         operation = LayerOperation(self._layer, tuple(self._parameters))
-        values = [tf.cast(each, x.dtype) for each in self._parameters.values()]
+        values = [tf.cast(weight, x.dtype) for weight in self._parameters.values()]
         (y,) = operate(operation, [x, *values], [(x.dtype, x.shape)], self._layer.kind)
-        return tf.transpose(y, [order.index(axis) for axis in range(len(order))]) if moved else y
+        return tf.transpose(y, [order.index(axis) for axis in range(len(order))]) if is_moved else y
 
     def get_config(self) -> dict[str, Any]:
         """Return the layer's arguments."""
         beginning = {
-            f"{name}_initializer": tf.keras.initializers.serialize(each) for name, each in self._beginning.items()
+            f"{name}_initializer": tf.keras.initializers.serialize(weight) for name, weight in self._beginning.items()
         }
         weights = {
             name: (tf.keras.constraints if name.endswith("constraint") else tf.keras.regularizers).serialize(value)
@@ -257,10 +257,10 @@ class LayerNormalization(_Normalization):
         **kwargs: Any,
     ) -> None:
         """Set the arguments; see :class:`GroupNormalization`, with regularizers and constraints."""
-        only = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
+        single_axis = axis[0] if isinstance(axis, list | tuple) and len(axis) == 1 else axis
         super().__init__(
             dtype,
-            only,
+            single_axis,
             center,
             scale,
             epsilon,

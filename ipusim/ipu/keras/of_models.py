@@ -53,7 +53,7 @@ class OfModel:
     def stages(self) -> int:
         """Number of pipeline stages; 1 for a model that is not pipelined."""
         assigned = self.__dict__.get("_assigned") or []
-        return 1 + max((each.pipeline_stage for each in assigned), default=0)
+        return 1 + max((assignment.pipeline_stage for assignment in assigned), default=0)
 
     def see(self, batch: Any) -> None:
         """React to the first batch of an execution, or to its ``tf.TensorSpec``."""
@@ -78,8 +78,8 @@ class OfSubclass(OfModel, ModelExtension):
 
     def see(self, batch: Any) -> None:
         """Build a pipelined model if the batch's shapes are known."""
-        asked = self.options
-        if asked.pipelining or asked.device_mapping or asked.pipelining_steps:
+        options = self.options
+        if options.pipelining or options.device_mapping or options.pipelining_steps:
             x, _, _ = tf.keras.utils.unpack_x_y_sample_weight(batch)
             forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), x)
             if all(form.shape[1:].is_fully_defined() for form in tf.nest.flatten(forms)):

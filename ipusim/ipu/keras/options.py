@@ -11,7 +11,7 @@ from ipusim.ipu.runtime import checks
 from ipusim.ipu.runtime.pipeline_options import GradientAccumulationReductionMethod
 
 #: Pipeline arguments with a different name in set_pipelining_options.
-_OWN: Final = {
+_OWN_ARGUMENTS: Final = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "device_mapping": "device_mapping",
     "accumulate_outfeed": "accumulate_outfeed",
@@ -26,7 +26,7 @@ _OWN_OF_OPTIMIZER: Final = {
 AUTOMATIC: Final = "This argument is automatically set by Keras."
 INVALID: Final = "This argument is not compatible with Keras."
 #: Refused pipeline arguments with the reason.
-_REFUSED: Final = dict.fromkeys(
+_REASONS: Final = dict.fromkeys(
     ("computational_stages", "repeat_count", "inputs", "infeed_queue", "outfeed_queue", "optimizer_function"), AUTOMATIC
 ) | dict.fromkeys(("outfeed_loss", "outfeed_mask", "batch_serialization_iterations"), INVALID)
 
@@ -117,37 +117,39 @@ def check_device_mapping(mapping: Any) -> None:
 def check_pipelining(options: Mapping[str, Any]) -> None:
     """Refuse unknown pipeline arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_pipelining_options"
-    refused = _set_by(method, _OWN) | {name: _REFUSED[name] for name in options if name in _REFUSED}
-    check_options(method, "pipelining_kwargs", options, "ipusim.ipu.pipelining_ops:pipeline", refused)
+    reasons = _set_by(method, _OWN_ARGUMENTS) | {name: _REASONS[name] for name in options if name in _REASONS}
+    check_options(method, "pipelining_kwargs", options, "ipusim.ipu.pipelining_ops:pipeline", reasons)
 
 
 def check_accumulating(options: Mapping[str, Any]) -> None:
     """Refuse unknown optimizer arguments, and those set by Keras; raises ProgramError or ProgramTypeError."""
     method = "set_gradient_accumulation_options"
-    wrapped = "This is not supported as the optimizer which the model has been compiled with is automatically wrapped."
-    refused = {"opt": wrapped} | _set_by(method, _OWN_OF_OPTIMIZER)
+    advice = "This is not supported as the optimizer which the model has been compiled with is automatically wrapped."
+    reasons = {"opt": advice} | _set_by(method, _OWN_OF_OPTIMIZER)
     optimizer = "ipusim.ipu.optimizers:GradientAccumulationOptimizerV2"
-    check_options(method, "gradient_accumulation_optimizer_kwargs", options, optimizer, refused)
+    check_options(method, "gradient_accumulation_optimizer_kwargs", options, optimizer, reasons)
 
 
 def _set_by(method: str, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the reasons to refuse arguments that a method takes under a different name."""
-    return {name: f"Set the `{own}` argument to `{method}` instead." for name, own in arguments.items()}
+    return {
+        name: f"Set the `{argument_name}` argument to `{method}` instead." for name, argument_name in arguments.items()
+    }
 
 
-def check_options(method: str, argument: str, options: Mapping[str, Any], of: str, refused: Mapping[str, str]) -> None:
+def check_options(method: str, argument: str, options: Mapping[str, Any], of: str, reasons: Mapping[str, str]) -> None:
     """Refuse options that Keras sets, or that the callable ``of`` does not take.
 
-    Raises ProgramError with the reason in ``refused``, and ProgramTypeError for an unknown option.
+    Raises ProgramError with the reason in ``reasons``, and ProgramTypeError for an unknown option.
     """
-    for name, why in refused.items():
+    for name, reason in reasons.items():
         if name in options:
-            raise ProgramError(f"Found `{name}` key in `{argument}`. {why}")
+            raise ProgramError(f"Found `{name}` key in `{argument}`. {reason}")
     import inspect  # noqa: PLC0415 - rarely needed
     from importlib import import_module  # noqa: PLC0415 - as above
 
     module, _, name = of.partition(":")
-    known = inspect.signature(getattr(import_module(module), name)).parameters
+    parameters = inspect.signature(getattr(import_module(module), name)).parameters
     for item in options:
-        if item not in known:
+        if item not in parameters:
             checks.wrong_type(method, f"arguments of {name}", item)

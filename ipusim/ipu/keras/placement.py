@@ -69,8 +69,8 @@ class ModelPlacement:
     @property
     def stage_of(self) -> StageOf | None:
         """Function from calls to stages; None without a pipeline."""
-        asked: Callable[[Any], Sequence[int]] | None = self.extension.options.stage_of
-        return None if asked is None else lambda nodes: asked(SimpleNamespace(nodes=nodes))
+        assign: Callable[[Any], Sequence[int]] | None = self.extension.options.stage_of
+        return None if assign is None else lambda nodes: assign(SimpleNamespace(nodes=nodes))
 
     @property
     def accumulation(self) -> int:
@@ -93,8 +93,8 @@ class ModelPlacement:
     @property
     def sums_results(self) -> bool:
         """Whether the outfeed sends sums of an execution's results."""
-        asked = self.extension.options
-        return asked.is_pipelined and bool(asked.accumulate_outfeed)
+        options = self.extension.options
+        return options.is_pipelined and bool(options.accumulate_outfeed)
 
     @property
     def buffer_depth(self) -> int:
@@ -123,14 +123,14 @@ class ModelPlacement:
     @property
     def tells_steps(self) -> bool:
         """Whether callbacks are asynchronous: called for every step."""
-        asked: bool = self.extension.options.asynchronous
-        return asked
+        is_asynchronous: bool = self.extension.options.asynchronous
+        return is_asynchronous
 
     def accumulator_dtype(self, variable: Any) -> np.dtype[Any] | None:
         """Return the dtype of a variable's gradient accumulator by the options; None for the variable's dtype."""
-        asked = self.extension.options
-        pipelined, looped = asked.pipelining.get("gradient_accumulation_dtype"), asked.accumulating.get("dtype")
-        dtype = pipelined if asked.is_pipelined else looped
+        options = self.extension.options
+        pipelined, looped = options.pipelining.get("gradient_accumulation_dtype"), options.accumulating.get("dtype")
+        dtype = pipelined if options.is_pipelined else looped
         if callable(dtype) and not isinstance(dtype, type):
             dtype = dtype(variable)
         return None if dtype is None else np.dtype(tf.as_dtype(dtype).as_numpy_dtype)
@@ -173,27 +173,32 @@ class ModelPlacement:
 
     def _arguments(self, stages: int, count: int, repeats: int, kind: str) -> Arguments:
         """Return the arguments of the pipeline or loop that runs the model."""
-        asked, training = self.extension.options, kind == "train"
-        settings = {name: each.default for name, each in inspect.signature(pipelining_ops.pipeline).parameters.items()}
+        options, training = self.extension.options, kind == "train"
+        settings = {
+            name: parameter.default for name, parameter in inspect.signature(pipelining_ops.pipeline).parameters.items()
+        }
         settings |= {
             "computational_stages": [_no_function] * stages,
             "gradient_accumulation_count": count,
             "repeat_count": repeats,
-            "outfeed_queue": IPUOutfeedQueue(**asked.outfeed),
+            "outfeed_queue": IPUOutfeedQueue(**options.outfeed),
             "optimizer_function": _no_function if training else None,
-            "reduction_method": asked.reduction_method,
+            "reduction_method": options.reduction_method,
         }
-        if not asked.is_pipelined:
+        if not options.is_pipelined:
             return _loop(
                 settings
                 | {
                     _OF_ACCUMULATION.get(name, name): item
-                    for name, item in _with_numpy_dtypes(asked.accumulating).items()
+                    for name, item in _with_numpy_dtypes(options.accumulating).items()
                 }
             )
         inference = {} if training else {name: settings[name] for name in _OF_TRAINING}
-        own = {"device_mapping": asked.device_mapping, "accumulate_outfeed": self.sums_results and kind != "predict"}
-        return check_arguments({**settings, **own, **_with_numpy_dtypes(asked.pipelining), **inference})
+        settings_of_model = {
+            "device_mapping": options.device_mapping,
+            "accumulate_outfeed": self.sums_results and kind != "predict",
+        }
+        return check_arguments({**settings, **settings_of_model, **_with_numpy_dtypes(options.pipelining), **inference})
 
 
 #: Pipeline arguments that only training uses.
@@ -214,7 +219,7 @@ _OF_ACCUMULATION: Final = {"dtype": "gradient_accumulation_dtype"}
 
 def _with_numpy_dtypes(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with NumPy dtypes in place of TensorFlow's."""
-    return {name: each.as_numpy_dtype if isinstance(each, tf.DType) else each for name, each in options.items()}
+    return {name: option.as_numpy_dtype if isinstance(option, tf.DType) else option for name, option in options.items()}
 
 
 def _loop(settings: Mapping[str, Any]) -> Arguments:
@@ -262,10 +267,10 @@ def install() -> None:
     execution.install()
     for name in METHODS:
         setattr(tf.keras.Model, name, _method(name))
-    _behind(tf.keras.layers.Layer, _note_scope)
-    _behind(import_module("tf_keras.src.engine.node").Node, _note_call)
-    _behind(tf.keras.Model, _place)
-    _behind(functional(), _take_scopes)
+    _call_after(tf.keras.layers.Layer, _note_scope)
+    _call_after(import_module("tf_keras.src.engine.node").Node, _note_call)
+    _call_after(tf.keras.Model, _place)
+    _call_after(functional(), _take_scopes)
     batches.install(_replicas_of)
     saving.install(lambda model: getattr(execution.placement_of(model), "extension", None))
 
@@ -289,14 +294,14 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _behind(kind: Any, then: Callable[[Any], object]) -> None:
+def _call_after(kind: Any, callback: Callable[[Any], object]) -> None:
     """Call a function after construction of every object of a class."""
     original = kind.__init__
 
     @wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        then(self)
+        callback(self)
 
     kind.__init__ = init
 

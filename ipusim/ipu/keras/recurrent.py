@@ -76,56 +76,60 @@ class _Popnn:
             Outputs of all time steps or of the last; with ``return_state``, a list of outputs and states.
         """
         if self._rate:
-            inputs = self._dropped(inputs, training)
-        layer = None if mask is not None or isinstance(inputs, tf.RaggedTensor) else self._simulated()
+            inputs = self._apply_dropout(inputs, training)
+        layer = None if mask is not None or isinstance(inputs, tf.RaggedTensor) else self._simulated_layer()
         if layer is None:
             return super().call(inputs, mask=mask, training=training, initial_state=initial_state)  # type: ignore[misc]
         x, states, _ = self._process_inputs(inputs, initial_state, None)  # type: ignore[attr-defined]
         return self._as_one(layer, x, states)
 
-    def _dropped(self, inputs: Any, training: Any) -> Any:
+    def _apply_dropout(self, inputs: Any, training: Any) -> Any:
         training = tf.keras.backend.learning_phase() if training is None else training
 
-        def dropped() -> Any:
+        def drop() -> Any:
             return tf.nn.dropout(inputs, self._rate)
 
         if tf.is_tensor(training):
-            return tf.cond(tf.cast(training, tf.bool), dropped, lambda: tf.identity(inputs))
-        return dropped() if training else inputs
+            return tf.cond(tf.cast(training, tf.bool), drop, lambda: tf.identity(inputs))
+        return drop() if training else inputs
 
-    def _simulated(self) -> layers.LSTM | layers.GRU | None:
+    def _simulated_layer(self) -> layers.LSTM | layers.GRU | None:
         """Return the simulator's equivalent layer; None if there is none."""
-        own: Any = self
-        if own.recurrent_dropout or own.go_backwards:
+        keras_layer: Any = self
+        if keras_layer.recurrent_dropout or keras_layer.go_backwards:
             return None
-        names = [getattr(each, "__name__", "") for each in (own.activation, own.recurrent_activation)]
-        found = [_ACTIVATIONS.get(name, name) for name in names]
-        if not set(found) <= set(layers.RECURRENT_ACTIVATIONS):
+        names = [
+            getattr(function, "__name__", "") for function in (keras_layer.activation, keras_layer.recurrent_activation)
+        ]
+        activations = [_ACTIVATIONS.get(name, name) for name in names]
+        if not set(activations) <= set(layers.RECURRENT_ACTIVATIONS):
             return None
-        more = {"reset_after": own.reset_after} if self.core is layers.GRU else {}
+        more = {"reset_after": keras_layer.reset_after} if self.core is layers.GRU else {}
         core: Any = self.core
-        layer: layers.LSTM | layers.GRU = core(own.units, *found, own.use_bias, own.return_sequences, **more)
+        layer: layers.LSTM | layers.GRU = core(
+            keras_layer.units, *activations, keras_layer.use_bias, keras_layer.return_sequences, **more
+        )
         return layer
 
     def _as_one(self, layer: layers.LSTM | layers.GRU, x: Any, states: Sequence[Any]) -> Any:
-        own: Any = self
-        if own.time_major:
+        keras_layer: Any = self
+        if keras_layer.time_major:
             x = tf.transpose(x, [1, 0, 2])
-        weights = {"W": own.cell.kernel, "U": own.cell.recurrent_kernel}
-        if own.use_bias:
-            weights["b"] = own.cell.bias
+        weights = {"W": keras_layer.cell.kernel, "U": keras_layer.cell.recurrent_kernel}
+        if keras_layer.use_bias:
+            weights["b"] = keras_layer.cell.bias
         operation = ContinuedRecurrence(layer, tuple(weights), self._partials)
         batch, steps, _ = x.shape.as_list()
-        final = (x.dtype, [batch, own.units])
-        outputs = (x.dtype, [batch, steps, own.units]) if own.return_sequences else final
-        values = [tf.cast(each, x.dtype) for each in (*weights.values(), *states)]
-        y, *after = operate(operation, [x, *values], [outputs, *[final] * len(states)], layer.kind)
-        if own.stateful:
-            pairs = zip(tf.nest.flatten(own.states), after, strict=True)
-            own.add_update([variable.assign(tf.cast(value, variable.dtype)) for variable, value in pairs])
-        if own.time_major and own.return_sequences:
+        final = (x.dtype, [batch, keras_layer.units])
+        outputs = (x.dtype, [batch, steps, keras_layer.units]) if keras_layer.return_sequences else final
+        values = [tf.cast(tensor, x.dtype) for tensor in (*weights.values(), *states)]
+        y, *final_states = operate(operation, [x, *values], [outputs, *[final] * len(states)], layer.kind)
+        if keras_layer.stateful:
+            pairs = zip(tf.nest.flatten(keras_layer.states), final_states, strict=True)
+            keras_layer.add_update([variable.assign(tf.cast(value, variable.dtype)) for variable, value in pairs])
+        if keras_layer.time_major and keras_layer.return_sequences:
             y = tf.transpose(y, [1, 0, 2])
-        return [y, *after] if own.return_state else y
+        return [y, *final_states] if keras_layer.return_state else y
 
     def get_config(self) -> dict[str, Any]:
         """Return the layer's arguments."""
@@ -178,8 +182,8 @@ class StatesApart(_Popnn, _LSTM):  # type: ignore[misc]
 
         ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
         """
-        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
-        super().__init__(**given, **kwargs)
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+        super().__init__(**arguments, **kwargs)
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
         """Return the shapes of both states."""
@@ -200,10 +204,10 @@ class PopnnLSTM(StatesApart):
             if not isinstance(initial_state, LSTMStateTuple):
                 raise ProgramError(f"Invalid initial_state type: `{type(initial_state)}`, expecting `LSTMStateTuple`.")
             initial_state = [initial_state.h, initial_state.c]
-        found = super().__call__(inputs, initial_state, *args, **kwargs)
+        results = super().__call__(inputs, initial_state, *args, **kwargs)
         if not self.return_state:
-            return found
-        outputs, h, c = found
+            return results
+        outputs, h, c = results
         return outputs, LSTMStateTuple(c, h)
 
 
@@ -248,8 +252,8 @@ class PopnnGRU(_Popnn, _GRU):  # type: ignore[misc]
 
         ``dropout_seed``, ``implementation`` and ``unroll`` have no effect.
         """
-        given = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
-        super().__init__(**given, **kwargs)
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "kwargs", "__class__")}
+        super().__init__(**arguments, **kwargs)
 
     def state_shape(self, batch_size: int) -> list[int]:
         """Return the shape of the state."""

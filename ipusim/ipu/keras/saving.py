@@ -52,10 +52,10 @@ def install(extension_of: Callable[[Any], Any]) -> None:
     @wraps(rebuild)
     def reconstruct(self: Any, model_id: Any, model: Any, layers: Any) -> None:
         rebuild(self, model_id, model, layers)
-        saved = import_module("tf_keras.src.saving.legacy.saved_model.json_utils").decode(
+        values = import_module("tf_keras.src.saving.legacy.saved_model.json_utils").decode(
             self._metadata[model_id].metadata
         )
-        _set_options(extension_of(model), saved["config"])
+        _set_options(extension_of(model), values["config"])
 
     loader._reconstruct_model = reconstruct
     _keep_state_of_earlier_optimizers()
@@ -130,21 +130,21 @@ def _options_of(extension: Any) -> dict[str, Any]:
     assigned = None
     if options.is_pipelined:
         assigned = list(options.stage_of(extension.graph or SimpleNamespace(nodes=extension.layers)))
-    saved = {name: getattr(options, own) for name, own in _SAVED.items()}
-    return {"pipeline_stage_assignment": assigned, **saved, _METHOD: options.reduction_method.name.lower()}
+    values = {name: getattr(options, attribute) for name, attribute in _SAVED.items()}
+    return {"pipeline_stage_assignment": assigned, **values, _METHOD: options.reduction_method.name.lower()}
 
 
 def _set_options(extension: Any, config: Any) -> None:
     """Restore saved options of a model; raises ProgramError for stages of another model."""
     if extension is None or not isinstance(config, Mapping) or _KEY not in config:
         return
-    saved = config[_KEY]
+    values = config[_KEY]
     extension.options.changed(
-        reduction_method=GradientAccumulationReductionMethod.parse(saved[_METHOD]),
-        **{own: saved[name] for name, own in _SAVED.items()},
+        reduction_method=GradientAccumulationReductionMethod.parse(values[_METHOD]),
+        **{attribute: values[name] for name, attribute in _SAVED.items()},
     )
-    if saved["pipeline_stage_assignment"] is not None:
-        extension.assign_stages(saved["pipeline_stage_assignment"])
+    if values["pipeline_stage_assignment"] is not None:
+        extension.assign_stages(values["pipeline_stage_assignment"])
 
 
 def _say_unsaved(extension: Any) -> None:

@@ -45,12 +45,12 @@ class DrawnImages:
         patterns = _smooth_fields(rng, classes, shape)
         count = classes * max(_LEAST, _PICTURES // classes)
         moves = rng.integers(-2, 3, (count, 2))
-        moved = np.stack([np.roll(patterns[at % classes], move, (0, 1)) for at, move in enumerate(moves)])
+        images = np.stack([np.roll(patterns[number % classes], move, (0, 1)) for number, move in enumerate(moves)])
         ground = _smooth_fields(rng, count, shape)
         bright = rng.uniform(0.7, 1.0, (count, *[1] * len(shape))).astype(np.float32)
-        mixed = 0.75 * moved + (0.25 if dark else 0.5) * ground
-        low, high = np.quantile(mixed, [_DARK, 0.95] if dark else [0.01, 0.99]).astype(np.float32)
-        lit = np.clip((mixed - low) / (high - low), 0, 1) * bright
+        images_on_ground = 0.75 * images + (0.25 if dark else 0.5) * ground
+        low, high = np.quantile(images_on_ground, [_DARK, 0.95] if dark else [0.01, 0.99]).astype(np.float32)
+        lit = np.clip((images_on_ground - low) / (high - low), 0, 1) * bright
         self._pictures: _Bytes = (lit * (255 - _NOISE)).astype(np.uint8).reshape(count, -1)
         self._noise: _Bytes = rng.integers(0, _NOISE + 1, (_NOISES, self._pictures.shape[1]), dtype=np.uint8)
         self._dark = dark
@@ -104,7 +104,7 @@ class Texts:
 
 
 def drawn_texts(
-    count: int, classes: int, vocabulary: int, median: float, spread: float, longest: int, seed: int
+    count: int, classes: int, vocabulary: int, median: float, deviation: float, longest: int, seed: int
 ) -> Texts:
     """Draw texts with natural word frequencies, and with words that indicate the class.
 
@@ -117,8 +117,8 @@ def drawn_texts(
     """
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(count) % classes)
-    drawn = np.exp(rng.normal(math.log(median), spread, count))
-    lengths = np.clip(drawn, 10, longest).astype(np.int64)
+    raw_lengths = np.exp(rng.normal(math.log(median), deviation, count))
+    lengths = np.clip(raw_lengths, 10, longest).astype(np.int64)
     total = int(lengths.sum())
     # Words are drawn in proportion to 1 / rank, by Zipf's law.
     words = np.exp(rng.random(total, np.float32) * np.float32(math.log(vocabulary))).astype(np.int64)
@@ -134,9 +134,9 @@ def drawn_words(count: int) -> dict[str, int]:
     syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
     base, result = len(syllables), {}
     for number in range(1, count + 1):
-        word, rest = "", number
-        while rest:
-            rest, syllable = divmod(rest - 1, base)
+        word, remainder = "", number
+        while remainder:
+            remainder, syllable = divmod(remainder - 1, base)
             word = syllables[syllable] + word
         result[word] = number
     return result

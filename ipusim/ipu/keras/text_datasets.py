@@ -41,10 +41,10 @@ def _shuffled(texts: Texts, seed: int) -> Texts:
     """Return texts in Keras' order for a seed."""
     order = np.arange(len(texts.lengths))
     np.random.RandomState(checks.whole("seed", seed)).shuffle(order)  # as Keras does
-    return _picked(texts, order)
+    return _pick(texts, order)
 
 
-def _picked(texts: Texts, numbers: Array) -> Texts:
+def _pick(texts: Texts, numbers: Array) -> Texts:
     ends = np.cumsum(texts.lengths)
     starts, lengths = (ends - texts.lengths)[numbers], texts.lengths[numbers]
     first = np.cumsum(lengths) - lengths
@@ -52,7 +52,7 @@ def _picked(texts: Texts, numbers: Array) -> Texts:
     return Texts(texts.words[places], lengths, texts.labels[numbers])
 
 
-def _begun(texts: Texts, start_char: int | None, index_from: int | None) -> Texts:
+def _with_start(texts: Texts, start_char: int | None, index_from: int | None) -> Texts:
     """Return texts with ``start_char`` in front, and with ``index_from`` added to word numbers."""
     words = texts.words + (index_from or 0)
     if start_char is None:
@@ -70,7 +70,7 @@ def _short(texts: Texts, maxlen: int | None) -> Texts:
         raise ProgramError(
             f"After filtering for sequences shorter than maxlen={maxlen}, no sequence was kept. Increase maxlen."
         )
-    return _picked(texts, short)
+    return _pick(texts, short)
 
 
 def _within(texts: Texts, num_words: int | None, skip_top: int, oov_char: int | None) -> Texts:
@@ -101,7 +101,7 @@ def _parts(texts: Texts, first: int) -> tuple[Texts, Texts]:
     )
 
 
-def _joined(parts: Sequence[Texts]) -> Texts:
+def _concatenate(parts: Sequence[Texts]) -> Texts:
     words, lengths, labels = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("words", "lengths", "labels")
     )
@@ -148,10 +148,10 @@ class imdb:  # noqa: N801 - Keras' name of a module
             return _parts(drawn_texts(50_000, 2, _IMDB_WORDS, 175.0, 0.75, 2493, seed=5), 25_000)
 
         parts = [
-            _short(_begun(_shuffled(part, seed), start_char, index_from), maxlen)
+            _short(_with_start(_shuffled(part, seed), start_char, index_from), maxlen)
             for part in from_file_or_drawn("imdb", path, _imdb_file, draw)
         ]
-        texts = _within(_joined(parts), num_words, skip_top, oov_char)
+        texts = _within(_concatenate(parts), num_words, skip_top, oov_char)
         train, test = _parts(texts, len(parts[0].lengths))
         return _as_lists(train), _as_lists(test)
 
@@ -188,7 +188,7 @@ class reuters:  # noqa: N801 - Keras' name of a module
             return drawn_texts(11_228, 46, _REUTERS_WORDS, 94.0, 0.9, 2375, seed=6)
 
         texts: Any = _shuffled(from_file_or_drawn("reuters", path, read, draw), seed)
-        texts = _within(_short(_begun(texts, start_char, index_from), maxlen), num_words, skip_top, oov_char)
+        texts = _within(_short(_with_start(texts, start_char, index_from), maxlen), num_words, skip_top, oov_char)
         train, test = _parts(texts, int(len(texts.lengths) * (1 - test_split)))
         return _as_lists(train), _as_lists(test)
 

@@ -46,8 +46,11 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
     names = short_names_of([[layer.scoped for layer in stage] for stage in chain])
     flat = [layer for stage in chain for layer in stage]
     flat_names = [name for stage in names for name in stage]
-    named = dict(zip(flat, flat_names, strict=True))
-    specs = [{"name": name, **_said(_joined(each, named), layers.rows())} for each, name in named.items()]
+    name_of = dict(zip(flat, flat_names, strict=True))
+    specs = [
+        {"name": name, **_spec_of(_layer_with_source(chained, name_of), layers.rows())}
+        for chained, name in name_of.items()
+    ]
     dtypes = {functions.variables[name].dtype for layer in flat for name in layer.variables}
     if len(dtypes) > 1:
         raise NotLayersError("variables are of several types")
@@ -64,7 +67,7 @@ def in_layers(job: Job, functions: StepFunctions) -> dict[str, Any]:
     }
 
 
-def _joined(chained: Chained, names: Mapping[Chained, str]) -> Any:
+def _layer_with_source(chained: Chained, names: Mapping[Chained, str]) -> Any:
     """Return a layer or loss; a sum refers to the earlier layer by name."""
     source = chained.skipped_from
     return chained.layer if source is None else layers.Add(layers.EarlierLayer(names[source]))
@@ -72,11 +75,13 @@ def _joined(chained: Chained, names: Mapping[Chained, str]) -> Any:
 
 def _stages(functions: StepFunctions, names: Sequence[Sequence[str]]) -> list[Any]:
     """Return the layers of the stages, with stage names if functions named all stages."""
-    shown = [plain_name(name, "stage") for name in functions.shown_names]
-    renamed = [own != shown_name for own, shown_name in zip(functions.names, functions.shown_names, strict=True)]
-    if len(set(shown)) < len(shown) or not all(renamed):
+    stage_names = [plain_name(name, "stage") for name in functions.shown_names]
+    has_names = [
+        full_name != shown_name for full_name, shown_name in zip(functions.names, functions.shown_names, strict=True)
+    ]
+    if len(set(stage_names)) < len(stage_names) or not all(has_names):
         return [list(stage) for stage in names]
-    return [{"name": name, "layers": list(stage)} for name, stage in zip(shown, names, strict=True)]
+    return [{"name": name, "layers": list(stage)} for name, stage in zip(stage_names, names, strict=True)]
 
 
 def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
@@ -87,7 +92,7 @@ def _row(thing: Any, rows: Sequence[models.Row]) -> models.Row:
     return result
 
 
-def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
+def _spec_of(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
     """Return type and non-default keys of a layer, loss or optimizer."""
     row = _row(thing, rows)
     arguments = {
@@ -98,15 +103,15 @@ def _said(thing: Any, rows: Sequence[models.Row]) -> dict[str, Any]:
     return {"type": row.kind, **{name: _plain(value, thing) for name, value in arguments.items()}}
 
 
-def _plain(value: Any, of: Any) -> Any:
+def _plain(value: Any, thing: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(item, of) for item in value]
+        return [_plain(item, thing) for item in value]
     if isinstance(value, float):  # the shortest decimal of a float32 number
         near = float(str(np.float32(value)))
         return near if np.float32(value) == value else value
     if isinstance(value, bool | int | str):
         return value
-    raise NotLayersError(f"a scenario cannot say {value!r} of {type(of).__name__}")
+    raise NotLayersError(f"a scenario cannot say {value!r} of {type(thing).__name__}")
 
 
 def _optimizer(functions: StepFunctions) -> dict[str, Any]:
@@ -116,7 +121,7 @@ def _optimizer(functions: StepFunctions) -> dict[str, Any]:
     """
     step = functions.step
     if step.rule is not None:
-        return _said(step.rule, learning.rows())
+        return _spec_of(step.rule, learning.rows())
     nodes = {name: step.graph.nodes[name] for name in step.update_nodes}
     applied = [node for node in nodes.values() if rule_of(node) is not None]
     if len({node.type for node in applied}) != 1:
@@ -125,7 +130,7 @@ def _optimizer(functions: StepFunctions) -> dict[str, Any]:
         raise NotLayersError("the optimizer changes gradients by functions of its own")
     rule, places = rule_of(applied[0]), _NUMBERS[applied[0].type]
     values = _values(functions, [applied[0].inputs[place] for place in places.values()])
-    return _said(type(rule)(**{**vars(rule), **dict(zip(places, values, strict=True))}), learning.rows())
+    return _spec_of(type(rule)(**{**vars(rule), **dict(zip(places, values, strict=True))}), learning.rows())
 
 
 def _gradient(nodes: Mapping[str, Node], node: Node) -> Output:
@@ -142,10 +147,10 @@ def _values(functions: StepFunctions, tensors: Sequence[Output]) -> list[float]:
     """Return the current numbers of an update."""
     step = functions.step
     part = {*step.update_nodes, *step.trace.owners}
-    found = Executable(step.graph, [], tensors, part=part)
+    values = Executable(step.graph, [], tensors, part=part)
     variables = {name: Variable(name, np.array(value)) for name, value in functions.variables.items()}
-    outer = [functions.constants[tensor] for tensor in found.external]
-    return [float(value) for value in found.run(Invocation(variables), outer)]
+    outer = [functions.constants[tensor] for tensor in values.external]
+    return [float(value) for value in values.run(Invocation(variables), outer)]
 
 
 def _data(chain: Sequence[Chained], samples: int) -> dict[str, Any]:
@@ -174,14 +179,14 @@ def _accumulators(
     functions: StepFunctions, names: Sequence[str], chain: Sequence[Chained], precision: str
 ) -> str | dict[str, str]:
     """Return the accumulators' dtype, or dtypes by parameter if they differ; empty for the precision."""
-    stored = {
+    slots_of_variable = {
         f"{name}/{variable.rpartition('/')[2]}": functions.accumulators.get(
             variable, functions.variables[variable].dtype
         ).name
         for name, layer in zip(names, chain, strict=True)
         for variable in layer.variables
     }
-    kinds = set(stored.values())
+    kinds = set(slots_of_variable.values())
     if len(kinds) > 1:
-        return {name: kind for name, kind in stored.items() if kind != precision}
+        return {name: kind for name, kind in slots_of_variable.items() if kind != precision}
     return "" if kinds <= {precision} else kinds.pop()

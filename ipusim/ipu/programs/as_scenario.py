@@ -52,32 +52,36 @@ def as_scenario(job: Job, description: str = "") -> Said:
         _check_time(result, want)
         return Said(result, as_layers.NOT_SAID)
     except IpusimError as error:
-        why = str(error)
+        reason = str(error)
     try:
         result = _request(job, in_costs(job, functions), description)
         _check_time(result, want)
     except IpusimError as error:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes; of its layers: {why}; of what its stages "
-            f"cost: {error}"
+            f"no scenario takes the time that the program {job.name!r} takes; of its layers: {reason}; of what its "
+            f"stages cost: {error}"
         ) from None
-    return Said(result, (*NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {why}.", _LINE)))
+    return Said(result, (*NOT_SAID, *textwrap.wrap(f"It is no scenario of layers: {reason}.", _LINE)))
 
 
 def _refuse_what_scenarios_do_not_say(job: Job) -> None:
     """Refuse features without a scenario key: collectives within stages, and exchange between stages and host."""
     stages = job.program.stages
-    what = [f"replicas call {calls[0].call} in {stages[at].name}" for (_, at), calls in job.costs.collectives.items()]
-    what += ["its host waits for slower ones"] if job.late else []
-    what += ["the host applies gradients"] if not job.program.sums_over_hosts else []
-    what += [f"{stages[at].name} looks up rows in tables on the host" for at in job.costs.tables]
-    what += [
-        f"{stages[at].name} has the host compute {calls[0].call.name!r}"
-        for (_, at), calls in job.costs.host_calls.items()
+    causes = [
+        f"replicas call {calls[0].call} in {stages[number].name}"
+        for (_, number), calls in job.costs.collectives.items()
     ]
-    if what:
+    causes += ["its host waits for slower ones"] if job.late else []
+    causes += ["the host applies gradients"] if not job.program.sums_over_hosts else []
+    causes += [f"{stages[number].name} looks up rows in tables on the host" for number in job.costs.tables]
+    causes += [
+        f"{stages[number].name} has the host compute {calls[0].call.name!r}"
+        for (_, number), calls in job.costs.host_calls.items()
+    ]
+    if causes:
         raise UnsupportedProgramError(
-            f"no scenario takes the time that the program {job.name!r} takes: {what[0]}, which a scenario does not say"
+            f"no scenario takes the time that the program {job.name!r} takes: {causes[0]}, "
+            "which a scenario does not say"
         )
 
 
@@ -91,15 +95,15 @@ def _request(job: Job, said: Mapping[str, Any], description: str) -> Request:
     outfeed = job.program.outfeed
     if outfeed.accumulate_dtype:
         pipeline["accumulate_outfeed_dtype"] = outfeed.accumulate_dtype
-    sent: dict[str, Any] = {"mode": outfeed.mode, "buffer_depth": outfeed.buffer_depth}
+    outfeed_options: dict[str, Any] = {"mode": outfeed.mode, "buffer_depth": outfeed.buffer_depth}
     infeed: dict[str, Any] = options.get("infeed", {})
     if not options.get("use_synthetic_data"):
-        sent |= {"element_bytes": outfeed.element_bytes}
+        outfeed_options |= {"element_bytes": outfeed.element_bytes}
         infeed = {**infeed, "element_bytes": job.program.infeed.element_bytes}
     data = {
         **options,
         **said,
-        "outfeed": sent if outfeed.sent_indices else {},
+        "outfeed": outfeed_options if outfeed.sent_indices else {},
         "infeed": infeed,
         "pipeline": {**said["pipeline"], **pipeline},
         "steps": job.steps,
@@ -146,10 +150,10 @@ _BYTES: Final = (
 def in_costs(job: Job, functions: StepFunctions) -> dict[str, Any]:
     """Return a scenario's sections with stages given by cycles and bytes."""
     stages = iter(_stages(job, short_names(functions.shown_names)))
-    listed = [[next(stages) for _ in range(size)] for size in functions.parts]
+    stages_listed = [[next(stages) for _ in range(size)] for size in functions.parts]
     return {
         "pipeline": {
-            "stages": [item if len(item) > 1 else item[0] for item in listed],
+            "stages": [item if len(item) > 1 else item[0] for item in stages_listed],
             "micro_batch_size": job.program.micro_batch_size,
         },
         "training": job.program.shape.training,
@@ -168,11 +172,11 @@ def _stages(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
             recomputed = costs.passes[pipelines.Pass.RECOMPUTE, number] if job.program.recomputes_inside(number) else 0
             cycles["backward"] = costs.passes[pipelines.Pass.BACKWARD, number] - recomputed
             cycles["update"] = updates.pop(shape.mapping[number], 0)
-        stored = {key: value for key in _BYTES if (value := getattr(profile, key))}
+        sizes = {key: value for key in _BYTES if (value := getattr(profile, key))}
         if job.program.offload.weight_update_variables:
             # Small tensors stay on the IPU; a scenario only has the bytes of offloaded tensors.
-            stored["state_bytes"] = job.program.offload.state_bytes(profile)
+            sizes["state_bytes"] = job.program.offload.state_bytes(profile)
         if shape.training and not profile.accumulator_bytes:
-            stored["accumulator_bytes"] = 0
-        result.append({"name": name, **cycles, "input_bytes": profile.input_bytes, **stored})
+            sizes["accumulator_bytes"] = 0
+        result.append({"name": name, **cycles, "input_bytes": profile.input_bytes, **sizes})
     return result

@@ -56,14 +56,14 @@ def scoped_names(graph: Graph, stage: ObservedStage) -> list[str]:
     """Return names of a stage's layers, and scopes of variables outside the layers."""
     view = _view(graph, stage)
     layer_of = {name: layer for layer in stage.work.layers for name in layer.nodes}
-    own = {name: layer for layer in stage.work.layers for name in _variables(graph, view, layer)}
+    layer_variables = {name: layer for layer in stage.work.layers for name in _variables(graph, view, layer)}
     result: dict[str, None] = {}
-    for name, seen in view.seen.items():
+    for name, entry in view.seen.items():
         if name in layer_of:
             result[_scoped(graph, view, layer_of[name])] = None
-        elif seen.node.type == "ReadVariableOp" and (handle := graph.nodes.get(seen.node.inputs[0].node)) is not None:
+        elif entry.node.type == "ReadVariableOp" and (handle := graph.nodes.get(entry.node.inputs[0].node)) is not None:
             variable = shared_name(handle)
-            if variable not in own and (scope := variable.rpartition("/")[0]):
+            if variable not in layer_variables and (scope := variable.rpartition("/")[0]):
                 result[scope] = None
     return list(result)
 
@@ -112,16 +112,16 @@ class _StageChain:
         self._check_gradients()
         end: frozenset[str] | None = None
         shape = None if self.before is None else form_of(observed.takes[self.before]).shape
-        for found in observed.work.layers:
-            shape = self._add(found, end, shape)
-            end = found.nodes
+        for layer in observed.work.layers:
+            shape = self._add(layer, end, shape)
+            end = layer.nodes
             self._ends |= dict.fromkeys(end, self.layers[-1])
         ends = [number for number, tensor in enumerate(observed.cut.gives) if self._is_from(tensor, end)]
         if not ends:
             raise NotLayersError(f"stage {self.name!r} does not give what its last layer does")
         self.given = ends[0]
-        given = form_of(observed.gives[self.given]).shape
-        if shape is not None and _is_flattened(shape, given[1:]):
+        result_shape = form_of(observed.gives[self.given]).shape
+        if shape is not None and _is_flattened(shape, result_shape[1:]):
             self._flatten(observed.cut.gives[self.given], shape)
         if not self.layers:
             raise NotLayersError(f"stage {self.name!r} runs no layer")
@@ -135,34 +135,34 @@ class _StageChain:
             if not maker.origin:
                 raise NotLayersError("the optimizer changes gradients by functions of its own")
 
-    def _add(self, found: FoundLayer, end: frozenset[str] | None, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    def _add(self, layer: FoundLayer, end: frozenset[str] | None, shape: tuple[int, ...] | None) -> tuple[int, ...]:
         """Append a layer to the chain; return the shape of its result, with the axis of samples."""
-        inputs = self._inputs(found)
+        inputs = self._inputs(layer)
         on_chain = [tensor for tensor in inputs if self._is_from(tensor, end)]
-        others = [tensor for tensor in inputs if tensor not in on_chain]
-        is_loss = isinstance(found.layer, _LOSSES)
+        side_tensors = [tensor for tensor in inputs if tensor not in on_chain]
+        is_loss = isinstance(layer.layer, _LOSSES)
         if end is None and self.before is None and is_loss is False:
-            on_chain, others = inputs, []
+            on_chain, side_tensors = inputs, []
         earlier = None
-        if isinstance(found.layer, layers.Add) and len(others) == 1:
-            earlier = self._ends.get(self._source(others[0]).node)
-            others = others if earlier is None else []
+        if isinstance(layer.layer, layers.Add) and len(side_tensors) == 1:
+            earlier = self._ends.get(self._source(side_tensors[0]).node)
+            side_tensors = side_tensors if earlier is None else []
         sources = {self._source(tensor) for tensor in on_chain}
-        if len(sources) != 1 or (others and not is_loss):
+        if len(sources) != 1 or (side_tensors and not is_loss):
             raise NotLayersError(f"stage {self.name!r} runs layers that are not one after the other")
-        labels = [self._source(tensor, _SAME_LABELS) for tensor in others]
+        labels = [self._source(tensor, _SAME_LABELS) for tensor in side_tensors]
         if is_loss and any(tensor not in self._takes for tensor in labels):
             raise NotLayersError(f"stage {self.name!r} computes the labels of its loss")
         (source,) = sources
         form = self._takes.get(source) or self._view.form(source)
-        before = form.shape if shape is None else shape
-        if _is_flattened(before, found.input_shape):
-            self._flatten(on_chain[0], before)
-        names = tuple(_variables(self.graph, self._view, found))
-        taken = Form((found.batch, *found.input_shape), form.dtype)
-        label, scope = self._takes.get(labels[0]) if labels else None, _scoped(self.graph, self._view, found)
-        self.layers.append(Chained(found.layer, scope, names, taken, label, earlier))
-        return (found.batch, *((1,) if is_loss else found.layer.output_shape(found.input_shape)))
+        sample_form = form.shape if shape is None else shape
+        if _is_flattened(sample_form, layer.input_shape):
+            self._flatten(on_chain[0], sample_form)
+        names = tuple(_variables(self.graph, self._view, layer))
+        input_form = Form((layer.batch, *layer.input_shape), form.dtype)
+        label, scope = self._takes.get(labels[0]) if labels else None, _scoped(self.graph, self._view, layer)
+        self.layers.append(Chained(layer.layer, scope, names, input_form, label, earlier))
+        return (layer.batch, *((1,) if is_loss else layer.layer.output_shape(layer.input_shape)))
 
     def _flatten(self, tensor: Output, shape: tuple[int, ...]) -> None:
         """Append a layer that flattens samples before a tensor."""
@@ -177,22 +177,22 @@ class _StageChain:
         source = self._source(tensor)
         return (self._takes.get(source) or self._view.form(source)).dtype
 
-    def _inputs(self, found: FoundLayer) -> list[Output]:
+    def _inputs(self, layer: FoundLayer) -> list[Output]:
         """Return the data tensors that a layer's nodes take from other nodes."""
-        read = (tensor for name in self._view.seen if name in found.nodes for tensor in self.graph.nodes[name].inputs)
-        outside = dict.fromkeys(tensor for tensor in read if tensor.node not in found.nodes)
+        read = (tensor for name in self._view.seen if name in layer.nodes for tensor in self.graph.nodes[name].inputs)
+        outside = dict.fromkeys(tensor for tensor in read if tensor.node not in layer.nodes)
         return [tensor for tensor in outside if self._is_data(tensor, set())]
 
-    def _is_data(self, tensor: Output, seen: set[str]) -> bool:
+    def _is_data(self, tensor: Output, node_names: set[str]) -> bool:
         """Tell whether a tensor depends on input values, not only on forms."""
         node = self._view.node(tensor)
         if node is None:
             maker = self.graph.nodes.get(tensor.node)
             return tensor in self._takes or maker is None or maker.type not in _OF_FORMS
-        if node.type in _OF_FORMS or node.type.startswith(("Random", "Stateless")) or node.name in seen:
+        if node.type in _OF_FORMS or node.type.startswith(("Random", "Stateless")) or node.name in node_names:
             return False
-        seen.add(node.name)
-        return any(self._is_data(each, seen) for each in node.inputs)
+        node_names.add(node.name)
+        return any(self._is_data(operand, node_names) for operand in node.inputs)
 
     def _source(self, tensor: Output, views: Collection[str] = VIEWS) -> Output:
         """Follow operations that make views, back to the original tensor."""
@@ -218,15 +218,15 @@ _LOOP: Final = re.compile(r"^while(_\d+)?/")
 _LOSSES: Final = tuple(row.makes for row in layers.rows() if row.is_loss)
 
 
-def _is_flattened(before: tuple[int, ...], shape: Sequence[int]) -> bool:
-    """Tell whether ``shape`` is the flattened shape of a sample in ``before``."""
-    return len(before) > 2 and tuple(shape) == (math.prod(before[1:]),)
+def _is_flattened(form: tuple[int, ...], shape: Sequence[int]) -> bool:
+    """Tell whether ``shape`` is the flattened shape of a sample in ``form``."""
+    return len(form) > 2 and tuple(shape) == (math.prod(form[1:]),)
 
 
 def _view(graph: Graph, stage: ObservedStage) -> PassView:
     """Return the forward pass of a stage."""
     forward = set(stage.cut.forward)
-    return PassView(graph, [seen for seen in stage.seen if seen.node.name in forward])
+    return PassView(graph, [entry for entry in stage.seen if entry.node.name in forward])
 
 
 def _variables(graph: Graph, view: PassView, layer: FoundLayer) -> Iterator[str]:
@@ -253,6 +253,6 @@ def _types(node: Node) -> tuple[str, ...]:
 
 def _check_variables(chain: Sequence[Sequence[Chained]]) -> None:
     names = [name for stage in chain for layer in stage for name in layer.variables]
-    shared = next((name for name in names if names.count(name) > 1), None)
-    if shared is not None:
-        raise NotLayersError(f"variable {shared!r} is of several layers")
+    shared_variable = next((name for name in names if names.count(name) > 1), None)
+    if shared_variable is not None:
+        raise NotLayersError(f"variable {shared_variable!r} is of several layers")

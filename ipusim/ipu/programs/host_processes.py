@@ -42,19 +42,19 @@ _IMPORTED: Final = [
 ]
 #: Answer to a host that waits for an ended host.
 _NO_ANSWER: Final = object()
-_PRINTED, _WAITS, _ENDED, _FAILED = "printed", "waits", "ended", "failed"
+_PRINT, _WAITS, _END, _FAILURE = "printed", "waits", "ended", "failed"
 
 
 class HostEndedError(ProgramStateError):
     """End of another host during a wait; the error of the run says more."""
 
 
-def run_on_hosts(first: Callable[[], T], other: Start, count: int) -> list[T]:
-    """Run ``first`` on host 0, in this process, and ``other`` on further hosts.
+def run_on_hosts(first: Callable[[], T], host_start: Start, count: int) -> list[T]:
+    """Run ``first`` on host 0, in this process, and ``host_start`` on further hosts.
 
     Args:
         first: function called on host 0.
-        other: function called with its host in further processes; must be picklable.
+        host_start: function called with its host in further processes; must be picklable.
         count: number of hosts.
 
     Returns:
@@ -67,16 +67,16 @@ def run_on_hosts(first: Callable[[], T], other: Start, count: int) -> list[T]:
     """
     answers: SimpleQueue[Any] = SimpleQueue()
     messages: SimpleQueue[Any] = SimpleQueue()
-    with _processes(other, count) as channels, ThreadPoolExecutor(1) as pool:
+    with _processes(host_start, count) as channels, ThreadPoolExecutor(1) as pool:
         hosts = [partial(_relay, answers.put, messages.get), *(partial(_relay, *channel) for channel in channels)]
-        together: Future[list[Any]] = pool.submit(machine.run_together, hosts)
+        run: Future[list[Any]] = pool.submit(machine.run_together, hosts)
         answers.get()
         host = machine.Host(0, count, partial(_exchange, messages.put, answers.get))
         try:
-            messages.put((_ENDED, machine.run_on(host, first)))
+            messages.put((_END, machine.run_on(host, first)))
         except BaseException as error:  # run_together raises the error again
-            messages.put((_FAILED, error))
-        return together.result()
+            messages.put((_FAILURE, error))
+        return run.result()
 
 
 class Starts:
@@ -89,43 +89,43 @@ class Starts:
         self, again: Callable[..., None], known: Sequence[list[Any]] = (), host: machine.Host | None = None
     ) -> None:
         """Set the function that runs the program again; a host's process also gets the results of earlier calls."""
-        self._again, self._host, self._known = again, host, list(known)
+        self._run_again, self._host, self._results = again, host, list(known)
         self._calls = 0
 
     def __call__(self, function: Callable[[], Any], count: int) -> list[Any]:
         """Call a function on ``count`` hosts, and return the results by rank."""
         self._calls += 1
-        if self._calls > len(self._known):
+        if self._calls > len(self._results):
             if self._host is not None:
-                _Printed.silent = False
-                raise _Called(machine.run_on(self._host, function))
-            other = partial(_run_to_call, self._again, tuple(self._known))
-            self._known.append(run_on_hosts(function, other, count))
-        return self._known[self._calls - 1]
+                _HostOutput.silent = False
+                raise _CallEnd(machine.run_on(self._host, function))
+            host_start = partial(_run_to_call, self._run_again, tuple(self._results))
+            self._results.append(run_on_hosts(function, host_start, count))
+        return self._results[self._calls - 1]
 
 
-class _Called(BaseException):
+class _CallEnd(BaseException):
     """End of a host's process after the function of a call has run."""
 
 
 def _run_to_call(again: Callable[..., None], known: Sequence[list[Any]], host: machine.Host) -> Any:
     """Run the program on a host up to the call, then the call's function; return its result."""
-    _Printed.silent = True
+    _HostOutput.silent = True
     try:
         again(starts=Starts(again, known, host))
-    except _Called as called:
-        return called.args[0]
+    except _CallEnd as end:
+        return end.args[0]
     raise ProgramStateError(f"horovod.run: host {host.rank} has ended before the call that started it")
 
 
-def _exchange(send: _Send, receive: _Receive, what: str, brought: Any) -> Sequence[Any]:
-    """Wait until all hosts have reached the event ``what``; return the values that the hosts brought."""
-    send((_WAITS, what, brought))
+def _exchange(send: _Send, receive: _Receive, event: str, value: Any) -> Sequence[Any]:
+    """Wait until all hosts have reached an event; return the values that the hosts brought."""
+    send((_WAITS, event, value))
     answer = receive()
     if answer is _NO_ANSWER:
-        raise HostEndedError(f"{what}: another host has ended")
-    found: Sequence[Any] = answer
-    return found
+        raise HostEndedError(f"{event}: another host has ended")
+    answers: Sequence[Any] = answer
+    return answers
 
 
 def _relay(send: _Send, receive: _Receive) -> Any:
@@ -134,18 +134,18 @@ def _relay(send: _Send, receive: _Receive) -> Any:
     try:
         while True:
             send(answer)
-            while (message := receive())[0] == _PRINTED:
+            while (message := receive())[0] == _PRINT:
                 getattr(sys, message[1]).write(message[2])
             match message:
-                case (kind, result) if kind == _ENDED:
+                case (kind, result) if kind == _END:
                     return result
-                case (kind, error) if kind == _FAILED:
+                case (kind, error) if kind == _FAILURE:
                     raise error
-                case (_, what, brought):
+                case (_, event, value):
                     host = machine.this_host()
                     assert host is not None
                     answer = _NO_ANSWER  # kept if the exchange fails
-                    answer = host.exchange(what, brought)
+                    answer = host.exchange(event, value)
     finally:
         if answer is _NO_ANSWER:
             send(answer)
@@ -186,7 +186,7 @@ def _receive(connection: Any, rank: int) -> Any:
     try:
         return connection.recv()
     except EOFError:
-        return _FAILED, ProgramStateError(f"the process of host {rank} has ended")
+        return _FAILURE, ProgramStateError(f"the process of host {rank} has ended")
 
 
 def _host(connection: Any, rank: int, count: int, start: Start, surroundings: tuple[str, dict[str, str]]) -> None:
@@ -204,17 +204,17 @@ def _host(connection: Any, rank: int, count: int, start: Start, surroundings: tu
         answer = connection.recv()
         return _NO_ANSWER if answer is None else answer[0]
 
-    sys.stdout, sys.stderr = _Printed(send, "stdout"), _Printed(send, "stderr")
+    sys.stdout, sys.stderr = _HostOutput(send, "stdout"), _HostOutput(send, "stderr")
     try:
         receive()
-        send((_ENDED, start(machine.Host(rank, count, partial(_exchange, send, receive)))))
+        send((_END, start(machine.Host(rank, count, partial(_exchange, send, receive)))))
     except (EOFError, KeyboardInterrupt):
         pass  # the first host has ended
     except Exception as error:
-        send((_FAILED, error))
+        send((_FAILURE, error))
 
 
-class _Printed(io.TextIOBase):
+class _HostOutput(io.TextIOBase):
     """Output stream of a host's process, printed by the first host."""
 
     encoding = "utf-8"
@@ -228,5 +228,5 @@ class _Printed(io.TextIOBase):
     def write(self, text: str, /) -> int:
         """Send a text to the first host."""
         if not self.silent:
-            self._send((_PRINTED, self._name, text))
+            self._send((_PRINT, self._name, text))
         return len(text)

@@ -14,7 +14,7 @@ from ipusim.ipu.graph.traced_functions import StepFunctions
 from ipusim.ipu.programs.chain import scoped_names
 
 #: Characters that a scenario's name cannot have, and the longest name.
-_OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_UNUSABLE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _LONGEST: Final = 64
 #: Number that a framework appends to a default name.
 _NUMBER: Final = re.compile(r"_\d+$")
@@ -31,9 +31,9 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
     """
     parts = _parts(names, frameworks)
     result: list[str] = []
-    for own in parts:
-        depths = [depth for depth in range(1, len(own)) if sum(part[-depth:] == own[-depth:] for part in parts) == 1]
-        name = plain_name("_".join(own[-depths[0] :] if depths else own), "layer")
+    for path in parts:
+        depths = [depth for depth in range(1, len(path)) if sum(part[-depth:] == path[-depth:] for part in parts) == 1]
+        name = plain_name("_".join(path[-depths[0] :] if depths else path), "layer")
         new, number = name, 0
         while new in result:
             number += 1
@@ -44,17 +44,17 @@ def short_names(names: Sequence[str], frameworks: Collection[str] = ()) -> tuple
 
 def plain_name(text: str, instead: str) -> str:
     """Return a text as a legal scenario name; ``instead`` is the prefix for texts that start illegally."""
-    name = _OTHERS.sub("_", text).strip("_-")
+    name = _UNUSABLE.sub("_", text).strip("_-")
     return (name if name and not name[0].isdigit() else f"{instead}{name}")[:_LONGEST]
 
 
 def _parts(names: Sequence[str], frameworks: Collection[str]) -> list[list[str]]:
     """Return the scopes and name of layers; a framework's default name is dropped if the scopes are unique."""
     parts = [[part for part in name.split("/") if part] for name in names]
-    scopes = [own[:-1] for own in parts]
+    scopes = [path[:-1] for path in parts]
     return [
-        own[:-1] if own[:-1] and _NUMBER.sub("", own[-1]) in frameworks and scopes.count(own[:-1]) == 1 else own
-        for own in parts
+        path[:-1] if path[:-1] and _NUMBER.sub("", path[-1]) in frameworks and scopes.count(path[:-1]) == 1 else path
+        for path in parts
     ]
 
 
@@ -71,7 +71,7 @@ def scopes_of(functions: StepFunctions) -> tuple[str, ...]:
 def short_names_of(scoped: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """Return short names of layers, stage by stage."""
     default_name = import_module("tf_keras.src.utils.generic_utils").to_snake_case
-    chosen = {default_name(name) for name in dir(load().keras.layers) if name[0].isupper()}
-    chosen |= {row.kind for row in layers.rows()}
-    names = iter(short_names([name for stage in scoped for name in stage], chosen))
+    defaults = {default_name(name) for name in dir(load().keras.layers) if name[0].isupper()}
+    defaults |= {row.kind for row in layers.rows()}
+    names = iter(short_names([name for stage in scoped for name in stage], defaults))
     return tuple(tuple(next(names) for _ in stage) for stage in scoped)

@@ -56,7 +56,7 @@ class ProgramFile:
         """Read and parse the file; raises FileError if the file is not readable or no Python."""
         self.path, self.name = path, path.stem
         self._file = os.path.abspath(path)  # noqa: PTH100 - keeps symbolic links, as Python does
-        self._tree = _parsed(path)
+        self._tree = _parse(path)
         first, _, _ = (ast.get_docstring(self._tree) or "").partition("\n\n")
         self.description = " ".join(first.split())
 
@@ -154,10 +154,10 @@ class ProgramFile:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
             if error.code not in (None, 0):
-                ended = ProgramEnded(error.code if isinstance(error.code, int) else 1)
+                end = ProgramEnded(error.code if isinstance(error.code, int) else 1)
                 for note in getattr(error, "__notes__", ()):
-                    ended.add_note(note)
-                raise ended from None
+                    end.add_note(note)
+                raise end from None
         except Exception as error:
             self._print(error)
             raise ProgramEnded(1) from None
@@ -180,7 +180,7 @@ def _run_again(path: Path, arguments: Sequence[str], tensorflow: int | None, **o
     ProgramFile(path).run(arguments, tensorflow=tensorflow, **options)
 
 
-def _parsed(path: Path) -> ast.Module:
+def _parse(path: Path) -> ast.Module:
     if path.is_dir():
         raise FileError(f"{path}: expected a program, a Python file, got a folder")
     try:

@@ -256,6 +256,6 @@ def refuse_what_is_not_simulated(arguments: Arguments) -> None:
         raise UnsupportedProgramError(
             "computational_stages: expected a single stage at either end of the pipeline, got concurrent stages"
         )
-    chosen = arguments.accumulate_outfeed_dtype
-    if callable(chosen) and not isinstance(chosen, type):
+    dtype = arguments.accumulate_outfeed_dtype
+    if callable(dtype) and not isinstance(dtype, type):
         raise UnsupportedProgramError("accumulate_outfeed_dtype: expected one dtype for all outputs, got a function")

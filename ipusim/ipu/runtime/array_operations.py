@@ -28,21 +28,21 @@ class SequenceSlice:
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return dst with the slices inserted."""
         dst, src, counts, sources, targets = arrays
-        taken = np.full(len(dst), -1)
+        sources_of_rows = np.full(len(dst), -1)
         for count, source, target in zip(counts, sources, targets, strict=True):
-            taken[target : target + count] = np.arange(source, source + count)
+            sources_of_rows[target : target + count] = np.arange(source, source + count)
         result = np.zeros_like(dst) if self.zero_unused else dst.copy()
-        result[taken >= 0] = src[taken[taken >= 0]]
-        return (result,), (taken, src.shape)
+        result[sources_of_rows >= 0] = src[sources_of_rows[sources_of_rows >= 0]]
+        return (result,), (sources_of_rows, src.shape)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return gradients of dst's remaining rows, and of src's rows, summed over uses."""
-        taken, shape = saved
+        sources_of_rows, shape = saved
         (grad,) = grads
         of_dst, of_src = np.zeros_like(grad), np.zeros(shape, grad.dtype)
         if not self.zero_unused:
-            of_dst[taken < 0] = grad[taken < 0]
-        np.add.at(of_src, taken[taken >= 0], grad[taken >= 0])
+            of_dst[sources_of_rows < 0] = grad[sources_of_rows < 0]
+        np.add.at(of_src, sources_of_rows[sources_of_rows >= 0], grad[sources_of_rows >= 0])
         return [(of_dst, of_src)[argument] for argument in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
@@ -51,14 +51,17 @@ class SequenceSlice:
         The backward pass sums gradients into zeros in src's shape.
         """
         dst, src, counts = arrays[:3]
-        moved, row = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
+        elements, row = int(np.sum(counts)) * math.prod(src.shape[1:]), dst.dtype.itemsize
         forward = Work(
-            sram_bytes=(2 * moved + dst.size) * row, exchange_bytes=moved * row, itemsize=max(row, 2), compute_sets=2
+            sram_bytes=(2 * elements + dst.size) * row,
+            exchange_bytes=elements * row,
+            itemsize=max(row, 2),
+            compute_sets=2,
         )
         backward = Work(
-            vector=VectorWork(moved * (1 in argnums)),
-            sram_bytes=(2 * moved + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0)) * row,
-            exchange_bytes=moved * row,
+            vector=VectorWork(elements * (1 in argnums)),
+            sram_bytes=(2 * elements + (src.size if 1 in argnums else 0) + (dst.size if 0 in argnums else 0)) * row,
+            exchange_bytes=elements * row,
             itemsize=max(row, 2),
             compute_sets=3,
         )
@@ -74,15 +77,17 @@ class SerializedProduct:
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return a @ b for every pair of matrices."""
         a, b = arrays
-        made = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
-        return (np.stack(made).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
+        products = [self.parts.product(*pair) for pair in zip(_matrices(a), _matrices(b), strict=True)]
+        return (np.stack(products).reshape(*a.shape[:-1], b.shape[-1]),), (a, b)
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return grad @ b.T and a.T @ grad, also serialized."""
         a, b = saved
-        of = self.parts.left_gradient, self.parts.right_gradient
-        stacked = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
-        return [np.stack([of[at](*item) for item in stacked]).reshape((a, b)[at].shape) for at in argnums]
+        gradients = self.parts.left_gradient, self.parts.right_gradient
+        triples = list(zip(_matrices(a), _matrices(b), _matrices(grads[0]), strict=True))
+        return [
+            np.stack([gradients[number](*item) for item in triples]).reshape((a, b)[number].shape) for number in argnums
+        ]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: one product forward, one per gradient backward.
@@ -93,12 +98,12 @@ class SerializedProduct:
         a, b = arrays
         (m, k), n, groups = a.shape[-2:], b.shape[-1], math.prod(a.shape[:-2])
         size, y = a.dtype.itemsize, groups * m * n
-        once = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
+        traffic = a.size + b.size + y + self.parts.repeated(a.size, b.size, y)
         whole = models.Product(m, k, n, groups), (models.Product(m, n, k, groups), models.Product(k, m, n, groups))
-        back = tuple(self.parts.parts(whole[1][at], ("mnk", "kmn")[at]) for at in argnums)
+        products = tuple(self.parts.parts(whole[1][number], ("mnk", "kmn")[number]) for number in argnums)
         return LayerCost(
-            Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=once * size, itemsize=size, compute_sets=0),
-            Work(back, sram_bytes=len(back) * once * size, itemsize=size, compute_sets=0),
+            Work((self.parts.parts(whole[0], "mkn"),), sram_bytes=traffic * size, itemsize=size, compute_sets=0),
+            Work(products, sram_bytes=len(products) * traffic * size, itemsize=size, compute_sets=0),
         )
 
 
@@ -128,14 +133,14 @@ class NormaliseImage:
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients of images, offsets and scales."""
         difference, offsets, scales = saved
-        grad, over = grads[0][..., :3], tuple(range(difference.ndim - 1))
-        scaled = grad * scales.astype(grad.dtype)
+        grad, axes = grads[0][..., :3], tuple(range(difference.ndim - 1))
+        scaled_grad = grad * scales.astype(grad.dtype)
         return [
-            scaled * grad.dtype.type(self.scale)
+            scaled_grad * grad.dtype.type(self.scale)
             if argument == 0
-            else (-scaled.sum(axis=over)).astype(offsets.dtype)
+            else (-scaled_grad.sum(axis=axes)).astype(offsets.dtype)
             if argument == 1
-            else (grad * difference).sum(axis=over).astype(scales.dtype)
+            else (grad * difference).sum(axis=axes).astype(scales.dtype)
             for argument in argnums
         ]
 
@@ -143,12 +148,12 @@ class NormaliseImage:
         """Return the work: product, difference and product per element forward, and as much backward."""
         image = arrays[0]
         size = image.dtype.itemsize if image.dtype.kind == "f" else 2
-        written = image.size // 3 * 4 * size
-        forward = Work(vector=VectorWork(3 * image.size), sram_bytes=image.nbytes + written, itemsize=size)
+        bytes_written = image.size // 3 * 4 * size
+        forward = Work(vector=VectorWork(3 * image.size), sram_bytes=image.nbytes + bytes_written, itemsize=size)
         sums = len({1, 2} & set(argnums))
         backward = Work(
             vector=VectorWork((2 + sums) * image.size, reductions=sums * image.size),
-            sram_bytes=written + image.size * size * (1 + (2 in argnums)),
+            sram_bytes=bytes_written + image.size * size * (1 + (2 in argnums)),
             itemsize=size,
             compute_sets=1 + 2 * sums,
         )
@@ -193,17 +198,17 @@ class Histogram:
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return (levels + 1,) counts in float32, like popops with ``useFloatArithmetic``."""
-        values, levels, before = arrays
+        values, levels, old_counts = arrays
         bins = np.searchsorted(levels, np.abs(values) if self.absolute else values, side="right")
-        return (before + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
+        return (old_counts + np.bincount(bins, minlength=len(levels) + 1).astype(np.float32),), None
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work: compare values with levels, then sum the tiles' counts."""
-        values, levels, before = arrays
+        values, levels, old_counts = arrays
         size = values.dtype.itemsize
         work = Work(
-            vector=VectorWork(values.size * (levels.size + self.absolute) + before.size, reductions=values.size),
-            sram_bytes=(values.size + levels.size) * size + 2 * before.nbytes,
+            vector=VectorWork(values.size * (levels.size + self.absolute) + old_counts.size, reductions=values.size),
+            sram_bytes=(values.size + levels.size) * size + 2 * old_counts.nbytes,
             exchange_bytes=levels.nbytes,
             itemsize=size,
             compute_sets=1 + 2,
@@ -233,7 +238,7 @@ class SerializedLookup:
         """Return the work: a full look-up per part, plus the sums over parts."""
         table, ids = arrays
         size, elements = table.dtype.itemsize, ids.size * table.shape[1]
-        one = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
+        lookup = layers.Embedding(table.shape[0] // self.parts, table.shape[1]).cost((), ids.size, size)
         add = Work(vector=VectorWork(elements), sram_bytes=3 * elements * size, itemsize=size)
-        there = (one.forward,) * self.parts + (add,) * (self.parts - 1)
-        return LayerCost(models.in_turn(there, size), models.in_turn((one.backward,) * self.parts, size))
+        passes = (lookup.forward,) * self.parts + (add,) * (self.parts - 1)
+        return LayerCost(models.in_turn(passes, size), models.in_turn((lookup.backward,) * self.parts, size))

@@ -194,16 +194,16 @@ class Category:
         """
         if not isinstance(attr, str):
             raise ProgramTypeError(f"attr: expected a text, got {attr!r}")
-        *above, last = attr.split(".")
+        *folders, last = attr.split(".")
         category: Any = self
         try:
-            for item in above:
+            for item in folders:
                 category = getattr(category, item)
             getattr(category, last)
         except AttributeError as error:
             raise ProgramError(f"Could not get attribute metadata for '{attr}': {error}") from None
         if not isinstance(category, Category):
-            raise ProgramError(f"Could not get attribute metadata for '{attr}': {'.'.join(above)} is no category")
+            raise ProgramError(f"Could not get attribute metadata for '{attr}': {'.'.join(folders)} is no category")
         field = category._fields[last]
         name = f"{category._path}{last}"
         return AttributeMetadata(name, field if isinstance(field, Field) else None)
@@ -211,7 +211,10 @@ class Category:
     def same_as(self, other: Category) -> bool:
         """Tell whether all values equal another category's values."""
         pairs = ((getattr(self, name), getattr(other, name)) for name in self._fields)
-        return all(own.same_as(its) if isinstance(own, Category) else own == its for own, its in pairs)
+        return all(
+            item.same_as(counterpart) if isinstance(item, Category) else item == counterpart
+            for item, counterpart in pairs
+        )
 
     def notes(self) -> tuple[str, ...]:
         """Return sentences on changed values without effect."""

@@ -10,14 +10,14 @@ from ipusim.base.errors import ProgramTypeError
 from ipusim.ipu.runtime import checks
 
 
-def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> None:
+def check_takes(name: str, function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
     """Raise ProgramTypeError, like Graphcore's loops, if a function does not take given arguments."""
     try:
-        inspect.signature(function).bind(*args, **named)
+        inspect.signature(function).bind(*args, **keywords)
     except ValueError:  # functions not written in Python may have no signature
         return
     except TypeError as error:
-        names = f" and {', '.join(named)}" if named else ""
+        names = f" and {', '.join(keywords)}" if keywords else ""
         raise ProgramTypeError(f"{name}: expected a function of {len(args)} arguments{names}, got {error}") from None
 
 
@@ -25,10 +25,10 @@ def check_call(name: str, function: object, args: Sequence[Any], kwargs: Mapping
     """Return the keyword arguments; raises ProgramTypeError for a non-function, wrong args or wrong kwargs."""
     checks.function(name, function)
     checks.instance("args", args, list | tuple, "a tuple of the function's arguments")
-    named: Mapping[str, Any] = {} if kwargs is None else kwargs
-    if not isinstance(named, Mapping) or not all(isinstance(item, str) for item in named):
+    keywords: Mapping[str, Any] = {} if kwargs is None else kwargs
+    if not isinstance(keywords, Mapping) or not all(isinstance(item, str) for item in keywords):
         checks.wrong_type("kwargs", "a dictionary of the function's arguments by name", kwargs)
-    return named
+    return keywords
 
 
 def check_body(name: str, function: object) -> None:

@@ -26,8 +26,8 @@ class Scoped(Generic[T]):
     @contextmanager
     def set_to(self, value: U) -> Iterator[U]:
         """Set the variable during a block, and yield the value."""
-        before = self._variable.set(value)
+        token = self._variable.set(value)
         try:
             yield value
         finally:
-            self._variable.reset(before)
+            self._variable.reset(token)

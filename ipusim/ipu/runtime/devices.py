@@ -132,7 +132,7 @@ _QUEUES: Final = Scoped("device_of_queues", 0)
 
 
 #: Kind of program under trace: "pipeline", "loop", or an empty text.
-_TRACED: Final = Scoped("traced_program", "")
+_PROGRAM_NAME: Final = Scoped("traced_program", "")
 
 
 @contextmanager
@@ -146,14 +146,14 @@ def exclusive_program(kind: str) -> Iterator[None]:
         ProgramError: for a pipeline in a pipeline, in Graphcore's words.
         UnsupportedProgramError: for a loop in another program, or a pipeline in a loop.
     """
-    outer_kind = _TRACED()
+    outer_kind = _PROGRAM_NAME()
     if outer_kind == kind == "pipeline":
         raise ProgramError(ONE_PIPELINE)
     if outer_kind:
         raise UnsupportedProgramError(
             f"expected no {kind} of Graphcore's inside of a {outer_kind}, which is a program: use tf.while_loop"
         )
-    with _TRACED.set_to(kind):
+    with _PROGRAM_NAME.set_to(kind):
         yield
 
 
@@ -173,10 +173,10 @@ def ordinal_of(device: str) -> int | None:
 
     Raises ProgramTypeError for non-strings, ProgramError for an IPU device without a number.
     """
-    named = _IPU.search(checks.text("device", device))
-    if named is None:
+    match = _IPU.search(checks.text("device", device))
+    if match is None:
         return None
-    number = named["number"] or "0"
+    number = match["number"] or "0"
     if not number.isdecimal():
         checks.wrong_value("device", "a number behind IPU, as in /device:IPU:0", device)
     return int(number)

@@ -67,7 +67,9 @@ def create_ipu_config(
     options = dict(locals())
     config = IPUConfig()
     _check_profile(profiling, enable_ipu_events, profile_execution)
-    _without(config, "create_ipu_config", {name: value for name, value in options.items() if name in WITHOUT_EFFECT})
+    _unset_options(
+        config, "create_ipu_config", {name: value for name, value in options.items() if name in WITHOUT_EFFECT}
+    )
     options["disable_graph_outlining"] = not checks.truth("disable_graph_outlining", disable_graph_outlining)
     options["scheduler_selection"] = _scheduler(scheduler_selection)
     return _set(config, **{name: value for name, value in options.items() if name in ATTRIBUTES})
@@ -264,7 +266,7 @@ def set_report_options(
     arguments = {"graph_options": graph_options, "execution_options": execution_options}
     for name, value in arguments.items():
         _check_dictionary(name, value)
-    return _without(opts, "set_report_options", arguments)
+    return _unset_options(opts, "set_report_options", arguments)
 
 
 def set_serialization_options(opts: IPUConfig, output_folder: str = "") -> IPUConfig:
@@ -280,7 +282,7 @@ def set_transfer_options(opts: IPUConfig, use_verified_transfers: bool = False) 
 
     Without effect: data on simulated host links are neither encrypted nor checked.
     """
-    return _without(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
+    return _unset_options(opts, "set_transfer_options", {"use_verified_transfers": use_verified_transfers})
 
 
 def set_verification_options(opts: IPUConfig, verification_options: VerificationOptions) -> IPUConfig:
@@ -290,7 +292,7 @@ def set_verification_options(opts: IPUConfig, verification_options: Verification
     """
     if not isinstance(verification_options, VerificationOptions):
         raise ProgramTypeError("`verification_options` must be of type VerificationOptions")
-    return _without(opts, "set_verification_options", {"verification_options": verification_options})
+    return _unset_options(opts, "set_verification_options", {"verification_options": verification_options})
 
 
 def _check_config(opts: Any) -> None:
@@ -330,8 +332,8 @@ def _set(opts: IPUConfig, **arguments: Any) -> IPUConfig:
     """Set attributes from arguments; raises the assignment's error, preceded by the argument's name."""
     _check_config(opts)
     for argument, value in arguments.items():
-        above, _, last = ATTRIBUTES[argument].rpartition(".")
-        category = attrgetter(above)(opts) if above else opts
+        folder, _, last = ATTRIBUTES[argument].rpartition(".")
+        category = attrgetter(folder)(opts) if folder else opts
         try:
             setattr(category, last, value)
         except ProgramError as error:
@@ -346,17 +348,17 @@ def _add(opts: IPUConfig, argument: str, added: dict[str, str] | None) -> IPUCon
     return _set(opts, **{argument: attrgetter(ATTRIBUTES[argument])(opts) | (added or {})})
 
 
-def _without(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
+def _unset_options(opts: IPUConfig, function: str, options: Mapping[str, Any]) -> IPUConfig:
     """Check arguments without an attribute; note why a changed value has no effect."""
     _check_config(opts)
     for argument, value in options.items():
-        unused = WITHOUT_EFFECT[argument]
-        if isinstance(unused.default, bool):
+        row = WITHOUT_EFFECT[argument]
+        if isinstance(row.default, bool):
             checks.truth(argument, value)
-        elif isinstance(unused.default, int):
+        elif isinstance(row.default, int):
             checks.whole(argument, value)
-        elif isinstance(unused.default, str):
+        elif isinstance(row.default, str):
             checks.text(argument, value)
-        if value and value != unused.default:
-            opts.remark(f"{argument} of {function}", unused.why)
+        if value and value != row.default:
+            opts.remark(f"{argument} of {function}", row.why)
     return opts

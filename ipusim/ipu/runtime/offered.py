@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 #: Maximum number of names listed in a message; longer lists are replaced by the nearest name and the page of all names.
-_LISTED: Final = 12
+_MOST_NAMES: Final = 12
 
 _Lookup = tuple[Callable[[str], Any], Callable[[], list[str]]]
 #: Row of a name: a module, "module:name", or the rows of a module with that name.
@@ -46,9 +46,9 @@ def rows(module: str, names: Mapping[str, Row]) -> _Lookup:
         return resolved(f"{module}.{name}", names[name])
 
     def listed() -> list[str]:
-        own = vars(sys.modules[module])
-        defined = (name for name in own if getattr(own[name], "__module__", "") == module and name[0] != "_")
-        return sorted({*names, *own.get("__all__", ()), *defined})
+        members = vars(sys.modules[module])
+        defined = (name for name in members if getattr(members[name], "__module__", "") == module and name[0] != "_")
+        return sorted({*names, *members.get("__all__", ()), *defined})
 
     return find, listed
 
@@ -77,7 +77,7 @@ def lack(module: str, name: str, known: list[str]) -> NoReturn:
     from ipusim.base.errors import MissingNameError  # noqa: PLC0415 - most programs need neither
     from ipusim.base.near_names import did_you_mean  # noqa: PLC0415 - as above
 
-    few = f": {module} has {', '.join(sorted(known))}" if len(known) <= _LISTED else ""
+    few = f": {module} has {', '.join(sorted(known))}" if len(known) <= _MOST_NAMES else ""
     raise MissingNameError(
         f"{module}.{name} is not simulated{did_you_mean(name, known)}{few}; reports/graphcore_api.md lists all names"
     )

@@ -27,19 +27,19 @@ class PerExampleCTC:
         width = labels.shape[1]
         if counts.min(initial=0) < 0 or counts.max(initial=0) > width:
             checks.wrong_value("label_length", f"lengths from 0 to {width}", counts)
-        used = np.arange(width) < counts[:, None]
+        is_label = np.arange(width) < counts[:, None]
         blank = self.loss.blank
-        if (((labels < 0) | (labels == blank % classes)) & used).any():
+        if (((labels < 0) | (labels == blank % classes)) & is_label).any():
             checks.wrong_value("labels", f"classes from 0 to {classes - 1}, but for the blank, {blank}", labels)
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the losses (batch,); raises ModelError for unsuitable labels."""
         x, labels, counts, steps = arrays
         self.check(labels, counts, x.shape[-1])
-        used = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
-        joined = np.concatenate([used, steps[:, None]], axis=1).astype(np.int64)
-        self.loss.check_labels(x.shape[1:], joined)
-        losses, saved = self.loss.per_example(x, joined)
+        labels_in_use = np.where(np.arange(labels.shape[1]) < counts[:, None], labels, -1)
+        targets = np.concatenate([labels_in_use, steps[:, None]], axis=1).astype(np.int64)
+        self.loss.check_labels(x.shape[1:], targets)
+        losses, saved = self.loss.per_example(x, targets)
         return (losses,), saved
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
@@ -97,7 +97,7 @@ class BeamSearch:
             beams, blank, label = self._step(row, beams, blank, label)
         total = np.logaddexp(blank, label)
         order = np.argsort(-total, kind="stable")[: self.paths]
-        return [(beams[at], float(total[at])) for at in order]
+        return [(beams[place], float(total[place])) for place in order]
 
     def _step(
         self, row: Array, beams: list[tuple[int, ...]], blank: Array, label: Array
@@ -111,21 +111,23 @@ class BeamSearch:
         more[:, self.blank] = -np.inf
         stay_blank = total + row[self.blank]
         stay_label = np.where(ends, label + row[last], -np.inf)
-        places = {beam: at for at, beam in enumerate(beams)}
-        for at, beam in enumerate(beams):  # merge extensions of another beam that equal this beam
+        places = {beam: place for place, beam in enumerate(beams)}
+        for place, beam in enumerate(beams):  # merge extensions of another beam that equal this beam
             parent = places.get(beam[:-1]) if beam else None
             if parent is not None:
-                stay_label[at] = np.logaddexp(stay_label[at], more[parent, beam[-1]])
+                stay_label[place] = np.logaddexp(stay_label[place], more[parent, beam[-1]])
                 more[parent, beam[-1]] = -np.inf
         scores = np.concatenate([np.logaddexp(stay_blank, stay_label), more.reshape(-1)])
-        chosen = [at for at in np.argsort(-scores, kind="stable")[: self.width].tolist() if scores[at] > -np.inf]
+        best_places = [
+            place for place in np.argsort(-scores, kind="stable")[: self.width].tolist() if scores[place] > -np.inf
+        ]
         survivors: list[Any] = []
-        for at in chosen:
-            if at < len(beams):
-                survivors.append((beams[at], stay_blank[at], stay_label[at]))
+        for place in best_places:
+            if place < len(beams):
+                survivors.append((beams[place], stay_blank[place], stay_label[place]))
             else:
-                parent, taken = divmod(at - len(beams), len(row))
-                survivors.append(((*beams[parent], taken), -np.inf, scores[at]))
+                parent, symbol = divmod(place - len(beams), len(row))
+                survivors.append(((*beams[parent], symbol), -np.inf, scores[place]))
         blank, label = (np.array([item[n] for item in survivors], row.dtype) for n in (1, 2))
         return [item for item, _, _ in survivors], blank, label
 
@@ -176,7 +178,7 @@ class RecurrentOperation:
         return next(places for kind, places in _PLACES.items() if isinstance(self.layer, kind))
 
     @property
-    def _beside(self) -> int:
+    def _side_inputs(self) -> int:
         return self.layer.beside if isinstance(self.layer, layers.GRU) else 0
 
     @property
@@ -185,10 +187,10 @@ class RecurrentOperation:
 
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return outputs (time steps, batch, units) and states (batch, units)."""
-        x = self._joined(arrays)
-        parameters = self._unpacked(arrays[0].shape[-1], *arrays[1:3])
+        x = self._join(arrays)
+        parameters = self._unpack(arrays[0].shape[-1], *arrays[1:3])
         outputs, states, saved = self.layer.run(
-            parameters, x, arrays[3 + self._beside :] if self.takes_states else None
+            parameters, x, arrays[3 + self._side_inputs :] if self.takes_states else None
         )
         return (outputs.transpose(1, 0, 2), *states), (parameters, saved, arrays[0].shape[-1], arrays[2].shape)
 
@@ -197,44 +199,44 @@ class RecurrentOperation:
         parameters, inner, elements, biases = saved
         grad, dstates = np.ascontiguousarray(grads[0].transpose(1, 0, 2)), tuple(grads[1:])
         needs_x = bool({0, 3} & set(argnums)) if self._attended else 0 in argnums
-        dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
+        dx, dbefore, remainder = self.layer.go_back(parameters, inner, grad, dstates, needs_x)
         result: dict[int, Any] = {}
         if dx is not None:
             result[0] = dx[..., :elements].transpose(1, 0, 2)
             if self._attended:
                 result[3] = dx[..., elements]
         if {1, 2} & set(argnums):
-            result[1], result[2] = self._packed(self.layer.backward_weights(parameters, rest), biases)
-        result |= {3 + self._beside + argument: item for argument, item in enumerate(dbefore)}
+            result[1], result[2] = self._pack(self.layer.backward_weights(parameters, remainder), biases)
+        result |= {3 + self._side_inputs + argument: item for argument, item in enumerate(dbefore)}
         return [result[argument] for argument in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of the layer."""
         steps, batch, elements = arrays[0].shape
         need = 0 in argnums or (self._attended and 3 in argnums)
-        result = self.layer.cost((steps, elements + self._beside), batch, arrays[0].dtype.itemsize, need)
+        result = self.layer.cost((steps, elements + self._side_inputs), batch, arrays[0].dtype.itemsize, need)
         return LayerCost(result.forward, result.backward).with_partials(self.partials_itemsize)
 
-    def _joined(self, arrays: Sequence[Array]) -> Array:
+    def _join(self, arrays: Sequence[Array]) -> Array:
         """Return the layer's input: batch first, with scores and mask after the elements."""
         x = arrays[0].transpose(1, 0, 2)
         parts = [x]
         if self._attended:
             parts.append(arrays[3][..., None].astype(x.dtype))
         if isinstance(self.layer, layers.GRU) and self.layer.masked:
-            mask = np.arange(x.shape[1]) < arrays[2 + self._beside][:, None]
+            mask = np.arange(x.shape[1]) < arrays[2 + self._side_inputs][:, None]
             parts.append(mask[..., None].astype(x.dtype))
         return np.concatenate(parts, axis=-1)
 
-    def _unpacked(self, elements: int, kernel: Array, biases: Array) -> dict[str, Array]:
+    def _unpack(self, elements: int, kernel: Array, biases: Array) -> dict[str, Array]:
         """Return the core's parameters from Graphcore's kernel and biases."""
         order, units = list(self._places), self.layer.units
         columns = kernel.reshape(len(kernel), len(order), units)[:, order].reshape(kernel.shape)
-        own = biases[order]
-        bias = own.reshape(-1) if biases.ndim == 2 else own.transpose(1, 0, 2).reshape(2, -1)
+        biases_in_order = biases[order]
+        bias = biases_in_order.reshape(-1) if biases.ndim == 2 else biases_in_order.transpose(1, 0, 2).reshape(2, -1)
         return {"W": columns[:elements], "U": columns[elements:], "b": bias}
 
-    def _packed(self, gradients: dict[str, Array], biases: tuple[int, ...]) -> tuple[Array, Array]:
+    def _pack(self, gradients: dict[str, Array], biases: tuple[int, ...]) -> tuple[Array, Array]:
         """Return the gradients of kernel and biases in Graphcore's layout."""
         order, units = list(np.argsort(self._places)), self.layer.units
         columns = np.concatenate([gradients["W"], gradients["U"]])
@@ -276,9 +278,9 @@ class ContinuedRecurrence:
         if not self.layer.return_sequences:
             grad = np.zeros_like(grads[0], shape=shape)
             grad[:, -1] = grads[0]
-        dx, dbefore, rest = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in argnums)
-        own = self.layer.backward_weights(parameters, rest)
-        result: list[Any] = [dx, *(own[name] for name in self.names), *dbefore]
+        dx, dbefore, remainder = self.layer.go_back(parameters, inner, grad, tuple(grads[1:]), 0 in argnums)
+        gradients = self.layer.backward_weights(parameters, remainder)
+        result: list[Any] = [dx, *(gradients[name] for name in self.names), *dbefore]
         return [result[index] for index in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:

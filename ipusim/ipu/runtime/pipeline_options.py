@@ -107,10 +107,12 @@ def plan_options(options: Mapping[str, Any], argument: str) -> models.PlanOption
     Raises UnsupportedProgramError for other options. Raises ProgramError for a proportion outside 0 to 1, and for a
     type other than half and float.
     """
-    others = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
-    if others:
+    unknown_options = sorted(map(str, options.keys() - {_PROPORTION, _PARTIALS}))
+    if unknown_options:
         expected = f"{_PROPORTION} and {_PARTIALS}"
-        raise UnsupportedProgramError(f"{argument}: expected no option but {expected}, got {', '.join(others)}")
+        raise UnsupportedProgramError(
+            f"{argument}: expected no option but {expected}, got {', '.join(unknown_options)}"
+        )
     partials = None
     if _PARTIALS in options:
         partials = models.PARTIALS_BYTES.get(options[_PARTIALS]) if isinstance(options[_PARTIALS], str) else None
@@ -124,8 +126,8 @@ def _proportion(options: Mapping[str, Any], argument: str) -> Fraction | None:
     if _PROPORTION not in options:
         return None
     value = options[_PROPORTION]
-    written = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else runs.show(value)
-    result = Fraction(written) if _NUMBER.fullmatch(written) and not _ZERO_BELOW.search(written) else Fraction(0)
+    spelling = str(value) if isinstance(value, str | float | np.floating | Fraction | Decimal) else runs.show(value)
+    result = Fraction(spelling) if _NUMBER.fullmatch(spelling) and not _ZERO_BELOW.search(spelling) else Fraction(0)
     if not 0 < result <= 1:
         raise ProgramError(f"{argument}: expected an {_PROPORTION} above 0 and at most 1, got {runs.show(value)}")
     return result

@@ -57,9 +57,9 @@ def placed_job(request: Request, config: IPUConfig | None, notes_of_queue: Seque
     """
     with _in_graphcores_names():
         job = assemble(request)
-    chosen = config or configured() or IPUConfig()
-    left = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, chosen) else ()
-    return replace(job, notes=(*job.notes, *chosen.notes(), *notes_of_queue, *notes(), *left))
+    configuration = config or configured() or IPUConfig()
+    overlaps_missing = (_NOT_OVERLAPPED,) if _leaves_io_tiles(job.schedule, configuration) else ()
+    return replace(job, notes=(*job.notes, *configuration.notes(), *notes_of_queue, *notes(), *overlaps_missing))
 
 
 def validated(asked: Mapping[str, Any]) -> runs.Options:
@@ -94,9 +94,9 @@ def options_of_loop(
 
     def options() -> dict[str, Any]:
         config = own or configured()
-        chosen = IPUConfig() if config is None else config
-        device = chosen.device((0,), False, configured=config is not None, ordinal=ordinal)
-        result = _options_of_device(chosen, device, _SINGLE)
+        configuration = IPUConfig() if config is None else config
+        device = configuration.device((0,), False, configured=config is not None, ordinal=ordinal)
+        result = _options_of_device(configuration, device, _SINGLE)
         if prefetch_depth is not None:
             result["infeed"] = {"prefetch_depth": prefetch_depth}
         return result
@@ -157,10 +157,10 @@ def _pipeline(arguments: Arguments) -> dict[str, Any]:
 
 
 def _options(options: PipelineStageOptions, argument: str) -> dict[str, Any]:
-    simulated = options.simulated(argument)
+    option = options.simulated(argument)
     return {
-        "matmul_options": poplar_options(simulated.matmul),
-        "convolution_options": poplar_options(simulated.convolution),
+        "matmul_options": poplar_options(option.matmul),
+        "convolution_options": poplar_options(option.convolution),
     }
 
 
@@ -170,10 +170,10 @@ def _argument(path: KeyPath) -> str:
         for row in rows:
             if path[: len(row.path)] == row.path:
                 return prefix + runs.dotted((row.name, *path[len(row.path) :]))
-    section, *rest = path
+    section, *fields = path
     if section == "disturbances":
         return runs.dotted(("IPUConfig", *path))
-    return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(rest))
+    return runs.dotted({"pipeline": (), "system": ("IPUConfig",)}.get(str(section), (section,)) + tuple(fields))
 
 
 _STAGES: Final = "the model into more computational_stages on more IPUs"
@@ -192,9 +192,9 @@ def _remedy(fit: analysis.Fit, system: System, schedule: Schedule) -> str:
     shape, updating = fit.plan.shape, fit.too_large[0].op is None
     match fit.largest:
         case pipelines.Holder.FIFOS if not (shape.recompute or shape.recompute_inline):
-            other = schedules.shallower(schedule, shape)
-            name = other and PipelineSchedule(other).name
-            shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if other else ""
+            candidate = schedules.shallower(schedule, shape)
+            name = candidate and PipelineSchedule(candidate).name
+            shallower = f", take PipelineSchedule.{name}, whose FIFOs are half as deep" if candidate else ""
             return f"Set IPUConfig.allow_recompute{shallower}, or feed smaller micro-batches."
         case pipelines.Holder.STREAMS:
             return "Feed smaller micro-batches: a whole element of a queue lies on this IPU."

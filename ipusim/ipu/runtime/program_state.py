@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-_NOTHING: Final = object()
+_EMPTY: Final = object()
 
 
 class Remembered(Generic[T]):
@@ -20,19 +20,19 @@ class Remembered(Generic[T]):
 
     def __init__(self, name: str, default: T) -> None:
         """Begin with ``default``."""
-        self._here: ContextVar[T | object] = ContextVar(name)
+        self._variable: ContextVar[T | object] = ContextVar(name)
         self._default = self._last = default
 
     def __call__(self) -> T:
         """Return the active value."""
-        result = self._here.get(_NOTHING)
-        if result is not _NOTHING:
+        result = self._variable.get(_EMPTY)
+        if result is not _EMPTY:
             return result  # type: ignore[return-value]  # any other object is a value
         return self._default if threading.current_thread() is threading.main_thread() else self._last
 
     def set(self, value: T) -> None:
         """Set the value for this context, and for new threads."""
-        self._here.set(value)
+        self._variable.set(value)
         self._last = value
 
 

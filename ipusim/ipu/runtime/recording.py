@@ -31,13 +31,13 @@ class Recorded:
     _results: list[list[tuple[Any, ...]]] = field(default_factory=list)
     _weights: dict[str, Array] = field(default_factory=dict)
     _not_finite: str = ""
-    _between: dict[int, tuple[pricing.HostExchange, ...]] = field(default_factory=dict)
+    _exchanges: dict[int, tuple[pricing.HostExchange, ...]] = field(default_factory=dict)
     _late: list[int] = field(default_factory=list)
 
     def keep(self, session: Session, timeline: Timeline) -> None:
         """Keep the session run that just ended."""
         if session.before:
-            self._between[self.steps * self.job.program.repeat_count] = session.before
+            self._exchanges[self.steps * self.job.program.repeat_count] = session.before
         self._late += session.late
         self.steps += 1
         self._timeline = timeline if self.steps == 1 else None
@@ -56,7 +56,7 @@ class Recorded:
         if self.steps < self.ran:
             notes.append(f"The profile has the first {self.steps} of {self.ran} session runs.")
         late = tuple(self._late) if any(self._late) else ()
-        job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._between), late=late)
+        job = replace(self.job, steps=self.steps, notes=tuple(notes), between=dict(self._exchanges), late=late)
         if not name:
             return job
         return replace(job, program=replace(job.program, name=name), request=replace(job.request, name=name))
@@ -98,27 +98,27 @@ class Recorder:
     def __init__(self, steps: int | None = None, folder: Path | None = None) -> None:
         """Keep ``steps`` session runs per program; by default the capacity of one trace."""
         self._steps, self.folder = steps, folder
-        self._of: dict[int, Recorded] = {}
+        self._records: dict[int, Recorded] = {}
         self._lock = Lock()
         self.laid_out = 0
 
     @property
     def programs(self) -> tuple[Recorded, ...]:
         """Executed programs, ordered by first session run."""
-        return tuple(self._of.values())
+        return tuple(self._records.values())
 
     def check(self, what: str) -> None:
         """Raise ProgramStateError if no program ran; ``what`` names the place in the message."""
-        if self._of:
+        if self._records:
             return
-        got = f"{self.laid_out} that no session has run" if self.laid_out else "none"
-        raise ProgramStateError(f"{what}: expected a pipeline or a loop that runs on IPUs, got {got}")
+        runs_text = f"{self.laid_out} that no session has run" if self.laid_out else "none"
+        raise ProgramStateError(f"{what}: expected a pipeline or a loop that runs on IPUs, got {runs_text}")
 
     def note(self, session: Session, timeline: Timeline) -> None:
         """Record the end of a session run."""
         job = session.job
         with self._lock:
-            result = self._of.setdefault(id(job), Recorded(job))
+            result = self._records.setdefault(id(job), Recorded(job))
             result.ran += 1
             if result.steps == result.ran - 1 and result.steps < self._most(session):
                 result.keep(session, timeline)

@@ -70,7 +70,7 @@ def infeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
             later = not isinstance(value[0], str)
         else:
             later = _is_later("IPUInfeedQueue", "prefetch_depth", value[1:])
-        init(self, *args[:1], *([] if later else value), **_named(_INFEED if later else (), value), **kwargs)
+        init(self, *args[:1], *([] if later else value), **_by_name(_INFEED if later else (), value), **kwargs)
 
     return call
 
@@ -90,7 +90,7 @@ def outfeed_in_any_release(init: Callable[..., None]) -> Callable[..., None]:
             later = not isinstance(mode, Enum)
         else:
             later = _is_later("IPUOutfeedQueue", "buffer_depth", values[2:])
-        init(self, *([] if later else values), **_named(_OUTFEED if later else (), values), **kwargs)
+        init(self, *([] if later else values), **_by_name(_OUTFEED if later else (), values), **kwargs)
 
     return call
 
@@ -110,7 +110,7 @@ def _is_later(queue: str, depth: str, values: Sequence[Any]) -> bool:
     return False
 
 
-def _named(order: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+def _by_name(order: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
     """Return positional arguments by name; raises ProgramTypeError for too many arguments."""
     if order and len(values) > len(order):
         raise ProgramTypeError(f"expected at most {len(order)} arguments, {', '.join(order)}, got {len(values)}")

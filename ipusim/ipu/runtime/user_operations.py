@@ -48,8 +48,8 @@ class UserOperation:
     def forward(self, *arrays: Array) -> tuple[tuple[Array, ...], layers.Saved]:
         """Return the results; raises ModelError for unexpected results and errors of ``run``."""
         with functions.Failing(f"user operation {self.name!r}"):
-            made = self.run(*arrays, attributes=self.attributes)
-        result = tuple(map(np.asarray, checks.as_results(made)))
+            outcome = self.run(*arrays, attributes=self.attributes)
+        result = tuple(map(np.asarray, checks.as_results(outcome)))
         forms = [(item.dtype, item.shape) for item in result]
         if forms != list(self.outputs):
             raise ModelError(
@@ -69,28 +69,28 @@ class UserOperation:
                 f"user operation {self.name!r}: no gradient goes back through it, as its file has no function for that"
             )
         places = list(range(len(arrays)) if self.learns is None else self.learns)
-        rest = list(grads), list(results), list(arrays)
+        operands = list(grads), list(results), list(arrays)
         with functions.Failing(f"gradient of user operation {self.name!r}"):
             if self.separate:
-                places = [at for at in places if at in argnums]
-                values = [self.pull_back(at, *rest, attributes=self.gradient_attributes) for at in places]
+                places = [place for place in places if place in argnums]
+                values = [self.pull_back(place, *operands, attributes=self.gradient_attributes) for place in places]
             else:
-                made = self.pull_back(*rest, attributes=self.gradient_attributes)
-                values = list(made) if isinstance(made, tuple | list) else [made]
+                outcome = self.pull_back(*operands, attributes=self.gradient_attributes)
+                values = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
             if len(values) != len(places):
                 raise ModelError(f"expected gradients of {len(places)} inputs, got {len(values)}")
             result = {}
-            for at, item in zip(places, values, strict=True):
+            for place, item in zip(places, values, strict=True):
                 if item is not None:
-                    result[at] = np.asarray(item, arrays[at].dtype)
-                elif at in argnums:
-                    raise ModelError(f"expected a gradient of input {at}, of shape {arrays[at].shape}, got None")
-            for at, item in result.items():
-                if item.shape != arrays[at].shape:
+                    result[place] = np.asarray(item, arrays[place].dtype)
+                elif place in argnums:
+                    raise ModelError(f"expected a gradient of input {place}, of shape {arrays[place].shape}, got None")
+            for place, item in result.items():
+                if item.shape != arrays[place].shape:
                     raise ModelError(
-                        f"expected a gradient of shape {arrays[at].shape} for input {at}, got {item.shape}"
+                        f"expected a gradient of shape {arrays[place].shape} for input {place}, got {item.shape}"
                     )
-        return [result.get(at, np.zeros_like(arrays[at])) for at in argnums]
+        return [result.get(place, np.zeros_like(arrays[place])) for place in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the user's cycles, or one operation per element written by a pass."""
@@ -98,15 +98,15 @@ class UserOperation:
         if self.cycles is not None:
             with functions.Failing(f"cost of user operation {self.name!r}"):
                 value = self.cycles(*arrays)
-                return LayerCost(_measured(value, "forward", size), _measured(value, "backward", size))
-        written = sum(math.prod(shape) for _, shape in self.outputs)
-        moved = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
+                return LayerCost(_measured_work(value, "forward", size), _measured_work(value, "backward", size))
+        elements = sum(math.prod(shape) for _, shape in self.outputs)
+        bytes_written = sum(dtype.itemsize * math.prod(shape) for dtype, shape in self.outputs)
         read = sum(array.nbytes for array in arrays)
-        back = sum(arrays[at].size for at in argnums)
-        forward = Work(vector=VectorWork(written), sram_bytes=read + moved, itemsize=size)
+        gradient_elements = sum(arrays[place].size for place in argnums)
+        forward = Work(vector=VectorWork(elements), sram_bytes=read + bytes_written, itemsize=size)
         backward = Work(
-            vector=VectorWork(back),
-            sram_bytes=read + 2 * moved + sum(arrays[at].nbytes for at in argnums),
+            vector=VectorWork(gradient_elements),
+            sram_bytes=read + 2 * bytes_written + sum(arrays[place].nbytes for place in argnums),
             itemsize=size,
             compute_sets=len(argnums) if self.separate else 1,
         )
@@ -142,9 +142,9 @@ class Expression:
         size = max(array.dtype.itemsize for array in arrays)
         floats = [array.astype(np.float64) for array in arrays]
         with np.errstate(all="ignore"):
-            counted, _ = functions.count_passes(self.function, floats, range(len(floats)))
-        moved = sum(array.nbytes for array in arrays) + math.prod(shape) * size
-        work = replace(counted.work(size), sram_bytes=moved, compute_sets=1)
+            passes, _ = functions.count_passes(self.function, floats, range(len(floats)))
+        sram_bytes = sum(array.nbytes for array in arrays) + math.prod(shape) * size
+        work = replace(passes.work(size), sram_bytes=sram_bytes, compute_sets=1)
         return LayerCost(work, Work(itemsize=size))
 
 
@@ -152,7 +152,7 @@ def _text(forms: Sequence[tuple[np.dtype[Any], Shape]]) -> str:
     return "[" + ", ".join(f"{dtype}{list(shape)}" for dtype, shape in forms) + "]"
 
 
-def _measured(value: Any, side: str, itemsize: int) -> Work:
+def _measured_work(value: Any, side: str, itemsize: int) -> Work:
     cycles = value.get(side, 0) if isinstance(value, dict) else None
     if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 0:
         raise ModelError(f"expected a mapping of forward and backward to whole numbers of cycles, got {value!r}")
@@ -182,11 +182,11 @@ def library_of(library: str) -> ModuleType:
             "library_path: expected a file of Python with the operation's functions, as compiled libraries do not run "
             f"on simulated IPUs, got {library!r}"
         )
-    changed = path.stat().st_mtime_ns if path.exists() else 0
-    return _loaded(library, path.absolute(), changed)
+    modification_time = path.stat().st_mtime_ns if path.exists() else 0
+    return _load(library, path.absolute(), modification_time)
 
 
 @lru_cache(maxsize=64)
-def _loaded(library: str, path: Path, _changed: int) -> ModuleType:
+def _load(library: str, path: Path, _modification_time: int) -> ModuleType:
     """Run an unchanged file only once: a stage's function requests the file in every micro-batch."""
     return functions.load_file(library, path)[0]

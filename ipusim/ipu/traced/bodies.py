@@ -47,10 +47,10 @@ def program_of_body(
         UnsupportedProgramError: if a sharded body sends to several outfeeds.
     """
     items = {node.name: entry.value for node in graph.nodes.values() if (entry := entry_of(node)) is not None}
-    sending = [graph.nodes[each] for each in sorted(body) if isinstance(items.get(each), EnqueueItem)]
+    sending = [graph.nodes[node_name] for node_name in sorted(body) if isinstance(items.get(node_name), EnqueueItem)]
     main = _main(graph, sending, body)
     queue, results = (None, []) if main is None else (items[main.name].queue, list(main.inputs))
-    feeds = {each for each in body if infeed is not None and items.get(each) is infeed}
+    feeds = {name for name in body if infeed is not None and items.get(name) is infeed}
     nodes = body - ({main.name} if main is not None else set())
     accumulation = _accumulation(graph, nodes, iterations)
     step, shards = _step(graph, nodes, feeds, results)
@@ -61,8 +61,8 @@ def program_of_body(
             "body: expected an update operation for each gradient that is accumulated, and what it sends before that"
         )
     accumulators = {
-        each: mark.dtype
-        for each, tensor in step.accumulators.items()
+        name: mark.dtype
+        for name, tensor in step.accumulators.items()
         if (mark := accumulation_of(graph.nodes[tensor.node])) is not None and mark.dtype is not None
     }
     return DeviceProgram(
@@ -71,7 +71,7 @@ def program_of_body(
         partial(_options, options, shards, accumulation, iterations),
         infeed=infeed,
         outfeed=queue,
-        sent=_sent(queue, len(results)),
+        sent=_outfeed_of(queue, len(results)),
         reduction=accumulation.reduction,
         outside=outside_of(step),
         carried=carried,
@@ -80,7 +80,7 @@ def program_of_body(
     )
 
 
-def _sent(queue: Outfeed | None, results: int) -> pipelines.Outfeed:
+def _outfeed_of(queue: Outfeed | None, results: int) -> pipelines.Outfeed:
     """Return the outfeed settings for a body with a given number of results."""
     names = (analysis.LOSS,) if results == 1 else tuple(f"output {place}" for place in range(results))
     return pipelines.Outfeed(
@@ -97,14 +97,14 @@ def _options(
 ) -> dict[str, Any]:
     """Return the request options for a body's program, keyed like a scenario."""
     system = dict(options())
-    own = {
+    body_options = {
         "schedule": "single" if shards.stages == 1 else "sharded",
         "gradient_accumulation_count": accumulation.count,
         "repeat_count": iterations // accumulation.count,
         "reduction_method": accumulation.reduction,
         "device_mapping": list(shards.mapping) if shards.stages > 1 else [0],
     }
-    return {**system, "pipeline": {**system.get("pipeline", {}), **accumulation.options, **own}}
+    return {**system, "pipeline": {**system.get("pipeline", {}), **accumulation.options, **body_options}}
 
 
 def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Output]) -> tuple[TracedStep, Shards]:
@@ -114,7 +114,7 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
     """
     parts = split(graph, nodes - feeds)
     shards = shards_of(graph, {*parts.forward, *feeds})
-    effects = {each for each in nodes if runs_for_effect(graph.nodes[each])}
+    effects = {name for name in nodes if runs_for_effect(graph.nodes[name])}
     training = as_training(graph, parts, feeds, results, effects, shards)
     if training is not None:
         return training, shards
@@ -124,10 +124,12 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
     """Return a body's gradient accumulation; raises ProgramError in Graphcore's words for an indivisible count."""
-    found = [each for name in sorted(nodes) if (each := accumulation_of(graph.nodes[name])) is not None]
-    if len({id(each.options) for each in found}) > 1:
+    accumulations = [
+        accumulation for name in sorted(nodes) if (accumulation := accumulation_of(graph.nodes[name])) is not None
+    ]
+    if len({id(accumulation.options) for accumulation in accumulations}) > 1:
         raise UnsupportedProgramError("body: expected one optimizer that accumulates gradients, got several")
-    result = found[0] if found else Accumulation(1)
+    result = accumulations[0] if accumulations else Accumulation(1)
     if iterations % result.count:
         raise ProgramError(
             f"Detected a gradient accumulation operation with {result.count} number of mini batches inside a loop with "
@@ -145,9 +147,11 @@ def _main(graph: Graph, sending: Sequence[Node], body: set[str]) -> Node | None:
     if not sending:
         return None
     places = {name: place for place, name in enumerate(graph.nodes)}
-    ordered = sorted(sending, key=lambda node: places[node.name])
+    enqueues = sorted(sending, key=lambda node: places[node.name])
     forward = set(split(graph, body).forward)
-    plain = [node for node in ordered if node.name in forward]
-    behind = [node for node in ordered if node.name not in forward]
-    of_update = [node for node in behind if any(accumulation_of(graph.nodes[each.node]) for each in node.inputs)]
-    return plain[0] if plain else next((node for node in behind if node not in of_update), None)
+    plain = [node for node in enqueues if node.name in forward]
+    later_enqueues = [node for node in enqueues if node.name not in forward]
+    of_update = [
+        node for node in later_enqueues if any(accumulation_of(graph.nodes[tensor.node]) for tensor in node.inputs)
+    ]
+    return plain[0] if plain else next((node for node in later_enqueues if node not in of_update), None)

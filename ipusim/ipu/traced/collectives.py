@@ -39,19 +39,21 @@ def add_collective(
         shape: static shape of the result.
         name: name of the node.
     """
-    called = f"collective {name!r} is called"
-    check_on_ipu(called, "replicas meet on their IPUs, so call it outside of the scope")
+    context = f"collective {name!r} is called"
+    check_on_ipu(context, "replicas meet on their IPUs, so call it outside of the scope")
 
     def call(value: Any) -> Any:
         (result,) = add_node(_entry(function), [value], [(value.dtype, shape)], name)
 
-        def back(upstream: Any) -> Any:
+        def pull_back(upstream: Any) -> Any:
             if gradient is None:
                 return None
-            (found,) = add_node(_entry(gradient), [value, upstream], [(value.dtype, value.shape)], f"{name}_grad")
-            return found
+            (gradient_value,) = add_node(
+                _entry(gradient), [value, upstream], [(value.dtype, value.shape)], f"{name}_grad"
+            )
+            return gradient_value
 
-        return result, back
+        return result, pull_back
 
     return tf.custom_gradient(call)(x)
 

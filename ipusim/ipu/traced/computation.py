@@ -52,9 +52,9 @@ def compile_computation(
     start = len(graph.get_operations())
     scope = tf.compat.v1.get_variable_scope()
     with tf.compat.v1.variable_scope(scope, use_resource=True):
-        made = computation(*inputs)
-    returned = list(made) if isinstance(made, tuple | list) else [] if made is None else [made]
-    tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
+        outcome = computation(*inputs)
+    values_returned = list(outcome) if isinstance(outcome, tuple | list) else [] if outcome is None else [outcome]
+    tensors = [tf.convert_to_tensor(value) for value in values_returned if not isinstance(value, tf.Operation)]
     if options is not None and (values := _values_of_iteration(graph, start)):
         queue = add_iteration(
             start, tensors, options, next((each for each in values if isinstance(each, Infeed)), None)
@@ -70,11 +70,11 @@ def compile_computation(
 def _values_of_iteration(graph: Any, start: int) -> list[Any]:
     """Return queues and collectives from operation ``start`` on; empty if a program contains them already."""
     nodes = read_graph(graph).nodes
-    written = [nodes[node.name] for node in graph.get_operations()[start:]]
-    values = [entry.value for node in written if (entry := entry_of(node)) is not None]
-    if any(isinstance(each, DeviceProgram) for each in values):
+    nodes_of_iteration = [nodes[node.name] for node in graph.get_operations()[start:]]
+    values = [entry.value for node in nodes_of_iteration if (entry := entry_of(node)) is not None]
+    if any(isinstance(value, DeviceProgram) for value in values):
         return []
-    return [each for each in values if isinstance(each, EnqueueItem | Infeed | Meeting)]
+    return [value for value in values if isinstance(value, EnqueueItem | Infeed | Meeting)]
 
 
 class Computation:
@@ -86,15 +86,15 @@ class Computation:
         Raises:
             ProgramError: for several pipelines, with Graphcore's text.
         """
-        every = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-        initial = {variable.initializer.name for variable in every if variable.initializer is not None}
+        variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
+        initial = {variable.initializer.name for variable in variables if variable.initializer is not None}
         claimed = CLAIMED.get(graph, set()) | initial
         self._tensors, self._nodes = list(tensors), read_graph(graph)
         part = {node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)} - claimed
         effects = [name for name, node in self._nodes.nodes.items() if name in part and runs_for_effect(node)]
         fetches = [output_of(tensor) for tensor in tensors]
         self._executable = Executable(self._nodes, [], fetches, effects, part)
-        self._given = [
+        self._inputs = [
             graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in self._executable.external
         ]
         programs = [
@@ -111,7 +111,7 @@ class Computation:
             *self._executable.variables,
             *(name for program in programs for name in _variables_of(program)),
         }
-        self._variables = [variable for variable in every if variable_name(variable) in names]
+        self._variables = [variable for variable in variables if variable_name(variable) in names]
         self._reads = [variable.read_value() for variable in self._variables]
         self._values = [tf.compat.v1.placeholder(variable.dtype, variable.shape) for variable in self._variables]
         self._assigns = [
@@ -122,48 +122,48 @@ class Computation:
     def results(self) -> Any:
         """Add the operation; return the results, or the operation if no results exist."""
         dtypes = [tensor.dtype for tensor in self._tensors]
-        made = tf.numpy_function(self._run, [session_token(), *self._given], dtypes or tf.int32)
+        outputs = tf.numpy_function(self._run, [session_token(), *self._inputs], dtypes or tf.int32)
         if not dtypes:
-            return made.op
-        results = list(made) if isinstance(made, list | tuple) else [made]
-        for tensor, traced in zip(results, self._tensors, strict=True):
-            tensor.set_shape(traced.shape)
+            return outputs.op
+        results = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
+        for tensor, source in zip(results, self._tensors, strict=True):
+            tensor.set_shape(source.shape)
         return results
 
     def _run(self, token: Any, *values: Any) -> Any:
         """Run in the session of a token, in the context of the session's caller."""
-        running = RunningSession(int(token))
-        return running.context.copy().run(self._run_in, running, values)
+        host = RunningSession(int(token))
+        return host.context.copy().run(self._run_in, host, values)
 
-    def _run_in(self, running: RunningSession, values: Sequence[Any]) -> Any:
+    def _run_in(self, host: RunningSession, values: Sequence[Any]) -> Any:
         """Read variables, run the nodes, and assign changed variables."""
         with LOCK, np.errstate(all="ignore"):
-            read = running.run(self._reads)
+            read = host.run(self._reads)
             variables = {
                 variable_name(variable): Variable(variable_name(variable), np.asarray(value))
                 for variable, value in zip(self._variables, read, strict=True)
             }
             for table in self._tables:
-                table.connect(running.session, variables[table.shared_name])
+                table.connect(host.session, variables[table.shared_name])
             try:
-                found = self._executable.run(Invocation(variables, session=running), values)
+                outputs = self._executable.run(Invocation(variables, session=host), values)
             except EndOfDataError:
                 raise StopIteration from None  # becomes TensorFlow's OutOfRangeError
             except IpusimError as error:
-                FAILED[running.session] = error
+                FAILED[host.session] = error
                 raise
-            self._assign(running, variables)
-        results: list[Array] = [np.asarray(value) for value in found]
+            self._assign(host, variables)
+        results: list[Array] = [np.asarray(value) for value in outputs]
         return results if results else np.int32(0)
 
-    def _assign(self, running: RunningSession, variables: dict[str, Variable]) -> None:
-        changed = [
+    def _assign(self, host: RunningSession, variables: dict[str, Variable]) -> None:
+        changes = [
             (assign, place, variables[variable_name(variable)].value)
             for variable, assign, place in zip(self._variables, self._assigns, self._values, strict=True)
             if variables[variable_name(variable)].assigned
         ]
-        if changed:
-            running.run([assign for assign, _, _ in changed], {place: value for _, place, value in changed})
+        if changes:
+            host.run([assign for assign, _, _ in changes], {place: value for _, place, value in changes})
 
 
 def _variables_of(program: DeviceProgram) -> set[str]:

@@ -43,9 +43,9 @@ from ipusim.ipu.traced.sessions import EagerHost, RunningSession
 #: Program runs per session since the last query.
 _RUNS: Final[WeakKeyDictionary[Any, deque[tuple[str, Timeline]]]] = WeakKeyDictionary()
 #: Maximum number of runs kept without a query.
-_KEPT: Final = 64
+_LATEST_RUNS: Final = 64
 #: Accumulators with the dtype of their variables.
-_OWN: Final[Mapping[str, np.dtype[Any]]] = {}
+_VARIABLES_DTYPE: Final[Mapping[str, np.dtype[Any]]] = {}
 
 
 def events_of(session: Any) -> list[str]:
@@ -104,7 +104,7 @@ class DeviceProgram:
         reduction: models.Reduction = "SUM",
         outside: Sequence[Output] = (),
         carried: Sequence[str] = (),
-        accumulators: Mapping[str, np.dtype[Any]] = _OWN,
+        accumulators: Mapping[str, np.dtype[Any]] = _VARIABLES_DTYPE,
         shown: Sequence[str] = (),
         summed: Collection[str] = (),
         config: IPUConfig | None = None,
@@ -129,10 +129,10 @@ class DeviceProgram:
         """
         self._accumulators, self._config = accumulators, config
         self.pipelined = bool(shown)
-        self._shown = [name if list(shown).count(name) == 1 else "" for name in shown]
+        self._stage_names = [name if list(shown).count(name) == 1 else "" for name in shown]
         self.name, self.step, self.outside, self.carried = name, step, tuple(outside), tuple(carried)
         self._options, self._infeed, self._outfeed = options, infeed, outfeed
-        self._sent, self._reduction, self._summed = sent, reduction, frozenset(summed)
+        self._sent, self._reduction, self._sum_names = sent, reduction, frozenset(summed)
         self._host, self._distribution = machine.this_host(), distribution()
         self._on_host = variables_on_host()
         nodes = step.graph.nodes
@@ -143,7 +143,7 @@ class DeviceProgram:
         self._queues = [] if outfeed is None else [outfeed]
         self._queues += [*(item.queue for name, item in sending.items() if name in step.trace.owners), *of_update]
         #: Numbers of element tensors that the first stage takes or forwards.
-        self._taken = [tensor.number for tensor in cut(step.trace)[0].takes]
+        self._element_places = [tensor.number for tensor in cut(step.trace)[0].takes]
         self._placed: WeakKeyDictionary[Any, PlacedProgram] = WeakKeyDictionary()
         self.timelines: WeakKeyDictionary[Any, Timeline] = WeakKeyDictionary()
         self.timeline: Timeline | None = None
@@ -179,29 +179,31 @@ class DeviceProgram:
             Values of the carried variables after the run.
         """
         outer = values[: len(self.outside)]
-        own = zip(self.carried, values[len(self.outside) :], strict=True)
-        variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in own}}
+        carries = zip(self.carried, values[len(self.outside) :], strict=True)
+        variables = {**invocation.variables, **{name: Variable(name, np.array(value)) for name, value in carries}}
         if self._infeed is not None:
             self._infeed.connect(running)
         options = self._options_on_hosts(executions)
-        placed, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
-        if placed is None or placed.key != key:
-            before, placed = placed, self._place(key, options, variables, outer)
-            if before is not None:  # continue draws and elements
-                placed.session.set_state(placed.session.state()._replace(executions=before.session.executions))
-                placed.taken = placed.session.elements
+        placement, key = self._placed.get(running.session), (options, tuple(map(np.shape, values)))
+        if placement is None or placement.key != key:
+            predecessor, placement = placement, self._place(key, options, variables, outer)
+            if predecessor is not None:  # continue draws and elements
+                placement.session.set_state(
+                    placement.session.state()._replace(executions=predecessor.session.executions)
+                )
+                placement.taken = placement.session.elements
             if self._infeed is not None:
-                self._infeed.replicate(self, placed.session.job.system.replicas)
-            self._placed[running.session] = placed
-        placed.constants.update(zip(self.outside, outer, strict=True))
-        session = placed.session
-        updated = self._take(variables, session, begun)
+                self._infeed.replicate(self, placement.session.job.system.replicas)
+            self._placed[running.session] = placement
+        placement.constants.update(zip(self.outside, outer, strict=True))
+        session = placement.session
+        bytes_updated = self._take(variables, session, begun)
         if begun is not None:
-            placed.taken = session.elements
+            placement.taken = session.elements
         self._begin_alike(session)
         owed = () if self._host is None else self._host.settle()
-        if self._on_host and updated:
-            owed = (*owed, *pricing.handed_out(updated))
+        if self._on_host and bytes_updated:
+            owed = (*owed, *pricing.handed_out(bytes_updated))
         sink = None if self._outfeed is None else lambda element: self._hand_over(running, element)
         with self._receiving(running.session, session.job.system.replicas):
             timeline = session.run(sink=sink, before=owed)
@@ -209,7 +211,7 @@ class DeviceProgram:
         active = recorder() or self._recorder
         if active is not None:
             active.note(session, timeline)
-        _RUNS.setdefault(running.session, deque(maxlen=_KEPT)).append((self.name, timeline))
+        _RUNS.setdefault(running.session, deque(maxlen=_LATEST_RUNS)).append((self.name, timeline))
         self._assign(variables, session)
         return [variables[name].value for name in self.carried]
 
@@ -240,31 +242,31 @@ class DeviceProgram:
         name = f"the first variables of the program {self.name!r}"
         session.set_variables(machine.broadcast_all(hosts.host, name, session.variables()))
 
-    def _take(self, variables: Mapping[str, Variable], session: Session, begun: int | None) -> int:
+    def _take(self, variables: Mapping[str, Variable], session: Session, executions: int | None) -> int:
         """Copy the host's variables and the number of earlier executions into a session.
 
-        None as ``begun`` keeps the session's number.
+        None as ``executions`` keeps the session's number.
 
         Returns:
             Bytes of untrained variables changed by the host.
         """
         state = session.state()
-        known = {name: np.asarray(variable.value) for name, variable in variables.items()}
+        host_values = {name: np.asarray(variable.value) for name, variable in variables.items()}
         # Replicas keep separate untrained values; the host sees replica 0's values, or sums.
-        changed = {
-            name: known[name]
+        changes = {
+            name: host_values[name]
             for name, old in state.untrained[0].items()
-            if name in self._summed or not _same(old, known[name])
+            if name in self._sum_names or not _is_same(old, host_values[name])
         }
         session.set_state(
             state._replace(
-                variables={name: known[name] for name in state.variables},
-                slots=tuple({name: known[name] for name in slots} for slots in state.slots),
-                untrained=tuple({**values, **changed} for values in state.untrained),
-                executions=begun,
+                variables={name: host_values[name] for name in state.variables},
+                slots=tuple({name: host_values[name] for name in slots} for slots in state.slots),
+                untrained=tuple({**values, **changes} for values in state.untrained),
+                executions=executions,
             )
         )
-        return sum(value.nbytes for value in changed.values())
+        return sum(value.nbytes for value in changes.values())
 
     def _assign(self, variables: Mapping[str, Variable], session: Session) -> None:
         """Assign changed variables."""
@@ -273,21 +275,21 @@ class DeviceProgram:
         for slots in state.slots:
             values |= slots
         values |= state.untrained[0]
-        for name in self._summed.intersection(values) if len(state.untrained) > 1 else ():
-            before = np.asarray(variables[name].value)
-            changes = sum(each[name] - before for each in state.untrained)
-            values[name] = (before + changes).astype(before.dtype)
+        for name in self._sum_names.intersection(values) if len(state.untrained) > 1 else ():
+            first_value = np.asarray(variables[name].value)
+            changes = sum(state_of_replica[name] - first_value for state_of_replica in state.untrained)
+            values[name] = (first_value + changes).astype(first_value.dtype)
         for name, value in values.items():
-            if not _same(value, variables[name].value):
+            if not _is_same(value, variables[name].value):
                 variables[name].assign(np.asarray(value))
 
     def _place(
-        self, key: Any, asked: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
+        self, key: Any, request_options: dict[str, Any], variables: Mapping[str, Variable], values: Sequence[Any]
     ) -> PlacedProgram:
         """Return the program placed on the machine."""
         constants: dict[Output, Any] = dict(zip(self.outside, values, strict=True))
-        options = validated(asked)
-        group = asked.get(STATISTICS_GROUP, 1)
+        options = validated(request_options)
+        group = request_options.get(STATISTICS_GROUP, 1)
         functions = StepFunctions(
             self.name,
             _normalised_in_groups(self.step, group),
@@ -298,13 +300,13 @@ class DeviceProgram:
             self._accumulators,
             constants,
             () if self._infeed is None else self._of_element(self._infeed.zeros()),
-            self._shown,
+            self._stage_names,
             from_checkpoints=_recomputes_inside(options.pipeline),
         )
         request = Request(options, name=self.name, functions=functions)
         job = placed_job(request, self._config, () if self._outfeed is None else self._outfeed.notes)
-        of = self._distribution
-        session = Session(job) if of is None else Session(job, of.host, own_feed=True, summed=not of.averaged)
+        hosts = self._distribution
+        session = Session(job) if hosts is None else Session(job, hosts.host, own_feed=True, summed=not hosts.averaged)
         program = PlacedProgram(key, session, constants)
         return program
 
@@ -314,29 +316,29 @@ class DeviceProgram:
         if executions is not None:
             options["pipeline"] = {**options.get("pipeline", {}), "repeat_count": executions}
         system = options["system"]
-        known = system.get("host") or {}
-        if self._distribution is None and self._host is not None and known.get("count", 1) > 1:
+        host_options = system.get("host") or {}
+        if self._distribution is None and self._host is not None and host_options.get("count", 1) > 1:
             self._distribution = Distribution(self._host, over_links=True)  # from the configuration
         if self._distribution is not None:
-            options["system"] = {**system, "host": {**known, **self._distribution.options()}}
+            options["system"] = {**system, "host": {**host_options, **self._distribution.options()}}
         return options
 
     def _of_element(self, values: Sequence[Array]) -> tuple[Array, ...]:
         """Return the first stage's inputs from an element."""
-        return tuple(values[number] for number in self._taken)
+        return tuple(values[number] for number in self._element_places)
 
-    def _element(self, placed: PlacedProgram, index: int) -> Sequence[Array]:
+    def _element(self, placement: PlacedProgram, index: int) -> Sequence[Array]:
         """Return an infeed element by the session's element number; elements are pulled in order."""
         if self._infeed is None:
             return ()
-        while placed.taken <= index:
-            placed.elements[placed.taken] = self._of_element(self._infeed.pull())
-            placed.taken += 1
-        return placed.elements.pop(index)
+        while placement.taken <= index:
+            placement.elements[placement.taken] = self._of_element(self._infeed.pull())
+            placement.taken += 1
+        return placement.elements.pop(index)
 
 
-def _same(one: Array, other: Array) -> bool:
-    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+def _is_same(a: Array, b: Array) -> bool:
+    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
 
 
 def _normalised_in_groups(step: TracedStep, group: int) -> TracedStep:

@@ -90,26 +90,26 @@ def place_loops(graph: Graph, options: Callable[[], Mapping[str, Any]], owner: A
     for name, node in graph.nodes.items():
         if node.type in ("While", "StatelessWhile"):
             loop = _Loop(node, graph.functions[node.attributes["cond"]], graph.functions[node.attributes["body"]])
-            placed = _placed(graph, loop, options, owner)
-            if placed is not None:
-                nodes[name] = placed
+            loop_node = _program_node(graph, loop, options, owner)
+            if loop_node is not None:
+                nodes[name] = loop_node
     return replace(graph, nodes=nodes)
 
 
-def _placed(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
+def _program_node(graph: Graph, loop: _Loop, options: Callable[[], Mapping[str, Any]], owner: Any) -> Node | None:
     """Return a loop's node as a program; None for other loops."""
     feeds = [node for node in loop.body.nodes.values() if _takes_element(node)]
-    counted = _counter(loop)
+    counter = _counter(loop)
     sends = any(enqueued_of(node) is not None for node in loop.body.nodes.values())
-    if len(feeds) > 1 or not (feeds or sends) or counted is None:
+    if len(feeds) > 1 or not (feeds or sends) or counter is None:
         return None
     infeed: Infeed | None = None
     for feed in feeds:
         entry = entry_of(feed)
         infeed = IteratorFeed(feed) if entry is None or feed.type == "IteratorGetNext" else entry.value
-    body, carried, outside = _as_body(graph, loop, infeed, counted.alone, owner)
+    body, carried, outside = _as_body(graph, loop, infeed, counter.alone, owner)
     program = program_of_body(loop.node.name, body, set(body.nodes), options, infeed, list(carried.values()))
-    runner = _Runner(loop, program, infeed, carried, outside, counted)
+    runner = _Runner(loop, program, infeed, carried, outside, counter)
     entry = Entry(runner.kernel, effect=True, invoked=True, value=program)
     return replace(loop.node, type="PyFunc", attributes=_token(entry, owner))
 
@@ -135,7 +135,7 @@ def _as_body(
     Counters without another reader are left out, since the loop counts iterations.
     """
     nodes: dict[str, Node] = {}
-    behind: list[Node] = []
+    later_nodes: list[Node] = []
     carried: dict[int, str] = {}
     outside: dict[Output, int] = {}
     for place, tensor in enumerate(loop.body.inputs):
@@ -154,11 +154,11 @@ def _as_body(
             nodes[handle.name] = handle
             nodes[node.name] = replace(node, type="ReadVariableOp", attributes={}, inputs=handle.outputs)
             value = loop.body.outputs[place]
-            behind.append(Node(f"{carried[place]}/assign", "AssignVariableOp", {}, (*handle.outputs, value)))
+            later_nodes.append(Node(f"{carried[place]}/assign", "AssignVariableOp", {}, (*handle.outputs, value)))
     for name, node in loop.body.nodes.items():
-        taken = isinstance(infeed, IteratorFeed) and node.type == "IteratorGetNext"
-        nodes.setdefault(name, _dequeue(node, infeed, owner) if infeed is not None and taken else node)
-    nodes |= {node.name: node for node in behind}
+        is_taken = isinstance(infeed, IteratorFeed) and node.type == "IteratorGetNext"
+        nodes.setdefault(name, _dequeue(node, infeed, owner) if infeed is not None and is_taken else node)
+    nodes |= {node.name: node for node in later_nodes}
     return Graph(nodes, loop.body.functions), carried, outside
 
 
@@ -199,23 +199,23 @@ def _counter(loop: _Loop) -> _Counter | None:
     places = {tensor: place for place, tensor in enumerate(loop.condition.inputs)}
     inputs = {tensor: place for place, tensor in enumerate(loop.body.inputs)}
     condition = _by_data(loop.condition, loop.condition.outputs)
-    found = sorted({places[tensor] for tensor in condition.inputs})
+    places_read = sorted({places[tensor] for tensor in condition.inputs})
     while True:
-        following = _by_data(loop.body, [loop.body.outputs[place] for place in found])
-        if any(runs_for_effect(node) or node.type == "ReadVariableOp" for node in following.nodes.values()):
+        step = _by_data(loop.body, [loop.body.outputs[place] for place in places_read])
+        if any(runs_for_effect(node) or node.type == "ReadVariableOp" for node in step.nodes.values()):
             return None
-        more = sorted({*found, *(inputs[tensor] for tensor in following.inputs)})
-        if more == found:
+        more = sorted({*places_read, *(inputs[tensor] for tensor in step.inputs)})
+        if more == places_read:
             break
-        found = more
-    read = {tensor for node in loop.body.nodes.values() if node.name not in following.nodes for tensor in node.inputs}
-    fed = [loop.condition.inputs[place] for place in found]
-    next_fed = [loop.body.inputs[place] for place in found]
+        places_read = more
+    read = {tensor for node in loop.body.nodes.values() if node.name not in step.nodes for tensor in node.inputs}
+    fed = [loop.condition.inputs[place] for place in places_read]
+    next_fed = [loop.body.inputs[place] for place in places_read]
     return _Counter(
-        tuple(found),
-        frozenset(place for place in found if loop.body.inputs[place] not in read),
+        tuple(places_read),
+        frozenset(place for place in places_read if loop.body.inputs[place] not in read),
         Executable(condition, fed, condition.outputs),
-        Executable(following, next_fed, following.outputs),
+        Executable(step, next_fed, step.outputs),
     )
 
 
@@ -267,9 +267,9 @@ class _Runner:
         if iterations:
             if isinstance(self._infeed, IteratorFeed) and self._iterator is not None:
                 self._infeed.iterator = values[self._iterator]
-            given = [*(values[place] for place in self._outer), *(values[place] for place in self._carried)]
-            found = self._program.run(invocation, invocation.session, given, iterations)
-            for place, value in zip(self._carried, found, strict=True):
+            operands = [*(values[place] for place in self._outer), *(values[place] for place in self._carried)]
+            outputs = self._program.run(invocation, invocation.session, operands, iterations)
+            for place, value in zip(self._carried, outputs, strict=True):
                 results[place] = value
         for place, value in state.items():
             results[place] = value

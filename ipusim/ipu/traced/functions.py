@@ -60,10 +60,10 @@ def concrete_program(
 ) -> ConcreteProgram:
     """Return the program of a function for given argument shapes and types; see :func:`run_function`."""
     note_origins()
-    traced = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)
-    if traced is None:
-        traced = _FUNCTIONS[function] = tf.function(function)
-    concrete = traced.get_concrete_function(*args, **(kwargs or {}))
+    tensorflow_function = function if hasattr(function, "get_concrete_function") else _FUNCTIONS.get(function)
+    if tensorflow_function is None:
+        tensorflow_function = _FUNCTIONS[function] = tf.function(function)
+    concrete = tensorflow_function.get_concrete_function(*args, **(kwargs or {}))
     if concrete not in _PROGRAMS:
         _PROGRAMS[concrete] = ConcreteProgram(concrete, options)
     return _PROGRAMS[concrete]
@@ -99,9 +99,9 @@ class ConcreteProgram:
 
     def run(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run all nodes on argument values, and assign changed variables."""
-        given = tf.nest.flatten((args, kwargs), expand_composites=True)
-        arrays = [tf.constant(each) if isinstance(each, np.ndarray | np.generic) else each for each in given]
-        flat = [each for each in arrays if tf.is_tensor(each)]  # Python numbers are constants of the function
+        leaves = tf.nest.flatten((args, kwargs), expand_composites=True)
+        arrays = [tf.constant(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf for leaf in leaves]
+        flat = [leaf for leaf in arrays if tf.is_tensor(leaf)]  # Python numbers are constants of the function
         values = [self._value(tensor) for tensor in (*flat[: self._arguments], *self._captured)]
         with LOCK, np.errstate(all="ignore"):
             variables = {name: Variable(name, self._read(name)) for name in self._handles}
@@ -109,7 +109,7 @@ class ConcreteProgram:
             for table, variable in tables:
                 table.connect(EAGER, variable)
             try:
-                found = self._run(Invocation(variables, session=EAGER), values)
+                outputs = self._run(Invocation(variables, session=EAGER), values)
             except EndOfDataError:
                 raise tf.errors.OutOfRangeError(None, None, "End of sequence") from None
             for name, variable in variables.items():
@@ -118,9 +118,9 @@ class ConcreteProgram:
             for table, variable in tables:
                 if variable.assigned:
                     table.variable.assign(variable.value)
-        tensors = iter([tf.constant(np.asarray(value)) for value in found])
+        tensors = iter([tf.constant(np.asarray(value)) for value in outputs])
         return tf.nest.map_structure(
-            lambda each: next(tensors) if tf.is_tensor(each) else each, self._structure, expand_composites=True
+            lambda leaf: next(tensors) if tf.is_tensor(leaf) else leaf, self._structure, expand_composites=True
         )
 
     @staticmethod

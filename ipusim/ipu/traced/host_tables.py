@@ -105,24 +105,24 @@ class HostTable:
             rows = self._in_range(np.asarray(places), clip=clip)
             return self._rows(rows, (*invocation.key, number))
 
-        def behind(invocation: Invocation, places: Array, upstream: Array) -> Array:
+        def go_back(invocation: Invocation, places: Array, upstream: Array) -> Array:
             rows = self._in_range(np.asarray(places), clip=clip)
             self._learn(rows, np.asarray(upstream), (*invocation.key, number))
             return np.zeros(0, np.float32)
 
         forward = Entry(lambda _: ahead, invoked=True, value=self)
-        backward = Entry(lambda _: behind, invoked=True, value=self)
+        backward = Entry(lambda _: go_back, invoked=True, value=self)
         if self._learns is None:
             return tf.stop_gradient(add_node(forward, [ids], [form], "host_rows")[0])
 
         def call(places: Any, learns: Any) -> Any:
             (rows,) = add_node(forward, [places, learns], [form], "host_rows")
 
-            def back(upstream: Any) -> Any:
-                given = [places, tf.convert_to_tensor(upstream)]
-                return None, add_node(backward, given, [(tf.float32, [0])], "host_rows_grad")[0]
+            def pull_back(upstream: Any) -> Any:
+                inputs = [places, tf.convert_to_tensor(upstream)]
+                return None, add_node(backward, inputs, [(tf.float32, [0])], "host_rows_grad")[0]
 
-            return rows, back
+            return rows, pull_back
 
         return tf.custom_gradient(call)(ids, self._learns.read_value())
 
@@ -135,39 +135,39 @@ class HostTable:
 
     def _rows(self, ids: Array, key: tuple[int, ...]) -> Array:
         """Return rows; a repeated look-up of a micro-batch returns the same rows again."""
-        noted = functions.surroundings().look_ups
-        if noted is not None:
+        look_ups = functions.surroundings().look_ups
+        if look_ups is not None:
             dtype = self.variable.dtype.as_numpy_dtype
             rows = np.zeros((*ids.shape, int(self.variable.shape[1])), dtype)
             gradients = 0 if self._rule is None else rows.nbytes
-            noted.append(models.TableBytes(ids.size * models.ID_BYTES, rows.nbytes, gradients))
+            look_ups.append(models.TableBytes(ids.size * models.ID_BYTES, rows.nbytes, gradients))
             return rows
         state = self._connected()
-        *micro_batch, which = key
+        *micro_batch, look_up = key
         if len(micro_batch) < 2 or self._rule is None:  # inference
             return state.values.take(ids, axis=0)
         if not self.registered:
             raise ProgramStateError(
                 f"HostEmbedding {self._name!r}: expected the program to run inside `with embedding.register(session):`"
             )
-        found = state.looked_up.setdefault(tuple(micro_batch), {})
-        if which not in found:
-            found[which] = state.values.take(ids, axis=0)
-        return found[which]
+        rows_of_look_ups = state.looked_up.setdefault(tuple(micro_batch), {})
+        if look_up not in rows_of_look_ups:
+            rows_of_look_ups[look_up] = state.values.take(ids, axis=0)
+        return rows_of_look_ups[look_up]
 
     def _learn(self, ids: Array, gradients: Array, key: tuple[int, ...]) -> None:
         """Add up gradients; update the table after all look-ups of enough micro-batches."""
         if functions.surroundings().look_ups is not None:
             return
         assert self._rule is not None
-        state, (*micro_batch, which) = self._connected(), key
+        state, (*micro_batch, look_up) = self._connected(), key
         if not len(state.sums):
             state.sums = np.zeros_like(state.values)
         np.add.at(state.sums, ids.reshape(-1), gradients.reshape(-1, state.values.shape[1]))
         state.touched.append(ids.reshape(-1))
-        waiting = state.looked_up.get(tuple(micro_batch), {})
-        waiting.pop(which, None)
-        if waiting:
+        open_look_ups = state.looked_up.get(tuple(micro_batch), {})
+        open_look_ups.pop(look_up, None)
+        if open_look_ups:
             return
         state.looked_up.pop(tuple(micro_batch), None)
         state.complete += 1
@@ -198,10 +198,10 @@ def tables_of(graph: Graph, names: Iterable[str] | None = None) -> list[HostTabl
         graph: the graph.
         names: names of the nodes, by default all nodes.
     """
-    own = graph.nodes.values() if names is None else (graph.nodes[name] for name in names)
+    nodes_called = graph.nodes.values() if names is None else (graph.nodes[name] for name in names)
     inner = (node for body in graph.functions.values() for node in body.nodes.values())
-    entries = (entry_of(node) for nodes in (own, inner) for node in nodes if node.type == "PyFunc")
-    return list(dict.fromkeys(each.value for each in entries if each and isinstance(each.value, HostTable)))
+    entries = (entry_of(node) for nodes in (nodes_called, inner) for node in nodes if node.type == "PyFunc")
+    return list(dict.fromkeys(entry.value for entry in entries if entry and isinstance(entry.value, HostTable)))
 
 
 def _empty_variable(name: str) -> Any:

@@ -65,25 +65,25 @@ def add_loop(
     carried = [
         _LoopValue(tensor, f"{name}/value{place}") for place, tensor in enumerate(map(tf.convert_to_tensor, inputs))
     ]
-    values, named = [each.read for each in carried], {}
+    values, keywords = [value.read for value in carried], {}
     if infeed is not None:
         element = infeed.dequeue()
-        named = dict(element) if isinstance(element, Mapping) else {}
-        values += [] if named else listed(element)
-    check_takes("body", body, values, named)
+        keywords = dict(element) if isinstance(element, Mapping) else {}
+        values += [] if keywords else listed(element)
+    check_takes("body", body, values, keywords)
     with exclusive_program("loop"):
-        returned = [each for each in listed(body(*values, **named)) if each is not None]
-    tensors = [tf.convert_to_tensor(each) for each in returned if not isinstance(each, tf.Operation)]
+        results = [result for result in listed(body(*values, **keywords)) if result is not None]
+    tensors = [tf.convert_to_tensor(result) for result in results if not isinstance(result, tf.Operation)]
     if carried and len(tensors) != len(carried):
         raise ProgramError(
             f"body: expected as many tensors as there are loop-carried inputs, {len(carried)}, got {len(tensors)}"
         )
-    for each, tensor in zip(carried, tensors, strict=False):
-        if tensor is not each.read:  # an unchanged value is a constant of the run
-            each.assign(tensor)
-    known = _claim(graph, start)
-    counted = None if condition is None else _Counted(condition, carried, tensors, known, iterations)
-    return _add_program(graph, known, name, options, infeed, carried, iterations, counted, config)
+    for value, tensor in zip(carried, tensors, strict=False):
+        if tensor is not value.read:  # an unchanged value is a constant of the run
+            value.assign(tensor)
+    names = _claim(graph, start)
+    counter = None if condition is None else _IterationCounter(condition, carried, tensors, names, iterations)
+    return _add_program(graph, names, name, options, infeed, carried, iterations, counter, config)
 
 
 def add_iteration(
@@ -112,37 +112,37 @@ class _Results(Outfeed):
 
     def add(self, session: Any, element: Sequence[Array]) -> None:
         """Add the first replica's results."""
-        super().add(session, [each[0] for each in element] if self._replicas > 1 else element)
+        super().add(session, [value[0] for value in element] if self._replicas > 1 else element)
 
 
 def _claim(graph: Any, start: int) -> set[str]:
     """Claim operations from number ``start`` on for a program; return their names, excluding initializers."""
-    written = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
+    names = [node.name for node in graph.get_operations()[start:] if not is_fed_by_session(node)]
     variables = tf.compat.v1.global_variables() + tf.compat.v1.local_variables()
-    CLAIMED.setdefault(graph, set()).update(written)
-    return set(written) - {variable.initializer.name for variable in variables}
+    CLAIMED.setdefault(graph, set()).update(names)
+    return set(names) - {variable.initializer.name for variable in variables}
 
 
 def _add_program(
     graph: Any,
-    known: set[str],
+    names: set[str],
     name: str,
     options: Callable[[], Mapping[str, Any]],
     infeed: Infeed | None,
     carried: Sequence[_LoopValue],
     iterations: int | None,
-    counted: _Counted | None = None,
+    counter: _IterationCounter | None = None,
     config: IPUConfig | None = None,
 ) -> list[Any]:
     """Add the node for a body's program; return results or [operation]."""
-    once = iterations if counted is None else 1
-    carries = [each.name for each in carried]
-    program = program_of_body(name, read_graph(graph), known, options, infeed, carries, once or 1, config)
-    executions = {} if counted is None else {"executions": counted.count}
-    return add_program(program, [each.tensor for each in carried], **executions)
+    executions_inside = iterations if counter is None else 1
+    carries = [value.name for value in carried]
+    program = program_of_body(name, read_graph(graph), names, options, infeed, carries, executions_inside or 1, config)
+    executions = {} if counter is None else {"executions": counter.count}
+    return add_program(program, [value.tensor for value in carried], **executions)
 
 
-class _Counted:
+class _IterationCounter:
     """Counts iterations of a loop with a condition, using only the loop's values."""
 
     def __init__(
@@ -156,16 +156,16 @@ class _Counted:
         """Trace the condition on the loop's values; ``tensors`` are the values of the next iteration."""
         graph = tf.compat.v1.get_default_graph()
         start = len(graph.get_operations())
-        tensors_read = [each.read for each in carried]
+        tensors_read = [value.read for value in carried]
         check_takes("condition", condition, tensors_read, {})
         holds = tf.convert_to_tensor(condition(*tensors_read))
-        following = [tf.cast(new, each.tensor.dtype) for each, new in zip(carried, tensors, strict=True)]
-        after = {node.name for node in graph.get_operations()[start:]}
-        CLAIMED.setdefault(graph, set()).update(after)
+        next_values = [tf.cast(new, value.tensor.dtype) for value, new in zip(carried, tensors, strict=True)]
+        condition_names = {node.name for node in graph.get_operations()[start:]}
+        CLAIMED.setdefault(graph, set()).update(condition_names)
         nodes, feeds = read_graph(graph), [output_of(each.read) for each in carried]
-        part = {each for each in body | after if not runs_for_effect(nodes.nodes[each])}
+        part = {name for name in body | condition_names if not runs_for_effect(nodes.nodes[name])}
         self._holds = Executable(nodes, feeds, [output_of(holds)], (), part)
-        self._next = Executable(nodes, feeds, [output_of(each) for each in following], (), part)
+        self._next = Executable(nodes, feeds, [output_of(value) for value in next_values], (), part)
         self._most = _MOST if most is None else most
         if self._holds.external or self._holds.variables:
             _refuse_condition()
@@ -211,10 +211,10 @@ class _LoopValue:
             ProgramError: for a changed shape, and UnsupportedProgramError for a changed kind of dtype.
         """
         if not tensor.shape.is_compatible_with(self.tensor.shape):
-            shape, own = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
-            raise ProgramError(f"body: expected a loop-carried tensor of shape {own} again, got {shape}")
-        dtype, before = tensor.dtype.as_numpy_dtype, self.tensor.dtype.as_numpy_dtype
-        if not np.can_cast(dtype, before, "same_kind"):
+            shape, expected_shape = tuple(tensor.shape.as_list()), tuple(self.tensor.shape.as_list())
+            raise ProgramError(f"body: expected a loop-carried tensor of shape {expected_shape} again, got {shape}")
+        dtype, expected_dtype = tensor.dtype.as_numpy_dtype, self.tensor.dtype.as_numpy_dtype
+        if not np.can_cast(dtype, expected_dtype, "same_kind"):
             raise UnsupportedProgramError(
                 f"body: expected a loop-carried tensor of {self.tensor.dtype.name} again, got {tensor.dtype.name}"
             )

@@ -43,9 +43,9 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
         work: Work = operation.cost(_arrays(values), argnums).forward
         return work
 
-    def behind(values: Sequence[Any], read: Collection[int]) -> Work:
-        found = operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read)])
-        work: Work = found.backward
+    def price_backward(values: Sequence[Any], read: Collection[int]) -> Work:
+        cost = operation.cost(_arrays(values[:count]), [argnums[number] for number in sorted(read)])
+        work: Work = cost.backward
         return work
 
     def forward(*arrays: Array) -> tuple[Array, ...]:
@@ -54,25 +54,25 @@ def operate(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name:
 
     def backward(*arrays: Array) -> Sequence[Array]:
         values, gradients = arrays[:count], arrays[count:]
-        found: Sequence[Array] = operation.backward(operation.forward(*values)[1], gradients, argnums)
-        return found
+        input_gradients: Sequence[Array] = operation.backward(operation.forward(*values)[1], gradients, argnums)
+        return input_gradients
 
     def call(*values: Any) -> Any:
         results = add_function(forward, values, forms, name, ahead)
 
         def gradients(*upstream: Any) -> list[Any]:
-            trained = [(values[number].dtype, values[number].shape) for number in argnums]
-            given = [*values, *map(tf.convert_to_tensor, upstream)]
-            found = iter(add_function(backward, given, trained, f"{name}_grad", behind))
-            return [next(found) if number in argnums else None for number in range(count)]
+            forms_of_inputs = [(values[number].dtype, values[number].shape) for number in argnums]
+            inputs = [*values, *map(tf.convert_to_tensor, upstream)]
+            gradients_of_inputs = iter(add_function(backward, inputs, forms_of_inputs, f"{name}_grad", price_backward))
+            return [next(gradients_of_inputs) if number in argnums else None for number in range(count)]
 
         return results, gradients
 
     if not forms:
         add_function(forward, arguments, forms, name, ahead)
         return []
-    made = tf.custom_gradient(call)(*arguments)
-    return list(made) if isinstance(made, list | tuple) else [made]
+    results = tf.custom_gradient(call)(*arguments)
+    return list(results) if isinstance(results, list | tuple) else [results]
 
 
 def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequence[Form], name: str) -> list[Any]:
@@ -88,7 +88,7 @@ def operate_without_gradient(operation: Any, tensors: Sequence[Any], forms: Sequ
 
     arguments = [tf.stop_gradient(tf.convert_to_tensor(tensor)) for tensor in tensors]
     results = add_function(lambda *arrays: operation.forward(*arrays)[0], arguments, forms, name, price)
-    return results if not forms else [tf.stop_gradient(each) for each in results]
+    return results if not forms else [tf.stop_gradient(result) for result in results]
 
 
 def add_function(
@@ -116,8 +116,8 @@ def add_function(
         return values[0] if len(values) == 1 else tuple(values) or None
 
     if tf.executing_eagerly():
-        found = function(*(tensor.numpy() for tensor in tensors))
-        return [tf.constant(value, dtype) for value, (dtype, _) in zip(found, forms, strict=True)] or [None]
+        outcome = function(*(tensor.numpy() for tensor in tensors))
+        return [tf.constant(value, dtype) for value, (dtype, _) in zip(outcome, forms, strict=True)] or [None]
     results = add_node(Entry(lambda node: run, effect=not forms, price=price), tensors, forms, name)
     node = results[0] if not forms else results[0].op
     let_host_run(node, run)
@@ -156,9 +156,9 @@ class LayerOperation:
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
         """Return the gradients for arguments ``argnums``."""
         parameters, inner = saved
-        dx, own = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
-        found: list[Any] = [dx, *(own[name] for name in self.names)]
-        return [found[number] for number in argnums]
+        dx, gradients = self.layer.backward(parameters, inner, grads[0], 0 in argnums)
+        input_gradients: list[Any] = [dx, *(gradients[name] for name in self.names)]
+        return [input_gradients[number] for number in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:
         """Return the work of the layer."""

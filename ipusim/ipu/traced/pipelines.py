@@ -66,7 +66,9 @@ def add_program(
     graph = tf.compat.v1.get_default_graph()
     read = [graph.get_tensor_by_name(f"{tensor.node}:{tensor.number}") for tensor in program.outside]
     entry = Entry(lambda _: run, effect=True, invoked=True, value=program)
-    return add_node(entry, [*read, *carried], [(each.dtype, each.shape) for each in carried], program.name)
+    return add_node(
+        entry, [*read, *carried], [(loop_value.dtype, loop_value.shape) for loop_value in carried], program.name
+    )
 
 
 @dataclass(frozen=True)
@@ -149,20 +151,20 @@ def add_pipeline(
         UnsupportedProgramError: if stages on several IPUs use a variable.
         ProgramTypeError: if a stage does not take the results of the previous stage.
     """
-    with _claiming() as written:
-        traced = _Traced(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
-    _check_captures(traced.step, inputs, written)
-    _check_users(traced.step, mapping)
+    with _claiming() as names:
+        traces = _StageTraces(stages, inputs, infeed, optimizer_function, sending, outfeed, accumulators)
+    _check_captures(traces.step, inputs, names)
+    _check_users(traces.step, mapping)
     program = DeviceProgram(
         name,
-        traced.step,
+        traces.step,
         options,
         infeed=infeed,
         outfeed=outfeed,
-        sent=traced.sent,
+        sent=traces.sent,
         reduction=reduction,
-        outside=outside_of(traced.step),
-        accumulators=traced.accumulators,
+        outside=outside_of(traces.step),
+        accumulators=traces.accumulators,
         shown=[stage_name(function) for functions in stages for function in functions],
         config=config,
     )
@@ -172,15 +174,15 @@ def add_pipeline(
 @contextmanager
 def _claiming() -> Iterator[set[str]]:
     """Claim the block's operations for a pipeline; yield a set for their names."""
-    graph, written = tf.compat.v1.get_default_graph(), set[str]()
+    graph, names = tf.compat.v1.get_default_graph(), set[str]()
     start = len(graph.get_operations())
     with exclusive_program("pipeline"):
-        yield written
-    written.update(node.name for node in graph.get_operations()[start:])
-    CLAIMED.setdefault(graph, set()).update(written)
+        yield names
+    names.update(node.name for node in graph.get_operations()[start:])
+    CLAIMED.setdefault(graph, set()).update(names)
 
 
-class _Traced:
+class _StageTraces:
     """Traced stages, gradients and weight update.
 
     Attributes:
@@ -202,36 +204,38 @@ class _Traced:
         """Trace stages and update; raises the errors of :func:`add_pipeline`."""
         tracer = StepTracer()
         tracer.concurrent([len(functions) for functions in stages])
-        values, named = list(inputs), {}
+        values, keywords = list(inputs), {}
         if infeed is not None:
             with tracer.feed():
                 element = infeed.dequeue()
-            named = dict(element) if isinstance(element, Mapping) else {}
-            values += [] if named else listed(element)
-        returned: Any = None
+            keywords = dict(element) if isinstance(element, Mapping) else {}
+            values += [] if keywords else listed(element)
+        result: Any = None
         for functions in stages:
-            made: list[Any] = []
+            outputs: list[Any] = []
             for function in functions:
-                check_takes("computational_stages", function, values, named)
-                returned = tracer.stage(function, values, named)
-                made += _tensors(returned)
-            values, named = made, {}
+                check_takes("computational_stages", function, values, keywords)
+                result = tracer.stage(function, values, keywords)
+                outputs += _tensors(result)
+            values, keywords = outputs, {}
         self.accumulators: dict[str, np.dtype[Any]] = {}
         self._sending = sending
         if optimizer_function is None:
-            alone = isinstance(returned, Mapping) and not sending.accumulate
-            self._send(tracer, outfeed, values[0] if alone else values, None)
+            is_single_mapping = isinstance(result, Mapping) and not sending.accumulate
+            self._send(tracer, outfeed, values[0] if is_single_mapping else values, None)
             return
         with tracer.of_stage(sum(map(len, stages)) - 1):
             training = optimizer_function(*values)
         compute = training.compute or (lambda: _gradients(training.optimizer, training.loss))
-        pairs = tracer.gradients(lambda: _checked(compute()))
+        pairs = tracer.gradients(lambda: _check_pairs(compute()))
         if not pairs:
             raise ProgramError("No variables to optimize.")
-        chosen = {variable_name(variable): accumulators(variable) for _, variable in pairs}
-        self.accumulators = {name: np.dtype(dtype) for name, dtype in chosen.items() if dtype is not None}
+        dtypes = {variable_name(variable): accumulators(variable) for _, variable in pairs}
+        self.accumulators = {name: np.dtype(dtype) for name, dtype in dtypes.items() if dtype is not None}
         apply = training.optimizer.apply_gradients
-        tracer.update(lambda known: apply(known, *training.arguments, **training.keywords), pairs, self.accumulators)
+        tracer.update(
+            lambda gradients: apply(gradients, *training.arguments, **training.keywords), pairs, self.accumulators
+        )
         self._send(tracer, outfeed, training.loss if sending.loss else values, training.loss)
 
     def _send(self, tracer: StepTracer, outfeed: Outfeed | None, results: Any, loss: Any) -> None:
@@ -240,21 +244,21 @@ class _Traced:
         mask = list(sending.mask)
         if mask:
             rules.check_outfeed_mask(mask, len(results))
-            sent = [each for each, masked in zip(results, mask, strict=True) if not masked]
-            masked = [masks for each, masks in zip(results, mask, strict=True) for _ in tf.nest.flatten(each)]
+            outputs = [result for result, masked in zip(results, mask, strict=True) if not masked]
+            masked = [masks for result, masks in zip(results, mask, strict=True) for _ in tf.nest.flatten(result)]
         else:
-            sent, masked = results, []
+            outputs, masked = results, []
         flat = tf.nest.flatten(results)
-        if outfeed is None and tf.nest.flatten(sent) and not sending.loss:
+        if outfeed is None and tf.nest.flatten(outputs) and not sending.loss:
             raise ProgramError(
-                f"The last computational stage has tensor outputs: {', '.join(map(str, tf.nest.flatten(sent)))}, but "
-                "no outfeed_queue has been provided."
+                f"The last computational stage has tensor outputs: {', '.join(map(str, tf.nest.flatten(outputs)))}, "
+                "but no outfeed_queue has been provided."
             )
         if outfeed is not None:
-            outfeed.describe(sent, sending.dtype if sending.accumulate else None)
+            outfeed.describe(outputs, sending.dtype if sending.accumulate else None)
         names = tuple(
-            analysis.LOSS if each is loss or (single and loss is not None) else f"output {place}"
-            for place, each in enumerate(flat)
+            analysis.LOSS if result is loss or (single and loss is not None) else f"output {place}"
+            for place, result in enumerate(flat)
         )
         self.sent = pipelines.Outfeed(names=names, mask=(True,) * len(names))
         if outfeed is not None:
@@ -271,7 +275,7 @@ class _Traced:
         self.step = tracer.step(flat)
 
 
-def _checked(pairs: Any) -> Any:
+def _check_pairs(pairs: Any) -> Any:
     checks.instance("compute_gradients", pairs, list | tuple, "pairs of a gradient and a variable")
     return pairs
 
@@ -281,16 +285,16 @@ def stage_name(function: Callable[..., Any]) -> str:
     while isinstance(function, partial):
         function = function.func
     name = str(getattr(function, "__name__", ""))
-    own = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
-    return name if name.isidentifier() and not own else ""
+    is_ipusims = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+    return name if name.isidentifier() and not is_ipusims else ""
 
 
-def _check_captures(step: TracedStep, inputs: Sequence[Any], written: set[str]) -> None:
+def _check_captures(step: TracedStep, inputs: Sequence[Any], names: set[str]) -> None:
     """Raise ProgramError, in Graphcore's words, if a stage uses tensors from outside the pipeline."""
-    given = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
+    input_names = {tensor.op.name for tensor in inputs if isinstance(tensor, tf.Tensor)}
     for name, role in step.trace.owners.items():
         for source in step.graph.nodes[name].inputs if role.kind is Kind.FORWARD else ():
-            if source.node in given or source.node in written or step.graph.nodes[source.node].type in SHARED:
+            if source.node in input_names or source.node in names or step.graph.nodes[source.node].type in SHARED:
                 continue
             tensor = tf.compat.v1.get_default_graph().get_tensor_by_name(f"{source.node}:{source.number}")
             if tensor.dtype != tf.resource:
@@ -304,8 +308,8 @@ def _check_users(step: TracedStep, mapping: Sequence[int]) -> None:
     """Raise UnsupportedProgramError, in Graphcore's words, if stages on several IPUs use a variable."""
     users: dict[str, int] = {}
     positions = step.trace.position_of
-    for number, one in enumerate(cut(step.trace) if mapping else ()):
-        for name in StagePasses(step.graph, one).variables:
+    for number, stage_cut in enumerate(cut(step.trace) if mapping else ()):
+        for name in StagePasses(step.graph, stage_cut).variables:
             first = users.setdefault(name, number)
             if mapping[first] != mapping[number]:
                 raise UnsupportedProgramError(
@@ -337,12 +341,12 @@ def captured_trainable(graph: Any) -> list[Any]:
     return [watched[id(outside)] for outside, _ in graph.captures if id(outside) in watched]
 
 
-def _tensors(returned: Any) -> list[Any]:
+def _tensors(result: Any) -> list[Any]:
     """Return a stage's results without operations, as tensors or dictionaries of tensors."""
     return [
-        tf.nest.map_structure(tf.convert_to_tensor, each)
-        for each in listed(returned)
-        if each is not None and not isinstance(each, tf.Operation)
+        tf.nest.map_structure(tf.convert_to_tensor, value)
+        for value in listed(result)
+        if value is not None and not isinstance(value, tf.Operation)
     ]
 
 
@@ -353,8 +357,8 @@ def listed(values: Any) -> list[Any]:
 
 def outside_of(step: TracedStep) -> tuple[Output, ...]:
     """Return external tensors of a step's passes and weight update."""
-    found = [StagePasses(step.graph, one).constants for one in cut(step.trace)]
+    constants_of_stages = [StagePasses(step.graph, stage_cut).constants for stage_cut in cut(step.trace)]
     if step.update_nodes:
-        found.append(step.weight_update().external)
-    every = dict.fromkeys(tensor for tensors in found for tensor in tensors)
-    return tuple(tensor for tensor in every if tensor not in step.trace.handed)
+        constants_of_stages.append(step.weight_update().external)
+    constants = dict.fromkeys(tensor for tensors in constants_of_stages for tensor in tensors)
+    return tuple(tensor for tensor in constants if tensor not in step.trace.handed)

@@ -26,12 +26,12 @@ def _call(node: Node) -> Kernel:
     def run(*values: Any) -> Any:
         if node.type == "EagerPyFunc":
             with _EAGER():
-                made = function._func(*map(tf.constant, values))
-                found = [np.asarray(each) for each in tf.nest.flatten(made)]
+                outcome = function._func(*map(tf.constant, values))
+                arrays = [np.asarray(item) for item in tf.nest.flatten(outcome)]
         else:
-            made = function(*map(np.asarray, values))
-            found = list(made) if isinstance(made, tuple | list) else [made]
-        results = [np.asarray(each, dtype) for each, dtype in zip(found, dtypes, strict=False)]
+            outcome = function(*map(np.asarray, values))
+            arrays = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
+        results = [np.asarray(each, dtype) for each, dtype in zip(arrays, dtypes, strict=False)]
         return results[0] if len(results) == 1 else tuple(results) or None
 
     return run

@@ -69,10 +69,10 @@ class Infeed:
         Raises:
             ProgramError: in Graphcore's words, if the queue feeds another program with a different number of replicas.
         """
-        for other, before in self._replicas.items():
-            if other is not program and before != replicas:
+        for program_fed, factor in self._replicas.items():
+            if program_fed is not program and factor != replicas:
                 raise ProgramError(
-                    f"Iterator for feed {self._name} has already been setup with a replication factor of {before} when "
+                    f"Iterator for feed {self._name} has already been setup with a replication factor of {factor} when "
                     f"it should have {replicas}.Infeeds can not be shared across graphs with different replication "
                     "factors. Please create a new InfeedQueue."
                 )
@@ -121,20 +121,20 @@ def elements_anew(dataset: Any, function: Callable[[Iterator[Sequence[Array]]], 
     if tf.executing_eagerly():
         return tf.constant(function([value.numpy() for value in tf.nest.flatten(element)] for element in dataset))
     iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-    following = tf.nest.flatten(iterator.get_next())
+    next_tensors = tf.nest.flatten(iterator.get_next())
 
-    def elements(running: RunningSession) -> Iterator[Sequence[Array]]:
-        running.run([iterator.initializer])
+    def elements(host: RunningSession) -> Iterator[Sequence[Array]]:
+        host.run([iterator.initializer])
         while True:
             try:
-                yield [np.asarray(value) for value in running.run(following)]
+                yield [np.asarray(value) for value in host.run(next_tensors)]
             except tf.errors.OutOfRangeError:
                 return
 
     def run(token: Any) -> Any:
-        running = RunningSession(int(token))
-        with failing(running):
-            return function(elements(running))
+        host = RunningSession(int(token))
+        with failing(host):
+            return function(elements(host))
 
     result = tf.numpy_function(run, [session_token()], tf.string)
     result.set_shape([None])
@@ -180,7 +180,7 @@ class Outfeed:
         """Receive enqueues from passes for a session from now on; None stops receiving."""
         self._receiver, self._replicas = session, replicas
         self._came: set[Any] = set()
-        self._waiting: dict[int, deque[tuple[Array, ...]]] = {}
+        self._arrivals: dict[int, deque[tuple[Array, ...]]] = {}
 
     def _sending(self, _: Any) -> Any:
         """Return the kernel for an enqueue; recomputed passes send no second time."""
@@ -195,11 +195,11 @@ class Outfeed:
             if len(invocation.key) > 1 and key in self._came:
                 return
             self._came.add(key)
-            self._waiting.setdefault(replica, deque()).append(tuple(np.array(value) for value in values))
-            if len(self._waiting) == self._replicas and all(self._waiting.values()):
-                elements = [self._waiting[each].popleft() for each in range(self._replicas)]
-                together = elements[0] if len(elements) == 1 else tuple(map(np.stack, zip(*elements, strict=True)))
-                self.add(self._receiver, together)
+            self._arrivals.setdefault(replica, deque()).append(tuple(np.array(value) for value in values))
+            if len(self._arrivals) == self._replicas and all(self._arrivals.values()):
+                elements = [self._arrivals[number].popleft() for number in range(self._replicas)]
+                result = elements[0] if len(elements) == 1 else tuple(map(np.stack, zip(*elements, strict=True)))
+                self.add(self._receiver, result)
 
         return send
 
@@ -225,7 +225,7 @@ class Outfeed:
         """
         specs = tf.nest.flatten(self._structure)
         if tf.executing_eagerly():
-            return tf.nest.pack_sequence_as(self._structure, [*map(tf.constant, self._taken(EAGER, completed))])
+            return tf.nest.pack_sequence_as(self._structure, [*map(tf.constant, self._take_elements(EAGER, completed))])
         if not specs:
             return self._structure
         tensors = tf.numpy_function(partial(self._take, completed), [session_token()], [spec.dtype for spec in specs])
@@ -249,12 +249,12 @@ class Outfeed:
     def _take(self, completed: bool, token: Any) -> list[Array]:
         session = RunningSession(int(token)).session
         try:
-            return self._taken(session, completed)
+            return self._take_elements(session, completed)
         except IpusimError as error:
             FAILED[session] = error
             raise
 
-    def _taken(self, session: Any, completed: bool) -> list[Array]:
+    def _take_elements(self, session: Any, completed: bool) -> list[Array]:
         with LOCK if completed else nullcontext(), self._lock:
             elements = self._elements.pop(session, [])
             if not self.keeps_all:  # the last element can be read repeatedly

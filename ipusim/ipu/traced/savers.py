@@ -44,13 +44,13 @@ def refuse_arrays(path: Any) -> None:
         return
     prefix = Path(fspath(path))
     if prefix.is_dir():
-        listed = prefix / "checkpoint"
-        named = re.search(
-            r'^model_checkpoint_path: "(.*)"', listed.read_text() if listed.is_file() else "", re.MULTILINE
+        index_file = prefix / "checkpoint"
+        match = re.search(
+            r'^model_checkpoint_path: "(.*)"', index_file.read_text() if index_file.is_file() else "", re.MULTILINE
         )
-        if named is None:
+        if match is None:
             return
-        prefix /= named[1]
+        prefix /= match[1]
     arrays = Path(f"{prefix}.npz")
     if arrays.is_file() and not Path(f"{prefix}.index").exists():
         raise ProgramError(

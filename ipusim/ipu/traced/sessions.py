@@ -60,12 +60,12 @@ class RunningSession:
 
 
 @contextmanager
-def failing(running: RunningSession) -> Iterator[None]:
+def failing(host: RunningSession) -> Iterator[None]:
     """Let the session's run fail with the IpusimError raised in the block."""
     try:
         yield
     except IpusimError as error:
-        FAILED[running.session] = error
+        FAILED[host.session] = error
         raise
 
 

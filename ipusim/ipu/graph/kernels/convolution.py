@@ -22,7 +22,7 @@ def _patches(windows: Windows, x: Array, kernel: tuple[int, ...]) -> Array:
     return views.transpose(order).reshape(-1, int(np.prod(kernel)) * x.shape[-1])
 
 
-def _split(x: Array, groups: int) -> list[Array]:
+def _split_channels(x: Array, groups: int) -> list[Array]:
     """Return the channels per group."""
     return [x] if groups == 1 else np.split(x, groups, -1)
 
@@ -36,8 +36,8 @@ def _convolution(node: Node) -> Kernel:
         size, groups = w.shape[:-2], x.shape[-1] // w.shape[-2]
         positions = windows.positions(x.shape[1:-1], size)
         parts = [
-            _patches(windows, part, size) @ one.reshape(-1, one.shape[-1])
-            for part, one in zip(_split(x, groups), _split(w, groups), strict=True)
+            _patches(windows, part, size) @ block.reshape(-1, block.shape[-1])
+            for part, block in zip(_split_channels(x, groups), _split_channels(w, groups), strict=True)
         ]
         result = parts[0] if groups == 1 else np.concatenate(parts, -1)
         return windows.outward(result.reshape(x.shape[0], *positions, w.shape[-1])).astype(dtype, copy=False)
@@ -49,8 +49,8 @@ def _kernel_gradient(windows: Windows, x: Array, shape: tuple[int, ...], grad: A
     """Return the gradient for a kernel of a given shape; all arrays have channels last."""
     groups = x.shape[-1] // shape[-2]
     parts = [
-        _patches(windows, part, shape[:-2]).T @ one.reshape(-1, one.shape[-1])
-        for part, one in zip(_split(x, groups), _split(grad, groups), strict=True)
+        _patches(windows, part, shape[:-2]).T @ block.reshape(-1, block.shape[-1])
+        for part, block in zip(_split_channels(x, groups), _split_channels(grad, groups), strict=True)
     ]
     return np.concatenate(parts, -1).reshape(shape)
 
@@ -59,8 +59,8 @@ def _image_gradient(windows: Windows, shape: tuple[int, ...], w: Array, grad: Ar
     """Return the gradient for images of a given shape; all arrays have channels last."""
     size, groups = w.shape[:-2], shape[-1] // w.shape[-2]
     parts = []
-    for one, arriving in zip(_split(w, groups), _split(grad, groups), strict=True):
-        rows = arriving.reshape(-1, arriving.shape[-1]) @ one.reshape(-1, one.shape[-1]).T
+    for block, arriving in zip(_split_channels(w, groups), _split_channels(grad, groups), strict=True):
+        rows = arriving.reshape(-1, arriving.shape[-1]) @ block.reshape(-1, block.shape[-1]).T
         parts.append(windows.put_back(rows.reshape(*grad.shape[:-1], *size, w.shape[-2]), shape[1:-1]))
     return np.concatenate(parts, -1)
 
@@ -106,8 +106,8 @@ def _depthwise_kernel_gradient(node: Node) -> Kernel:
     def run(images: Array, shape: Array, grad: Array) -> Any:
         x, arriving = windows.inward(widened(images)), windows.inward(widened(grad))
         size = whole(shape)
-        split = arriving.reshape(*arriving.shape[:3], *size[2:])
-        result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), split, optimize=True)
+        blocks = arriving.reshape(*arriving.shape[:3], *size[2:])
+        result = np.einsum("npqcij,npqcm->ijcm", windows.views(x, size[:2]), blocks, optimize=True)
         return result.astype(dtype, copy=False)
 
     return run
@@ -119,8 +119,8 @@ def _depthwise_image_gradient(node: Node) -> Kernel:
 
     def run(shape: Array, kernel: Array, grad: Array) -> Any:
         arriving, w = windows.inward(widened(grad)), widened(kernel)
-        split = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
-        rows = np.einsum("npqcm,ijcm->npqijc", split, w, optimize=True)
+        blocks = arriving.reshape(*arriving.shape[:3], *w.shape[2:])
+        rows = np.einsum("npqcm,ijcm->npqijc", blocks, w, optimize=True)
         return windows.outward(windows.put_back(rows, windows.sizes(shape)[1:-1])).astype(dtype, copy=False)
 
     return run

@@ -13,7 +13,7 @@ from ipusim.ipu.graph.node import Node
 from ipusim.ipu.graph.registry import Kernel, register, register_function
 
 #: Bounds for truncated normal draws, in standard deviations.
-_BOUND = 2.0
+_LIMIT = 2.0
 
 
 def _shape(values: Any) -> tuple[int, ...]:
@@ -23,7 +23,7 @@ def _shape(values: Any) -> tuple[int, ...]:
 def _truncated(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Draw standard normal numbers, redrawing numbers out of bounds."""
     result = generator.standard_normal(shape)
-    while (out := np.abs(result) > _BOUND).any():
+    while (out := np.abs(result) > _LIMIT).any():
         result[out] = generator.standard_normal(int(out.sum()))
     return result
 
@@ -109,9 +109,9 @@ def _log_uniform_candidates(node: Node) -> Kernel:
         return result
 
     def run(generator: np.random.Generator, true: Array) -> Any:
-        drawn, tries = draw(generator, count), count
-        while unique and (found := np.unique(drawn, return_index=True)[1]).size < count:
-            drawn = np.concatenate([drawn[np.sort(found)], draw(generator, 1)])
+        candidates, tries = draw(generator, count), count
+        while unique and (uniques := np.unique(candidates, return_index=True)[1]).size < count:
+            candidates = np.concatenate([candidates[np.sort(uniques)], draw(generator, 1)])
             tries += 1
 
         def expected(values: Array) -> Array:
@@ -119,7 +119,7 @@ def _log_uniform_candidates(node: Node) -> Kernel:
             result: Array = np.asarray(-np.expm1(tries * np.log1p(-share)) if unique else share * count, np.float32)
             return result
 
-        return drawn, expected(true), expected(drawn)
+        return candidates, expected(true), expected(candidates)
 
     return run
 
@@ -128,8 +128,8 @@ def _log_uniform_candidates(node: Node) -> Kernel:
 def _accidental_hits(node: Node) -> Kernel:
     """Find true classes among drawn classes: row, position, and lowest float32 as weight."""
 
-    def run(true: Array, drawn: Array) -> Any:
-        rows, _, places = np.nonzero(true[:, :, None] == drawn)
+    def run(true: Array, candidates: Array) -> Any:
+        rows, _, places = np.nonzero(true[:, :, None] == candidates)
         lowest = np.full(rows.size, np.finfo(np.float32).min, np.float32)
         return rows.astype(np.int32), places.astype(np.int64), lowest
 

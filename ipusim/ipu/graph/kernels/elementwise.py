@@ -140,9 +140,9 @@ for _functions in (_TWO_ARRAYS, _ONE_ARRAY, _GRADIENTS):
 
 @register("AddN")
 def _add_n(node: Node) -> Kernel:
-    def run(first: Any, *others: Any) -> Any:
+    def run(first: Any, *terms: Any) -> Any:
         total = first
-        for value in others:
+        for value in terms:
             total = total + value
         return total
 

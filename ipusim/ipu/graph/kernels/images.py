@@ -67,9 +67,9 @@ def _nearest(node: Node, length: int, size: int) -> Any:
     places = np.arange(size, dtype=np.float32)
     if node.attributes["half_pixel_centers"]:
         places = places + np.float32(0.5)
-    scaled = places * scale
-    rounded = np.floor(scaled + np.float32(0.5)) if node.attributes["align_corners"] else np.floor(scaled)
-    return np.clip(rounded, 0, length - 1).astype(int)
+    positions = places * scale
+    indices = np.floor(positions + np.float32(0.5)) if node.attributes["align_corners"] else np.floor(positions)
+    return np.clip(indices, 0, length - 1).astype(int)
 
 
 @register("ResizeNearestNeighbor")
@@ -101,16 +101,16 @@ def _space_to_batch(x: Array, block: Array, pads: Array) -> Array:
     widths = [(0, 0), *(whole(pad) for pad in pads), *[(0, 0)] * (x.ndim - count - 1)]
     padded = np.pad(x, widths)
     lengths = [length // size for length, size in zip(padded.shape[1:], sizes, strict=False)]
-    split = [part for pair in zip(lengths, sizes, strict=True) for part in pair]
-    rest = padded.shape[count + 1 :]
-    parts = padded.reshape(x.shape[0], *split, *rest)
+    shape = [part for pair in zip(lengths, sizes, strict=True) for part in pair]
+    tail = padded.shape[count + 1 :]
+    parts = padded.reshape(x.shape[0], *shape, *tail)
     order = (
         *range(2, 2 * count + 1, 2),
         0,
         *range(1, 2 * count, 2),
         *range(2 * count + 1, parts.ndim),
     )
-    return parts.transpose(order).reshape(-1, *lengths, *rest)
+    return parts.transpose(order).reshape(-1, *lengths, *tail)
 
 
 def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
@@ -118,16 +118,16 @@ def _batch_to_space(x: Array, block: Array, crops: Array) -> Array:
     sizes = whole(block)
     count = len(sizes)
     batch = x.shape[0] // int(np.prod(sizes))
-    lengths, rest = x.shape[1 : count + 1], x.shape[count + 1 :]
-    parts = x.reshape(*sizes, batch, *lengths, *rest)
+    lengths, tail = x.shape[1 : count + 1], x.shape[count + 1 :]
+    parts = x.reshape(*sizes, batch, *lengths, *tail)
     order = [count]
     for axis in range(count):
         order += [count + 1 + axis, axis]
-    joined = parts.transpose(*order, *range(2 * count + 1, parts.ndim))
-    whole_images = joined.reshape(batch, *(length * size for length, size in zip(lengths, sizes, strict=True)), *rest)
+    grid = parts.transpose(*order, *range(2 * count + 1, parts.ndim))
+    whole_images = grid.reshape(batch, *(length * size for length, size in zip(lengths, sizes, strict=True)), *tail)
     cuts = tuple(
-        slice(int(before), length - int(behind))
-        for (before, behind), length in zip(crops, whole_images.shape[1:], strict=False)
+        slice(int(start), length - int(end))
+        for (start, end), length in zip(crops, whole_images.shape[1:], strict=False)
     )
     return whole_images[(slice(None), *cuts)]
 
@@ -142,7 +142,7 @@ def _neighbours(node: Node, squares: Array) -> Array:
     width = ((0, 0),) * (squares.ndim - 1) + ((radius, radius),)
     padded = np.pad(squares, width)
     channels = squares.shape[-1]
-    return np.asarray(sum(padded[..., at : at + channels] for at in range(2 * radius + 1)))
+    return np.asarray(sum(padded[..., offset : offset + channels] for offset in range(2 * radius + 1)))
 
 
 @register("LRN")
@@ -162,7 +162,7 @@ def _local_response_gradient(node: Node) -> Kernel:
 
     def run(grad: Array, x: Array, y: Array) -> Any:
         norm = bias + alpha * _neighbours(node, x * x)
-        spread = _neighbours(node, grad * y / norm)
-        return (grad * norm**-beta - 2 * alpha * beta * x * spread).astype(x.dtype)
+        weights = _neighbours(node, grad * y / norm)
+        return (grad * norm**-beta - 2 * alpha * beta * x * weights).astype(x.dtype)
 
     return run

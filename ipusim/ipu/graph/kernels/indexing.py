@@ -39,7 +39,7 @@ def _index(node: Node) -> Kernel:
         return slice(start, None if masks["end"] & bit else int(end), int(step))
 
     return lambda begin, end, steps: tuple(
-        part(place, *each) for place, each in enumerate(zip(begin, end, steps, strict=True))
+        part(place, *bounds) for place, bounds in enumerate(zip(begin, end, steps, strict=True))
     )
 
 
@@ -82,11 +82,11 @@ def _gather(node: Node) -> Kernel:
         place = int(axis) + x.ndim if axis < 0 else int(axis)
         rows = np.prod(x.shape[:batches], dtype=int)
         flat = x.reshape(rows, *x.shape[batches:])
-        taken = [
-            np.take(one, where, place - batches)
-            for one, where in zip(flat, indices.reshape(rows, *indices.shape[batches:]), strict=True)
+        rows_of_batches = [
+            np.take(table, rows_of_table, place - batches)
+            for table, rows_of_table in zip(flat, indices.reshape(rows, *indices.shape[batches:]), strict=True)
         ]
-        return np.stack(taken).reshape(*x.shape[:batches], *taken[0].shape)
+        return np.stack(rows_of_batches).reshape(*x.shape[:batches], *rows_of_batches[0].shape)
 
     return run
 
@@ -101,7 +101,7 @@ def _scatter(indices: Array, updates: Array, shape: Array) -> Array:
 register_function("ScatterNd", _scatter)
 
 
-def _changed(function: Kernel) -> Kernel:
+def _with_change(function: Kernel) -> Kernel:
     """Return a function that changes indexed elements in a copy of a tensor."""
 
     def run(x: Array, indices: Array, updates: Array) -> Array:
@@ -112,11 +112,11 @@ def _changed(function: Kernel) -> Kernel:
     return run
 
 
-register_function("TensorScatterUpdate", _changed(lambda x, places, updates: x.__setitem__(places, updates)))
-register_function("TensorScatterAdd", _changed(np.add.at))
-register_function("TensorScatterSub", _changed(np.subtract.at))
-register_function("TensorScatterMax", _changed(np.maximum.at))
-register_function("TensorScatterMin", _changed(np.minimum.at))
+register_function("TensorScatterUpdate", _with_change(lambda x, places, updates: x.__setitem__(places, updates)))
+register_function("TensorScatterAdd", _with_change(np.add.at))
+register_function("TensorScatterSub", _with_change(np.subtract.at))
+register_function("TensorScatterMax", _with_change(np.maximum.at))
+register_function("TensorScatterMin", _with_change(np.minimum.at))
 
 
 def _segments(start: Any, add: Kernel) -> Kernel:
@@ -125,8 +125,8 @@ def _segments(start: Any, add: Kernel) -> Kernel:
     def run(x: Array, segments: Array, count: Any) -> Array:
         first = start(x.dtype) if callable(start) else start
         result = np.full((int(count), *x.shape[segments.ndim :]), first, x.dtype)
-        kept = segments >= 0
-        add(result, segments[kept], x[kept])
+        mask = segments >= 0
+        add(result, segments[mask], x[mask])
         return result
 
     return run
@@ -173,16 +173,16 @@ def _list_difference(node: Node) -> Kernel:
     dtype = node.output_types[1]
 
     def run(x: Array, y: Array) -> tuple[Array, Array]:
-        kept = np.flatnonzero(~np.isin(x, y))
-        return x[kept], kept.astype(dtype)
+        mask = np.flatnonzero(~np.isin(x, y))
+        return x[mask], mask.astype(dtype)
 
     return run
 
 
 def _bincount(values: Array, size: Any, weights: Array) -> Any:
     """Count elements, or sum weights, by value; skip values beyond the size."""
-    kept = values < int(size)
-    return np.bincount(values[kept], weights[kept] if weights.size else None, int(size)).astype(weights.dtype)
+    mask = values < int(size)
+    return np.bincount(values[mask], weights[mask] if weights.size else None, int(size)).astype(weights.dtype)
 
 
 register_function("Bincount", _bincount)
@@ -195,10 +195,10 @@ def _stitch(node: Node) -> Kernel:
 
     def run(*values: Any) -> Array:
         indices, data = values[:count], values[count:]
-        size = max((int(each.max()) for each in indices if np.size(each)), default=-1) + 1
+        size = max((int(rows_of_part.max()) for rows_of_part in indices if np.size(rows_of_part)), default=-1) + 1
         result = np.zeros((size, *data[0].shape[np.ndim(indices[0]) :]), data[0].dtype)
-        for where, rows in zip(indices, data, strict=True):
-            result[where] = rows
+        for places, rows in zip(indices, data, strict=True):
+            result[places] = rows
         return result
 
     return run
@@ -240,9 +240,9 @@ def _in_top_k(predictions: Array, targets: Array, count: Any) -> Any:
     False if predictions are not finite.
     """
     valid = (targets >= 0) & (targets < predictions.shape[1])
-    chosen = predictions[np.arange(len(targets)), np.where(valid, targets, 0)]
-    larger = (predictions > chosen[:, None]).sum(1)
-    return valid & np.isfinite(chosen) & np.isfinite(predictions).all(1) & (larger < count)
+    scores = predictions[np.arange(len(targets)), np.where(valid, targets, 0)]
+    larger = (predictions > scores[:, None]).sum(1)
+    return valid & np.isfinite(scores) & np.isfinite(predictions).all(1) & (larger < count)
 
 
 register_function("InTopKV2", _in_top_k)
@@ -257,14 +257,14 @@ def _in_top_fixed(node: Node) -> Kernel:
 @register("ReverseSequence")
 def _reverse_sequence(node: Node) -> Kernel:
     """Reverse the first elements per sequence."""
-    along, batch = node.attributes["seq_dim"], node.attributes["batch_dim"]
+    axis, batch = node.attributes["seq_dim"], node.attributes["batch_dim"]
 
     def run(x: Array, lengths: Array) -> Array:
-        steps = np.arange(x.shape[along])
+        steps = np.arange(x.shape[axis])
         places = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
         shape = [1] * x.ndim
-        shape[batch], shape[along] = places.shape
-        ordered = places if batch < along else places.T
-        return np.take_along_axis(x, ordered.reshape(shape), along)
+        shape[batch], shape[axis] = places.shape
+        grid = places if batch < axis else places.T
+        return np.take_along_axis(x, grid.reshape(shape), axis)
 
     return run

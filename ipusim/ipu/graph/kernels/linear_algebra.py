@@ -32,13 +32,13 @@ def _places(node: Node, shape: tuple[int, int], low: int, high: int) -> list[tup
     longest = max(lengths.values())
     result = []
     for row, number in enumerate(range(high, low - 1, -1)):
-        along = np.arange(lengths[number])
-        moved = _of_alignment(node, number, lengths[number], longest)
-        result.append((row, along - min(number, 0), along + max(number, 0), along + moved))
+        steps = np.arange(lengths[number])
+        shift = _of_alignment(node, number, lengths[number], longest)
+        result.append((row, steps - min(number, 0), steps + max(number, 0), steps + shift))
     return result
 
 
-def _unpacked(diagonals: Array, low: int, high: int) -> Array:
+def _unpack(diagonals: Array, low: int, high: int) -> Array:
     """Return packed diagonals with an explicit axis of diagonals."""
     return diagonals[..., None, :] if low == high else diagonals
 
@@ -47,16 +47,16 @@ def _unpacked(diagonals: Array, low: int, high: int) -> Array:
 def _diagonal_matrix(node: Node) -> Kernel:
     def run(diagonals: Array, offset: Array, rows: Any, columns: Any, padding: Any) -> Array:
         low, high = _offsets(offset)
-        packed = _unpacked(diagonals, low, high)
-        longest = packed.shape[-1]
+        bands = _unpack(diagonals, low, high)
+        longest = bands.shape[-1]
         height, width = int(rows), int(columns)
         least = longest - min(high, 0), longest + max(low, 0)
         if height < 0 and width < 0:
             height = width = max(least)
         height, width = (smallest if size < 0 else size for size, smallest in zip((height, width), least, strict=True))
-        result = np.full((*packed.shape[:-2], height, width), padding, diagonals.dtype)
-        for row, at, across, place in _places(node, (height, width), low, high):
-            result[..., at, across] = packed[..., row, place]
+        result = np.full((*bands.shape[:-2], height, width), padding, diagonals.dtype)
+        for row, down, right, place in _places(node, (height, width), low, high):
+            result[..., down, right] = bands[..., row, place]
         return result
 
     return run
@@ -67,11 +67,11 @@ def _diagonal_part(node: Node) -> Kernel:
     def run(x: Array, offset: Array, padding: Any) -> Array:
         low, high = _offsets(offset)
         parts = _places(node, (x.shape[-2], x.shape[-1]), low, high)
-        longest = max(len(at) for _, at, _, _ in parts)
-        packed = np.full((*x.shape[:-2], len(parts), longest), padding, x.dtype)
-        for row, at, across, place in parts:
-            packed[..., row, place] = x[..., at, across]
-        return packed[..., 0, :] if low == high else packed
+        longest = max(len(down) for _, down, _, _ in parts)
+        bands = np.full((*x.shape[:-2], len(parts), longest), padding, x.dtype)
+        for row, down, right, place in parts:
+            bands[..., row, place] = x[..., down, right]
+        return bands[..., 0, :] if low == high else bands
 
     return run
 
@@ -80,9 +80,9 @@ def _diagonal_part(node: Node) -> Kernel:
 def _with_diagonal(node: Node) -> Kernel:
     def run(x: Array, diagonals: Array, offset: Array) -> Array:
         low, high = _offsets(offset)
-        packed, result = _unpacked(diagonals, low, high), x.copy()
-        for row, at, across, place in _places(node, (x.shape[-2], x.shape[-1]), low, high):
-            result[..., at, across] = packed[..., row, place]
+        bands, result = _unpack(diagonals, low, high), x.copy()
+        for row, down, right, place in _places(node, (x.shape[-2], x.shape[-1]), low, high):
+            result[..., down, right] = bands[..., row, place]
         return result
 
     return run
@@ -106,13 +106,13 @@ def _triangular_solve(node: Node) -> Kernel:
 
     def run(matrix: Array, right: Array) -> Any:
         batch = np.broadcast_shapes(matrix.shape[:-2], right.shape[:-2])
-        left = np.broadcast_to(matrix, batch + matrix.shape[-2:]).reshape(-1, *matrix.shape[-2:])
+        matrices = np.broadcast_to(matrix, batch + matrix.shape[-2:]).reshape(-1, *matrix.shape[-2:])
         sides = np.broadcast_to(right, batch + right.shape[-2:]).reshape(-1, *right.shape[-2:])
-        solved = [
-            linalg.solve_triangular(one, side, trans="T" if adjoint else "N", lower=lower)
-            for one, side in zip(left, sides, strict=True)
+        solutions = [
+            linalg.solve_triangular(matrix_of_batch, side, trans="T" if adjoint else "N", lower=lower)
+            for matrix_of_batch, side in zip(matrices, sides, strict=True)
         ]
-        return np.stack(solved).reshape(*batch, *right.shape[-2:])
+        return np.stack(solutions).reshape(*batch, *right.shape[-2:])
 
     return run
 

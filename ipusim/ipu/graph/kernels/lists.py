@@ -37,9 +37,9 @@ class TensorList:
 
     def item(self, number: int, shape: Any) -> Any:
         """Return an element; if unset, zeros of ``shape`` or of the list's element shape."""
-        found = self.items[number]
-        if found is not None:
-            return found
+        element = self.items[number]
+        if element is not None:
+            return element
         lengths = [int(length) for length in (shape if np.ndim(shape) and np.size(shape) else self.shape)]
         if any(length < 0 for length in lengths):
             lengths = list(next((np.shape(item) for item in self.items if item is not None), ()))

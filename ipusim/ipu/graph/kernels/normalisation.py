@@ -43,7 +43,7 @@ def _over_replicas(x: Array, group: int) -> Array:
     return x if group == 1 else np.asarray(functions.all_reduce(x, group))
 
 
-def _summed(rows: Array, group: int) -> Array:
+def _sums_of_group(rows: Array, group: int) -> Array:
     """Return the sum of rows over a replica group."""
     total: Array = np.add.reduce(rows, axis=0)
     return _over_replicas(total, group)
@@ -64,9 +64,9 @@ def _normalise(node: Node) -> Kernel:
     def statistics(rows: Array, mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
         """Return the batch's mean and variance, and the updated running mean and variance."""
         count = len(rows) * group
-        batch_mean = _summed(rows, group) / np.float32(count)
+        batch_mean = _sums_of_group(rows, group) / np.float32(count)
         centred = rows - batch_mean
-        batch_variance = _summed(centred * centred, group) / np.float32(count)
+        batch_variance = _sums_of_group(centred * centred, group) / np.float32(count)
         of_sample = batch_variance * np.float32(count / max(count - 1, 1))
         if factor == 1:
             return batch_mean, batch_variance, batch_mean, of_sample
@@ -75,10 +75,12 @@ def _normalise(node: Node) -> Kernel:
 
     def run(x: Array, scale: Array, offset: Array, mean: Array, variance: Array) -> tuple[Any, ...]:
         rows = _rows(x, first)
-        taken, spread, new_mean, new_variance = statistics(rows, mean, variance) if training else (mean, variance) * 2
-        factors = _ONE / np.sqrt(spread + epsilon) * scale
-        y = _images((rows - taken) * factors + offset, x, first)
-        return (y, new_mean, new_variance, taken, spread, np.float32(0))[:results]
+        mean_taken, variance_taken, new_mean, new_variance = (
+            statistics(rows, mean, variance) if training else (mean, variance) * 2
+        )
+        factors = _ONE / np.sqrt(variance_taken + epsilon) * scale
+        y = _images((rows - mean_taken) * factors + offset, x, first)
+        return (y, new_mean, new_variance, mean_taken, variance_taken, np.float32(0))[:results]
 
     return run
 
@@ -87,7 +89,7 @@ def _normalise(node: Node) -> Kernel:
 def _normalise_gradient(node: Node) -> Kernel:
     first, training = _channels_first(node), node.attributes["is_training"]
     epsilon = np.float32(node.attributes["epsilon"])
-    nothing, group = np.zeros(0, np.float32), node.attributes.get(GROUP, 1)
+    empty, group = np.zeros(0, np.float32), node.attributes.get(GROUP, 1)
 
     def run(grad: Array, x: Array, scale: Array, mean: Array, variance: Array, _: Any = None) -> tuple[Any, ...]:
         arriving, rows = _rows(grad, first), _rows(x, first)
@@ -98,10 +100,10 @@ def _normalise_gradient(node: Node) -> Kernel:
         if training:
             count = np.float32(len(rows) * group)
             sums = _over_replicas(np.stack([of_offset, of_scale]), group)
-            rest = arriving - sums[0] / count - centred * (sums[1] * inverse / count)
-            dx = scale * inverse * rest
+            centred_gradient = arriving - sums[0] / count - centred * (sums[1] * inverse / count)
+            dx = scale * inverse * centred_gradient
         else:
             dx = arriving * (scale * inverse)
-        return _images(dx, x, first), of_scale, of_offset, nothing, nothing
+        return _images(dx, x, first), of_scale, of_offset, empty, empty
 
     return run

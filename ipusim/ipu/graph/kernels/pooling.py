@@ -48,12 +48,12 @@ def _largest_gradient(node: Node) -> Kernel:
         images, largest, arriving = windows.inward(x), windows.inward(y), windows.inward(grad)
         padded = windows.padded(images, size, -np.inf)
         has_nan = bool(np.isnan(largest).any())  # NaN is the largest element of a window, and unequal to itself
-        total, waiting = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
+        total, is_open = np.zeros(padded.shape, grad.dtype), np.ones(largest.shape, np.bool_)
         for place in windows.places(size, largest.shape[1:-1]):
             part = padded[place]
-            chosen = waiting & ((part == largest) | np.isnan(part) if has_nan else part == largest)
-            total[place] += selected(chosen, arriving)
-            waiting ^= chosen
+            selection = is_open & ((part == largest) | np.isnan(part) if has_nan else part == largest)
+            total[place] += selected(selection, arriving)
+            is_open ^= selection
         return windows.outward(windows.without_pads(total, images.shape[1:-1], size))
 
     return run
@@ -61,8 +61,8 @@ def _largest_gradient(node: Node) -> Kernel:
 
 def _counts(windows: Windows, lengths: tuple[int, ...], size: tuple[int, ...]) -> Array:
     """Return the number of image elements per window, shape (1, *positions, 1)."""
-    ones = np.ones((1, *lengths, 1), np.float32)
-    return np.asarray(windows.views(ones, size).sum(_inner_axes(size)))
+    counts = np.ones((1, *lengths, 1), np.float32)
+    return np.asarray(windows.views(counts, size).sum(_inner_axes(size)))
 
 
 @register("AvgPool AvgPool3D")
@@ -89,8 +89,8 @@ def _mean_gradient(node: Node) -> Kernel:
         lengths = windows.sizes(shape)[1:-1]
         arriving = windows.inward(widened(grad))
         shares = arriving / _counts(windows, lengths, size).astype(arriving.dtype)
-        spread = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
-        values = np.broadcast_to(spread, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
+        strips = shares.reshape(*shares.shape[: axes + 1], *(1,) * axes, shares.shape[-1])
+        values = np.broadcast_to(strips, (*shares.shape[: axes + 1], *size, shares.shape[-1]))
         return windows.outward(windows.put_back(values, lengths)).astype(grad.dtype, copy=False)
 
     return run

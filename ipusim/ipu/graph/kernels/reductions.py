@@ -19,7 +19,7 @@ _SUM: Final[Kernel] = np.sum
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     """Return the mean; NaN without elements and without NumPy's warning."""
     total = np.asarray(_SUM(x, axis=axis, keepdims=keepdims))
-    count = np.prod([x.shape[each] for each in axis], dtype=int)
+    count = np.prod([x.shape[number] for number in axis], dtype=int)
     return np.asarray(total / total.dtype.type(count)) if x.dtype.kind in "fc" else total // max(count, 1)
 
 
@@ -37,8 +37,8 @@ def _reduction(node: Node) -> Kernel:
     function, keep, dtype = _FUNCTIONS[node.type], node.attributes["keep_dims"], node.output_types[0]
 
     def run(x: Array, axes: Array) -> Array:
-        over = whole(axes) if np.size(axes) else ()
-        return np.asarray(function(widened(x), axis=over, keepdims=keep)).astype(dtype, copy=False)
+        axis = whole(axes) if np.size(axes) else ()
+        return np.asarray(function(widened(x), axis=axis, keepdims=keep)).astype(dtype, copy=False)
 
     return run
 
@@ -54,8 +54,8 @@ def _extreme(node: Node) -> Kernel:
         start = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
 
     def run(x: Array, axes: Array) -> Array:
-        over = whole(axes) if np.size(axes) else ()
-        return np.asarray(function.reduce(x, axis=over, keepdims=keep, initial=start)).astype(dtype, copy=False)
+        axis = whole(axes) if np.size(axes) else ()
+        return np.asarray(function.reduce(x, axis=axis, keepdims=keep, initial=start)).astype(dtype, copy=False)
 
     return run
 
@@ -70,19 +70,19 @@ register_function("L2Loss", lambda x: np.asarray(np.sum(np.square(widened(x))) /
 
 
 @register("Cumsum Cumprod")
-def _running(node: Node) -> Kernel:
+def _scan_of(node: Node) -> Kernel:
     exclusive, backwards = node.attributes["exclusive"], node.attributes["reverse"]
     function, neutral = (np.cumsum, 0) if node.type == "Cumsum" else (np.cumprod, 1)
 
     def run(x: Array, axis: Array) -> Array:
-        along = int(axis)
-        ordered = np.flip(x, along) if backwards else x
+        place = int(axis)
+        sequence = np.flip(x, place) if backwards else x
         if exclusive:
-            ordered = np.moveaxis(ordered, along, 0)
-            ordered = np.concatenate([np.full_like(ordered[:1], neutral), ordered[:-1]])
-            ordered = np.moveaxis(ordered, 0, along)
-        result = function(ordered, along, dtype=x.dtype)
-        return np.flip(result, along) if backwards else result
+            sequence = np.moveaxis(sequence, place, 0)
+            sequence = np.concatenate([np.full_like(sequence[:1], neutral), sequence[:-1]])
+            sequence = np.moveaxis(sequence, 0, place)
+        result = function(sequence, place, dtype=x.dtype)
+        return np.flip(result, place) if backwards else result
 
     return run
 
@@ -98,8 +98,8 @@ def _bias_gradient(node: Node) -> Kernel:
     first = node.attributes["data_format"].startswith("NC")
 
     def run(grad: Array) -> Array:
-        kept = 1 if first else grad.ndim - 1
-        over = tuple(axis for axis in range(grad.ndim) if axis != kept)
-        return np.asarray(np.add.reduce(widened(grad), axis=over)).astype(grad.dtype, copy=False)
+        channel_axis = 1 if first else grad.ndim - 1
+        axis = tuple(number for number in range(grad.ndim) if number != channel_axis)
+        return np.asarray(np.add.reduce(widened(grad), axis=axis)).astype(grad.dtype, copy=False)
 
     return run

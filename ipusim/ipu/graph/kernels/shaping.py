@@ -83,7 +83,7 @@ def _pieces(x: Array, ends: Any, axis: int) -> Any:
 
 
 @register("Split")
-def _split(node: Node) -> Kernel:
+def _split_evenly(node: Node) -> Kernel:
     count = node.attributes["num_split"]
     return lambda axis, x: _pieces(x, count, int(axis))
 
@@ -91,8 +91,8 @@ def _split(node: Node) -> Kernel:
 def _split_at(x: Array, sizes: Array, axis: Any) -> Any:
     """Cut an axis into pieces of given sizes; size -1 means the remaining length."""
     lengths = [int(size) for size in sizes]
-    rest = x.shape[int(axis)] - sum(size for size in lengths if size >= 0)
-    return _pieces(x, np.cumsum([rest if size < 0 else size for size in lengths])[:-1], int(axis))
+    remainder = x.shape[int(axis)] - sum(size for size in lengths if size >= 0)
+    return _pieces(x, np.cumsum([remainder if size < 0 else size for size in lengths])[:-1], int(axis))
 
 
 register_function("SplitV", _split_at)
@@ -131,13 +131,13 @@ def _reduced_axes(first: Array, second: Array) -> tuple[Array, Array]:
         return np.zeros(0, first.dtype), np.zeros(0, first.dtype)
     rank = max(len(first), len(second))
     padded = [(1,) * (rank - len(shape)) + whole(shape) if len(shape) else (1,) * rank for shape in (first, second)]
-    one, another = padded
-    both = [axis for axis in range(rank) if one[axis] == 1 and another[axis] == 1]
+    first_shape, second_shape = padded
+    shared_axes = [axis for axis in range(rank) if first_shape[axis] == 1 and second_shape[axis] == 1]
     axes = (
-        [axis for axis in range(rank) if mine[axis] == 1 and (theirs[axis] != 1 or axis in both)]
-        for mine, theirs in ((one, another), (another, one))
+        [axis for axis in range(rank) if mine[axis] == 1 and (theirs[axis] != 1 or axis in shared_axes)]
+        for mine, theirs in ((first_shape, second_shape), (second_shape, first_shape))
     )
-    return tuple(np.array(each, first.dtype) for each in axes)  # type: ignore[return-value]
+    return tuple(np.array(axis_list, first.dtype) for axis_list in axes)  # type: ignore[return-value]
 
 
 register_function("BroadcastGradientArgs", _reduced_axes)
@@ -156,23 +156,23 @@ register_function("BroadcastArgs", _broadcast_shape)
 def _one_hot(node: Node) -> Kernel:
     axis = node.attributes["axis"]
 
-    def run(indices: Array, depth: Any, on: Any, off: Any) -> Any:
+    def run(indices: Array, depth: Any, value_on: Any, value_off: Any) -> Any:
         classes = np.arange(int(depth))
         place = axis if axis >= 0 else np.ndim(indices)
         shape = [1] * (np.ndim(indices) + 1)
         shape[place] = -1
-        return np.where(np.expand_dims(indices, place) == classes.reshape(shape), on, off)
+        return np.where(np.expand_dims(indices, place) == classes.reshape(shape), value_on, value_off)
 
     return run
 
 
 @register("MatrixBandPart")
 def _band(node: Node) -> Kernel:
-    def run(x: Array, below: Any, above: Any) -> Array:
+    def run(x: Array, lower: Any, upper: Any) -> Array:
         rows, columns = np.indices(x.shape[-2:])
-        low, high = int(below), int(above)
-        kept = ((rows - columns <= low) | (low < 0)) & ((columns - rows <= high) | (high < 0))
-        return np.where(kept, x, x.dtype.type(0))
+        low, high = int(lower), int(upper)
+        mask = ((rows - columns <= low) | (low < 0)) & ((columns - rows <= high) | (high < 0))
+        return np.where(mask, x, x.dtype.type(0))
 
     return run
 
@@ -185,9 +185,9 @@ def _blocks(node: Node) -> Kernel:
     def run(x: Array) -> Array:
         count, height, width, channels = x.shape
         if into:
-            split = x.reshape(count, height // size, size, width // size, size, channels)
-            return split.transpose(0, 1, 3, 2, 4, 5).reshape(count, height // size, width // size, -1)
-        split = x.reshape(count, height, width, size, size, channels // size**2)
-        return split.transpose(0, 1, 3, 2, 4, 5).reshape(count, height * size, width * size, -1)
+            blocks = x.reshape(count, height // size, size, width // size, size, channels)
+            return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(count, height // size, width // size, -1)
+        blocks = x.reshape(count, height, width, size, size, channels // size**2)
+        return blocks.transpose(0, 1, 3, 2, 4, 5).reshape(count, height * size, width * size, -1)
 
     return run

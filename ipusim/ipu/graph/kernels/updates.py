@@ -57,12 +57,12 @@ def _adam(node: Node) -> Kernel:
         epsilon: Array,
         grad: Array,
     ) -> None:
-        one = grad.dtype.type(1)
-        step = rate * np.sqrt(one - second_power) / (one - first_power)
-        first.assign(first.value + (grad - first.value) * (one - beta1))
-        second.assign(second.value + (grad * grad - second.value) * (one - beta2))
-        moved = grad * (one - beta1) + beta1 * first.value if nesterov else first.value
-        variable.assign(variable.value - moved * step / (np.sqrt(second.value) + epsilon))
+        unit = grad.dtype.type(1)
+        step = rate * np.sqrt(unit - second_power) / (unit - first_power)
+        first.assign(first.value + (grad - first.value) * (unit - beta1))
+        second.assign(second.value + (grad * grad - second.value) * (unit - beta2))
+        momentum_term = grad * (unit - beta1) + beta1 * first.value if nesterov else first.value
+        variable.assign(variable.value - momentum_term * step / (np.sqrt(second.value) + epsilon))
 
     return run
 
@@ -72,16 +72,16 @@ def _rms_prop(node: Node) -> Kernel:
     """Divide by the root of the moving mean square, or of the moving variance if centered."""
     centered = node.type == "ResourceApplyCenteredRMSProp"
 
-    def run(variable: Variable, *rest: Any) -> None:
-        *means, square, moment, rate, decay, momentum, epsilon, grad = rest
+    def run(variable: Variable, *options: Any) -> None:
+        *means, square, moment, rate, decay, momentum, epsilon, grad = options
         share = grad.dtype.type(1) - decay
         square.assign(square.value + (grad * grad - square.value) * share)
-        spread = square.value
+        variance = square.value
         if centered:
             (mean,) = means
             mean.assign(mean.value + (grad - mean.value) * share)
-            spread = square.value - mean.value * mean.value
-        moment.assign(moment.value * momentum + rate * grad / np.sqrt(spread + epsilon))
+            variance = square.value - mean.value * mean.value
+        moment.assign(moment.value * momentum + rate * grad / np.sqrt(variance + epsilon))
         variable.assign(variable.value - moment.value)
 
     return run
@@ -91,12 +91,12 @@ def _rms_prop(node: Node) -> Kernel:
 def _adagrad(node: Node) -> Kernel:
     with_epsilon = node.type.endswith("V2")
 
-    def run(variable: Variable, slot: Variable, rate: Array, *rest: Any) -> None:
-        grad = rest[-1]
+    def run(variable: Variable, slot: Variable, rate: Array, *options: Any) -> None:
+        grad = options[-1]
         if node.attributes["update_slots"]:
             slot.assign(slot.value + grad * grad)
         root = np.sqrt(slot.value)
-        variable.assign(variable.value - grad * rate / (root + rest[0] if with_epsilon else root))
+        variable.assign(variable.value - grad * rate / (root + options[0] if with_epsilon else root))
 
     return run
 
@@ -106,17 +106,17 @@ def _adadelta(node: Node) -> Kernel:
     def run(
         variable: Variable,
         square: Variable,
-        moved: Variable,
+        updates: Variable,
         rate: Array,
         decay: Array,
         epsilon: Array,
         grad: Array,
     ) -> None:
-        rest = grad.dtype.type(1) - decay
-        square.assign(square.value * decay + grad * grad * rest)
-        step = np.sqrt(moved.value + epsilon) / np.sqrt(square.value + epsilon) * grad
+        share = grad.dtype.type(1) - decay
+        square.assign(square.value * decay + grad * grad * share)
+        step = np.sqrt(updates.value + epsilon) / np.sqrt(square.value + epsilon) * grad
         variable.assign(variable.value - step * rate)
-        moved.assign(moved.value * decay + step * step * rest)
+        updates.assign(updates.value * decay + step * step * share)
 
     return run
 
@@ -134,10 +134,10 @@ def _ftrl(node: Node) -> Kernel:
         rate: Array,
         l1: Array,
         l2: Array,
-        *rest: Any,
+        *options: Any,
     ) -> None:
-        power = rest[-1]
-        shrunk = grad + 2 * rest[0] * variable.value if shrinks else grad
+        power = options[-1]
+        shrunk = grad + 2 * options[0] * variable.value if shrinks else grad
         total = squares.value + grad * grad
         sigma = (total**-power - squares.value**-power) / rate
         linear.assign(linear.value + shrunk - sigma * variable.value)
@@ -162,10 +162,10 @@ def _adamax(node: Node) -> Kernel:
         epsilon: Array,
         grad: Array,
     ) -> None:
-        one = grad.dtype.type(1)
-        first.assign(first.value + (grad - first.value) * (one - beta1))
+        unit = grad.dtype.type(1)
+        first.assign(first.value + (grad - first.value) * (unit - beta1))
         largest.assign(np.maximum(beta2 * largest.value, np.abs(grad)))
-        variable.assign(variable.value - rate / (one - first_power) * (first.value / (largest.value + epsilon)))
+        variable.assign(variable.value - rate / (unit - first_power) * (first.value / (largest.value + epsilon)))
 
     return run
 
@@ -193,14 +193,14 @@ def _sparse_adagrad(node: Node) -> Kernel:
     """Adagrad for the rows of a sparse gradient."""
     with_epsilon = node.type.endswith("V2")
 
-    def run(variable: Variable, slot: Variable, rate: Array, *rest: Any) -> None:
-        grad, rows = rest[-2:]
+    def run(variable: Variable, slot: Variable, rate: Array, *options: Any) -> None:
+        grad, rows = options[-2:]
         value, squares = np.array(variable.value), np.array(slot.value)
         for row, part in zip(rows, grad, strict=True):
             if node.attributes["update_slots"]:
                 squares[row] += part * part
             root = np.sqrt(squares[row])
-            value[row] -= part * rate / (root + rest[0] if with_epsilon else root)
+            value[row] -= part * rate / (root + options[0] if with_epsilon else root)
         variable.assign(value)
         slot.assign(squares)
 

@@ -14,13 +14,13 @@ register_function("ReadVariableOp", lambda variable: variable.value)
 register_function("VarIsInitializedOp", lambda variable: np.True_)
 
 
-def _kept(value: Any) -> Array:
+def _copy_of(value: Any) -> Array:
     """Return a value as an array without shared memory: views are copied."""
     array = np.asarray(value)
     return array if array.base is None else array.copy()
 
 
-register_function("AssignVariableOp", lambda variable, value: variable.assign(_kept(value)), effect=True)
+register_function("AssignVariableOp", lambda variable, value: variable.assign(_copy_of(value)), effect=True)
 register_function(
     "AssignAddVariableOp", lambda variable, value: variable.assign(np.asarray(variable.value + value)), effect=True
 )

@@ -65,16 +65,16 @@ class Windows:
             return ((0, 0),) * len(self.strides)
         result = []
         for length, size, stride, dilation in zip(lengths, kernel, self.strides, self.dilations, strict=True):
-            needed = max((-(-length // stride) - 1) * stride + (size - 1) * dilation + 1 - length, 0)
-            result.append((needed // 2, needed - needed // 2))
+            padding_size = max((-(-length // stride) - 1) * stride + (size - 1) * dilation + 1 - length, 0)
+            result.append((padding_size // 2, padding_size - padding_size // 2))
         return tuple(result)
 
     def positions(self, lengths: Sequence[int], kernel: Sequence[int]) -> Sizes:
         """Return the number of windows per axis for images of given lengths."""
         axes = zip(lengths, self.pads(lengths, kernel), kernel, self.strides, self.dilations, strict=True)
         return tuple(
-            (before + length + behind - (size - 1) * dilation - 1) // stride + 1
-            for length, (before, behind), size, stride, dilation in axes
+            (start + length + end - (size - 1) * dilation - 1) // stride + 1
+            for length, (start, end), size, stride, dilation in axes
         )
 
     def padded(self, x: Array, kernel: Sequence[int], fill: float = 0.0) -> Array:
@@ -88,8 +88,10 @@ class Windows:
             yield (
                 slice(None),
                 *(
-                    slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
-                    for at, dilation, count, stride in zip(place, self.dilations, positions, self.strides, strict=True)
+                    slice(offset * dilation, offset * dilation + (count - 1) * stride + 1, stride)
+                    for offset, dilation, count, stride in zip(
+                        place, self.dilations, positions, self.strides, strict=True
+                    )
                 ),
             )
 
@@ -105,10 +107,10 @@ class Windows:
         """
         axes = len(kernel)
         extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, self.dilations, strict=True)]
-        every = sliding_window_view(self.padded(x, kernel), extents, tuple(range(1, axes + 1)))
+        patches = sliding_window_view(self.padded(x, kernel), extents, tuple(range(1, axes + 1)))
         positions = tuple(slice(None, None, stride) for stride in self.strides)
         inside = tuple(slice(None, None, dilation) for dilation in self.dilations)
-        return every[(slice(None), *positions, slice(None), *inside)]
+        return patches[(slice(None), *positions, slice(None), *inside)]
 
     def put_back(self, values: Array, lengths: Sequence[int]) -> Array:
         """Sum windows into images: the transpose of :meth:`views`.
@@ -123,16 +125,15 @@ class Windows:
         axes = len(self.strides)
         positions, kernel = values.shape[1 : axes + 1], values.shape[axes + 1 : 2 * axes + 1]
         padded = [
-            before + length + behind
-            for length, (before, behind) in zip(lengths, self.pads(lengths, kernel), strict=True)
+            start + length + end for length, (start, end) in zip(lengths, self.pads(lengths, kernel), strict=True)
         ]
         total = np.zeros((values.shape[0], *padded, values.shape[-1]), values.dtype)
-        for place, taken in zip(np.ndindex(kernel), self.places(kernel, positions), strict=True):
-            total[taken] += values[(slice(None),) * (axes + 1) + place]
+        for place, region in zip(np.ndindex(kernel), self.places(kernel, positions), strict=True):
+            total[region] += values[(slice(None),) * (axes + 1) + place]
         return self.without_pads(total, lengths, kernel)
 
     def without_pads(self, x: Array, lengths: Sequence[int], kernel: Sequence[int]) -> Array:
         """Remove padding from images of given lengths: the inverse of :meth:`padded`."""
         pads = self.pads(lengths, kernel)
-        inner = tuple(slice(before, before + length) for length, (before, _) in zip(lengths, pads, strict=True))
+        inner = tuple(slice(start, start + length) for length, (start, _) in zip(lengths, pads, strict=True))
         return x[(slice(None), *inner)]

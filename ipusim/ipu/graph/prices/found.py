@@ -33,14 +33,14 @@ PATTERNS: Final[tuple[Pattern, ...]] = (
 
 def find_layers(view: PassView) -> list[FoundLayer]:
     """Return the layers of a forward pass in order; no node belongs to two layers."""
-    found: list[FoundLayer] = []
+    result: list[FoundLayer] = []
     for pattern in PATTERNS:
-        for seen in view.seen.values():
-            if seen.node.name in view.claimed:
+        for entry in view.seen.values():
+            if entry.node.name in view.claimed:
                 continue
-            layer = pattern(view, seen.node)
+            layer = pattern(view, entry.node)
             if layer is not None and not view.claimed & layer.nodes:
                 view.claimed |= layer.nodes
-                found.append(layer)
+                result.append(layer)
     place = {name: number for number, name in enumerate(view.seen)}
-    return sorted(found, key=lambda layer: min(place[name] for name in layer.nodes))
+    return sorted(result, key=lambda layer: min(place[name] for name in layer.nodes))

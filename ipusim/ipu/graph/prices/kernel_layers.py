@@ -33,29 +33,29 @@ class Tail:
         self.last = product
         self.biased = False
         self.activation = "identity"
-        following = self._following(view)
-        if following is not None and following.type in _SUMS and self._adds_bias(view, following, units):
-            self._take(view, following)
+        reader = self._next_reader(view)
+        if reader is not None and reader.type in _SUMS and self._adds_bias(view, reader, units):
+            self._take(view, reader)
             self.biased = True
-            following = self._following(view)
-        if following is not None and following.type in ACTIVATIONS:
-            self._take(view, following)
-            self.activation = ACTIVATIONS[following.type]
+            reader = self._next_reader(view)
+        if reader is not None and reader.type in ACTIVATIONS:
+            self._take(view, reader)
+            self.activation = ACTIVATIONS[reader.type]
         else:
             self._take_written(view)
 
     def _take_written(self, view: PassView) -> None:
         """Take an activation written as arithmetic, including preceding views."""
         end, views = self.last, set[str]()
-        while (following := view.only_reader(end)) is not None and following.type in VIEWS:
-            views.add(following.name)
-            end = following
-        written = written_behind(view, end.outputs[0])
-        if written is not None:
-            self.nodes |= views | written.nodes
-            self.last, self.activation = written.last, written.activation
+        while (reader := view.only_reader(end)) is not None and reader.type in VIEWS:
+            views.add(reader.name)
+            end = reader
+        pattern = written_behind(view, end.outputs[0])
+        if pattern is not None:
+            self.nodes |= views | pattern.nodes
+            self.last, self.activation = pattern.last, pattern.activation
 
-    def _following(self, view: PassView) -> Node | None:
+    def _next_reader(self, view: PassView) -> Node | None:
         """Return the single reader of the current result, skipping views."""
         node = view.only_reader(self.last)
         while node is not None and node.type in VIEWS:

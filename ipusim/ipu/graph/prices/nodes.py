@@ -85,40 +85,40 @@ _UPDATES: Final = {
 _WIDEST: Final = 4
 
 
-def work_of_node(seen: ObservedNode) -> Work | None:
+def work_of_node(entry: ObservedNode) -> Work | None:
     """Return the work of a node; None for a free node."""
-    kind = seen.node.type
-    if kind in FREE or _counts(seen):
+    kind = entry.node.type
+    if kind in FREE or _counts(entry):
         return None
     maker = _PRODUCTS.get(kind)
-    moved = sum(form.nbytes for form in (*seen.inputs, *seen.outputs))
-    itemsize = _itemsize(seen)
+    traffic = sum(form.nbytes for form in (*entry.inputs, *entry.outputs))
+    itemsize = _itemsize(entry)
     if maker is not None:
-        product = maker(seen)
+        product = maker(entry)
         return Work(
-            (product,), sram_bytes=moved, itemsize=itemsize, compute_sets=0, convolution=kind.startswith("Conv")
+            (product,), sram_bytes=traffic, itemsize=itemsize, compute_sets=0, convolution=kind.startswith("Conv")
         )
-    vector, sets = _vector(seen)
-    return Work(vector=vector, sram_bytes=moved, itemsize=itemsize, compute_sets=sets)
+    vector, sets = _vector(entry)
+    return Work(vector=vector, sram_bytes=traffic, itemsize=itemsize, compute_sets=sets)
 
 
-def _counts(seen: ObservedNode) -> bool:
+def _counts(entry: ObservedNode) -> bool:
     """Tell whether a node computes only with single integers, such as iteration counters."""
-    forms = [form for form in (*seen.inputs, *seen.outputs) if not form.dtype.hasobject]
+    forms = [form for form in (*entry.inputs, *entry.outputs) if not form.dtype.hasobject]
     return bool(forms) and all(form.size == 1 and form.dtype.kind in "iu" for form in forms)
 
 
-def _itemsize(seen: ObservedNode) -> int:
+def _itemsize(entry: ObservedNode) -> int:
     """Return the byte width of the widest floating-point element."""
-    widths = [form.dtype.itemsize for form in (*seen.inputs, *seen.outputs) if form.dtype.kind in "fV"]
+    widths = [form.dtype.itemsize for form in (*entry.inputs, *entry.outputs) if form.dtype.kind in "fV"]
     return max(widths, default=_WIDEST)
 
 
-def _vector(seen: ObservedNode) -> tuple[VectorWork, int]:
+def _vector(entry: ObservedNode) -> tuple[VectorWork, int]:
     """Return the vector work and compute sets of a node without products."""
-    kind = seen.node.type
-    read = seen.inputs[0].size if seen.inputs else 0
-    written = sum(form.size for form in seen.outputs)
+    kind = entry.node.type
+    read = entry.inputs[0].size if entry.inputs else 0
+    out_elements = sum(form.size for form in entry.outputs)
     update = kind.removeprefix("Resource").removeprefix("Sparse").removeprefix("Apply")
     if kind in _COMPOUND:
         work, sets = _COMPOUND[kind]
@@ -126,43 +126,46 @@ def _vector(seen: ObservedNode) -> tuple[VectorWork, int]:
     if kind in _REDUCTIONS:
         return VectorWork(reductions=read), 2
     if kind.startswith("Resource") and update in _UPDATES:
-        return _UPDATES[update] * max(form.size for form in seen.inputs[1:]), 1
-    one = next((work for types, work in _ELEMENTS if kind in types), VectorWork(1))
-    return one * (written or max((form.size for form in seen.inputs), default=0)), 1
+        return _UPDATES[update] * max(form.size for form in entry.inputs[1:]), 1
+    cost = next((work for types, work in _ELEMENTS if kind in types), VectorWork(1))
+    return cost * (out_elements or max((form.size for form in entry.inputs), default=0)), 1
 
 
-def _matrix_product(seen: ObservedNode) -> models.Product:
-    attributes = seen.node.attributes
+def _matrix_product(entry: ObservedNode) -> models.Product:
+    attributes = entry.node.attributes
     first = attributes.get("transpose_a", attributes.get("adj_x", False))
-    left, out = seen.inputs[0].shape, seen.outputs[0].shape
+    left, out = entry.inputs[0].shape, entry.outputs[0].shape
     k = left[-2 if first else -1]
-    single = len(seen.inputs[1].shape) == len(left) == 2
+    single = len(entry.inputs[1].shape) == len(left) == 2
     groups = 1 if single else math.prod(out[:-2])
     return models.Product(out[-2], k, out[-1], groups)
 
 
-def _einsum(seen: ObservedNode) -> models.Product:
-    inputs, _, output = seen.node.attributes["equation"].partition("->")
+def _einsum(entry: ObservedNode) -> models.Product:
+    inputs, _, output = entry.node.attributes["equation"].partition("->")
     sizes: dict[str, int] = {}
     names = inputs.split(",")
-    for letters, form in zip(names, seen.inputs, strict=True):
+    for letters, form in zip(names, entry.inputs, strict=True):
         sizes |= dict(zip(letters, form.shape, strict=False))
-    first, *others = (set(letters) for letters in names)
-    rest, free = set().union(*others), set(output)
+    first, *further_letters = (set(letters) for letters in names)
+    second_letters, free = set().union(*further_letters), set(output)
 
     def lengths(letters: set[str]) -> int:
         return math.prod(sizes.get(letter, 1) for letter in letters)
 
-    summed = lengths(sizes.keys() - free)
+    depth = lengths(sizes.keys() - free)
     return models.Product(
-        lengths((first - rest) & free), summed, lengths((rest - first) & free), lengths(first & rest & free)
+        lengths((first - second_letters) & free),
+        depth,
+        lengths((second_letters - first) & free),
+        lengths(first & second_letters & free),
     )
 
 
-def _convolution(seen: ObservedNode) -> models.Convolution:
-    windows = Windows.of_node(seen.node)
-    kernel, out = seen.inputs[1].shape, windows.sizes(seen.outputs[0].shape)
-    channels = windows.sizes(seen.inputs[0].shape)[-1]
+def _convolution(entry: ObservedNode) -> models.Convolution:
+    windows = Windows.of_node(entry.node)
+    kernel, out = entry.inputs[1].shape, windows.sizes(entry.outputs[0].shape)
+    channels = windows.sizes(entry.inputs[0].shape)[-1]
     groups = channels // kernel[-2]
     return models.Convolution(
         math.prod(out[:-1]),
@@ -174,13 +177,13 @@ def _convolution(seen: ObservedNode) -> models.Convolution:
     )
 
 
-def _convolution_back(seen: ObservedNode) -> models.Convolution:
+def _convolution_back(entry: ObservedNode) -> models.Convolution:
     """Return the convolution that computes the gradient of images."""
-    windows = Windows.of_node(seen.node)
+    windows = Windows.of_node(entry.node)
     kernel, grad, image = (
-        seen.inputs[1].shape,
-        windows.sizes(seen.inputs[2].shape),
-        windows.sizes(seen.outputs[0].shape),
+        entry.inputs[1].shape,
+        windows.sizes(entry.inputs[2].shape),
+        windows.sizes(entry.outputs[0].shape),
     )
     groups = image[-1] // kernel[-2]
     return models.Convolution(
@@ -188,23 +191,23 @@ def _convolution_back(seen: ObservedNode) -> models.Convolution:
     )
 
 
-def _kernel_gradient(seen: ObservedNode) -> models.Product:
-    windows = Windows.of_node(seen.node)
+def _kernel_gradient(entry: ObservedNode) -> models.Product:
+    windows = Windows.of_node(entry.node)
     kernel, grad, image = (
-        seen.outputs[0].shape,
-        windows.sizes(seen.inputs[2].shape),
-        windows.sizes(seen.inputs[0].shape),
+        entry.outputs[0].shape,
+        windows.sizes(entry.inputs[2].shape),
+        windows.sizes(entry.inputs[0].shape),
     )
     groups, taps = image[-1] // kernel[-2], math.prod(kernel[:-2])
     return models.Product(taps * kernel[-2], math.prod(grad[:-1]), kernel[-1] // groups, groups, shared=taps)
 
 
-def _depthwise(seen: ObservedNode) -> models.Convolution:
+def _depthwise(entry: ObservedNode) -> models.Convolution:
     """Return the depthwise convolution behind a node that computes output, image gradient or kernel gradient."""
-    windows = Windows.of_node(seen.node)
-    kind = seen.node.type
-    kernel = (seen.outputs[0] if kind.endswith("Filter") else seen.inputs[1]).shape
-    results = (seen.outputs[0] if kind == "DepthwiseConv2dNative" else seen.inputs[2]).shape
+    windows = Windows.of_node(entry.node)
+    kind = entry.node.type
+    kernel = (entry.outputs[0] if kind.endswith("Filter") else entry.inputs[1]).shape
+    results = (entry.outputs[0] if kind == "DepthwiseConv2dNative" else entry.inputs[2]).shape
     positions, strides = math.prod(windows.sizes(results)[:-1]), math.prod(windows.strides)
     return models.Convolution(positions, 1, kernel[-1], math.prod(kernel[:2]), strides, kernel[-2])
 

@@ -95,8 +95,8 @@ class Observation:
 
     def take(self) -> list[ObservedNode]:
         """Return the recorded nodes and clear the record."""
-        noted, self.seen = self.seen, []
-        return noted
+        nodes, self.seen = self.seen, []
+        return nodes
 
 
 def _price_of(node: Node, values: Sequence[Any]) -> Callable[[Collection[int]], Work] | None:

@@ -44,98 +44,98 @@ def work_of_stage(
         forward, backward: observed nodes of the two passes.
     """
     view = PassView(graph, forward)
-    found = find_layers(view)
-    return _Pricing(graph, cut, view, found, list(backward)).work()
+    found_layers = find_layers(view)
+    return _Pricing(graph, cut, view, found_layers, list(backward)).work()
 
 
 class _Pricing:
     def __init__(
-        self, graph: Graph, cut: StageCut, view: PassView, found: list[FoundLayer], backward: list[ObservedNode]
+        self, graph: Graph, cut: StageCut, view: PassView, found_layers: list[FoundLayer], backward: list[ObservedNode]
     ) -> None:
         self._nodes: Mapping[str, Node] = graph.nodes
-        self._cut, self._view, self._found, self._backward = cut, view, found, backward
-        self._layer_of = {name: layer for layer in found for name in layer.nodes}
-        self._known: dict[str, bool] = {}
-        self._alone: dict[str, None] = {}
-        self._behind: dict[str, FoundLayer | None] = {}
+        self._cut, self._view, self._found_layers, self._backward = cut, view, found_layers, backward
+        self._layer_of = {name: layer for layer in found_layers for name in layer.nodes}
+        self._constancy: dict[str, bool] = {}
+        self._types_outside: dict[str, None] = {}
+        self._gradient_owners: dict[str, FoundLayer | None] = {}
         self._added_up: set[str] = set()
         self._read: set[Output] | None = None
 
     def work(self) -> StageWork:
         forward = tuple(self._forward())
-        backward = tuple(self._back())
-        return StageWork(forward, backward, tuple(self._found), tuple(self._alone))
+        backward = tuple(self._backward_work())
+        return StageWork(forward, backward, tuple(self._found_layers), tuple(self._types_outside))
 
     def _forward(self) -> Iterator[Work]:
         """Yield the work of layers, at the position of the first node, and of other nodes."""
         run = _Run()
-        priced: set[str] = set()
-        for seen in self._view.seen.values():
-            layer = self._layer_of.get(seen.node.name)
+        priced_names: set[str] = set()
+        for entry in self._view.seen.values():
+            layer = self._layer_of.get(entry.node.name)
             if layer is None:
-                yield from self._add(run, seen)
-            elif layer.name not in priced:
-                priced.add(layer.name)
+                yield from self._add(run, entry)
+            elif layer.name not in priced_names:
+                priced_names.add(layer.name)
                 yield from run.end()
                 yield layer.forward
         yield from run.end()
 
-    def _back(self) -> Iterator[Work]:
+    def _backward_work(self) -> Iterator[Work]:
         """Yield the backward work of layers, at the first gradient node, and of other nodes."""
         groups: dict[str, list[ObservedNode]] = {}
-        for seen in self._backward:
-            layer = self._layer_behind(seen.node)
-            if layer is not None and not self._costs_nothing(seen.node):
-                groups.setdefault(layer.name, []).append(seen)
+        for entry in self._backward:
+            layer = self._layer_behind(entry.node)
+            if layer is not None and not self._costs_nothing(entry.node):
+                groups.setdefault(layer.name, []).append(entry)
         run = _Run()
-        by_name = {layer.name: layer for layer in self._found}
-        priced: set[str] = set()
-        for seen in self._backward:
-            layer = self._layer_behind(seen.node)
+        by_name = {layer.name: layer for layer in self._found_layers}
+        priced_names: set[str] = set()
+        for entry in self._backward:
+            layer = self._layer_behind(entry.node)
             if layer is None or layer.name not in groups:
-                yield from self._add(run, seen)
-            elif layer.name not in priced and not self._costs_nothing(seen.node):
+                yield from self._add(run, entry)
+            elif layer.name not in priced_names and not self._costs_nothing(entry.node):
                 yield from run.end()
-                for each in (*self._skips_behind(layer, groups, priced), layer.name):
-                    priced.add(each)
-                    yield self._backward_of(by_name[each], groups[each])
+                for name in (*self._skips_behind(layer, groups, priced_names), layer.name):
+                    priced_names.add(name)
+                    yield self._backward_of(by_name[name], groups[name])
         yield from run.end()
 
-    def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced: set[str]) -> list[str]:
+    def _skips_behind(self, layer: FoundLayer, groups: Mapping[str, object], priced_names: set[str]) -> list[str]:
         """Return names of later skip sums without a priced gradient, last first.
 
         The gradient passes through a skip sum before the layers in front of the sum, but is added up after all of them.
         """
-        behind = self._found[self._found.index(layer) + 1 :]
-        skips = [each.name for each in behind if isinstance(each.layer, layers.Add)]
-        return [name for name in reversed(skips) if name in groups and name not in priced]
+        later_layers = self._found_layers[self._found_layers.index(layer) + 1 :]
+        skips = [skip.name for skip in later_layers if isinstance(skip.layer, layers.Add)]
+        return [name for name in reversed(skips) if name in groups and name not in priced_names]
 
-    def _add(self, run: _Run, seen: ObservedNode) -> Iterator[Work]:
+    def _add(self, run: _Run, entry: ObservedNode) -> Iterator[Work]:
         """Add a node outside layers to a run; yield the run before a new run begins."""
-        for each in (seen, *seen.inner):
-            if each.price is not None:
+        for part in (entry, *entry.inner):
+            if part.price is not None:
                 yield from run.end()
-                yield each.price(self._read_of(each.node))
+                yield part.price(self._read_of(part.node))
                 continue
-            work = None if self._costs_nothing(each.node) else work_of_node(each)
+            work = None if self._costs_nothing(part.node) else work_of_node(part)
             if work is not None:
-                self._alone[each.node.type] = None
-                yield from run.add(each.node, work)
+                self._types_outside[part.node.type] = None
+                yield from run.add(part.node, work)
 
     def _read_of(self, node: Node) -> set[int]:
         """Return the numbers of a node's results in use by other nodes or passes."""
         if self._nodes.get(node.name) is not node:
             return set(range(len(node.output_types)))
         if self._read is None:
-            nodes = (each.node for each in (*self._view.seen.values(), *self._backward))
-            leaving = (*self._cut.gives, *self._cut.keeps, *self._cut.returns, *self._cut.gradients.values())
-            self._read = {*leaving, *(tensor for each in nodes for tensor in each.inputs)}
+            nodes = (entry.node for entry in (*self._view.seen.values(), *self._backward))
+            outputs = (*self._cut.gives, *self._cut.keeps, *self._cut.returns, *self._cut.gradients.values())
+            self._read = {*outputs, *(tensor for reader in nodes for tensor in reader.inputs)}
         return {tensor.number for tensor in node.outputs if tensor in self._read}
 
     def _costs_nothing(self, node: Node) -> bool:
         """Tell whether a node is a view, a cast of indices, or computed from constants."""
-        known = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._known)
-        return known or node.type in FREE or node.type == "ReadVariableOp" or _is_cast_of_indices(node)
+        is_fixed = self._nodes.get(node.name) is node and is_constant(self._nodes, node, self._constancy)
+        return is_fixed or node.type in FREE or node.type == "ReadVariableOp" or _is_cast_of_indices(node)
 
     def _layer_behind(self, node: Node) -> FoundLayer | None:
         """Return the layer whose gradient includes a node.
@@ -143,16 +143,16 @@ class _Pricing:
         A node without an origin, such as a sum of gradients, belongs to the common layer of all inputs, or is the
         gradient of the sum at the end of a skip connection.
         """
-        if node.name not in self._behind:
+        if node.name not in self._gradient_owners:
             origin = self._nodes.get(node.origin)
             while origin is not None and origin.name not in self._view.seen:
                 origin = self._nodes.get(origin.origin)
-            self._behind[node.name] = None  # also breaks a cycle
-            found = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
-            if found is None and origin is None and node.type == "AddN":
-                found = self._skip_behind(node)
-            self._behind[node.name] = found
-        return self._behind[node.name]
+            self._gradient_owners[node.name] = None  # also breaks a cycle
+            layer = self._layer_of_inputs(node) if origin is None else self._layer_of.get(origin.name)
+            if layer is None and origin is None and node.type == "AddN":
+                layer = self._skip_behind(node)
+            self._gradient_owners[node.name] = layer
+        return self._gradient_owners[node.name]
 
     def _skip_behind(self, node: Node) -> FoundLayer | None:
         """Return the skip sum whose earlier operand receives a sum of gradients, or None.
@@ -160,12 +160,12 @@ class _Pricing:
         Other readers of the operand, at the start of the skip connection, contribute the remaining gradients.
         """
         makers = (self._nodes[tensor.node] for tensor in node.inputs if tensor.node in self._nodes)
-        behind = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
-        for skip in self._found:
+        layer_names = {layer.name for maker in makers if (layer := self._layer_that_makes(maker))}
+        for skip in self._found_layers:
             if isinstance(skip.layer, layers.Add) and skip.name not in self._added_up:
                 for tensor in self._nodes[skip.name].inputs:
-                    others = self._readers_of(self._view.source(tensor)) - {skip.name}
-                    if others & behind:
+                    readers = self._readers_of(self._view.source(tensor)) - {skip.name}
+                    if readers & layer_names:
                         self._added_up.add(skip.name)
                         return skip
         return None
@@ -174,7 +174,7 @@ class _Pricing:
         """Return names of layers that read a tensor, in any view."""
         return {
             layer.name
-            for layer in self._found
+            for layer in self._found_layers
             for name in layer.nodes
             if any(self._view.source(tensor) == source for tensor in self._nodes[name].inputs)
         }
@@ -184,7 +184,7 @@ class _Pricing:
         owners: dict[str, FoundLayer | None] = {}
         for tensor in node.inputs:
             maker = self._nodes.get(tensor.node)
-            if maker is not None and not is_constant(self._nodes, maker, self._known):
+            if maker is not None and not is_constant(self._nodes, maker, self._constancy):
                 layer = self._layer_that_makes(maker)
                 owners[layer.name if layer else ""] = layer
         return next(iter(owners.values())) if len(owners) == 1 else None
@@ -196,14 +196,14 @@ class _Pricing:
 
     def _backward_of(self, layer: FoundLayer, group: list[ObservedNode]) -> Work:
         """Return the work of a layer's gradient, counting only computed halves: input, weights or both."""
-        names = {seen.node.name for seen in group}
+        names = {entry.node.name for entry in group}
         if layer.weight:
-            products = [seen.node for seen in group if seen.node.type in PRODUCTS]
+            products = [entry.node for entry in group if entry.node.type in PRODUCTS]
             into = [node for node in products if any(self._is_kernel(layer, tensor) for tensor in node.inputs)]
             return layer.backward(for_input=bool(into), for_weights=len(into) < len(products))
         handles = set(self._view.variables_of(layer.nodes))
-        own = any(self._handle_of(name) in handles for name in self._cut.gradients)
-        return layer.backward(for_input=self._is_read_outside(names), for_weights=own)
+        is_trained = any(self._handle_of(name) in handles for name in self._cut.gradients)
+        return layer.backward(for_input=self._is_read_outside(names), for_weights=is_trained)
 
     def _is_kernel(self, layer: FoundLayer, tensor: Output) -> bool:
         return self._source(tensor) == self._source(Output(layer.weight, 0))
@@ -226,15 +226,15 @@ class _Pricing:
     def _is_read_outside(self, names: set[str]) -> bool:
         """Tell whether other layers or an earlier stage read a result of a layer's gradient."""
         free = set(names)
-        for seen in self._backward:  # views pass results on
-            if seen.node.type in FREE and any(tensor.node in free for tensor in seen.node.inputs):
-                free.add(seen.node.name)
+        for entry in self._backward:  # views pass results on
+            if entry.node.type in FREE and any(tensor.node in free for tensor in entry.node.inputs):
+                free.add(entry.node.name)
         gradients = set(self._cut.gradients.values())
         if any(tensor.node in free and tensor not in gradients for tensor in self._cut.returns):
             return True
         return any(
-            seen.node.name not in free and any(tensor.node in free for tensor in seen.node.inputs)
-            for seen in self._backward
+            entry.node.name not in free and any(tensor.node in free for tensor in entry.node.inputs)
+            for entry in self._backward
         )
 
 
@@ -260,15 +260,15 @@ class _Run:
         if self._work is None:
             self._work = work
             return
-        before = self._work
+        run_work = self._work
         self._work = replace(
-            before,
-            products=(*before.products, *work.products),
-            vector=before.vector + work.vector,
-            sram_bytes=before.sram_bytes + work.sram_bytes,
-            itemsize=max(before.itemsize, work.itemsize),
-            compute_sets=before.compute_sets + work.compute_sets,
-            convolution=before.convolution or work.convolution,
+            run_work,
+            products=(*run_work.products, *work.products),
+            vector=run_work.vector + work.vector,
+            sram_bytes=run_work.sram_bytes + work.sram_bytes,
+            itemsize=max(run_work.itemsize, work.itemsize),
+            compute_sets=run_work.compute_sets + work.compute_sets,
+            convolution=run_work.convolution or work.convolution,
         )
 
     def end(self) -> Iterator[Work]:

@@ -28,17 +28,17 @@ def lstm(view: PassView, node: Node) -> FoundLayer | None:
     """
     if node.type not in ("While", "StatelessWhile"):
         return None
-    seen = view.seen[node.name]
-    counts = Counter(inner.node.type for inner in seen.inner)
-    products = [inner for inner in seen.inner if inner.node.type == "MatMul"]
-    steps, rest = divmod(counts["Tanh"], _TANHS)
-    if not steps or rest or counts["Sigmoid"] != _SIGMOIDS * steps or len(products) not in (steps, 2 * steps):
+    entry = view.seen[node.name]
+    counts = Counter(inner.node.type for inner in entry.inner)
+    products = [inner for inner in entry.inner if inner.node.type == "MatMul"]
+    steps, remainder = divmod(counts["Tanh"], _TANHS)
+    if not steps or remainder or counts["Sigmoid"] != _SIGMOIDS * steps or len(products) not in (steps, 2 * steps):
         return None
     columns = products[0].outputs[0].shape[-1]
     batch, units = products[0].outputs[0].shape[0], columns // _GATES
     kernels = {inner.node.name: _kernel(inner).shape[0] for inner in products}
     elements = sum(kernels.values()) - units
-    biased = any(_adds_bias(inner, columns) for inner in seen.inner)
+    biased = any(_adds_bias(inner, columns) for inner in entry.inner)
     layer = layers.LSTM(units=units, use_bias=biased, return_sequences=_returns_sequences(view, node))
     itemsize = products[0].outputs[0].dtype.itemsize
     nodes = frozenset((node.name, *_around(view, node)))
@@ -54,10 +54,10 @@ def _around(view: PassView, node: Node) -> Iterator[str]:
     for reader in view.readers(node):
         if reader.type in SAME_VALUE:
             yield reader.name
-        for stacked in (reader, *view.readers(reader)):
-            if stacked.type == "TensorListStack":
-                yield stacked.name
-                yield from _last_taken(view, stacked)
+        for stack in (reader, *view.readers(reader)):
+            if stack.type == "TensorListStack":
+                yield stack.name
+                yield from _last_taken(view, stack)
 
 
 def _last_taken(view: PassView, stack: Node) -> Iterator[str]:
@@ -85,9 +85,9 @@ def _adds_bias(inner: ObservedNode, columns: int) -> bool:
 def _returns_sequences(view: PassView, node: Node) -> bool:
     """Tell whether later nodes read outputs of all steps, rather than only the last step."""
     for reader in view.readers(node):
-        for stacked in (reader, *view.readers(reader)):
-            if stacked.type == "TensorListStack":
-                return not _only_last_is_taken(view, stacked)
+        for stack in (reader, *view.readers(reader)):
+            if stack.type == "TensorListStack":
+                return not _only_last_is_taken(view, stack)
     return False
 
 

@@ -35,11 +35,11 @@ def rule_of(node: Node) -> Any:
     return None if make is None else make(node)
 
 
-def work_of_update(seen: ObservedNode) -> Work | None:
+def work_of_update(entry: ObservedNode) -> Work | None:
     """Return the work of an update node; None for a free node."""
-    rule = rule_of(seen.node)
+    rule = rule_of(entry.node)
     if rule is None:
-        return work_of_node(seen)
-    variable = seen.inputs[0]
+        return work_of_node(entry)
+    variable = entry.inputs[0]
     work: Work = rule.work(variable.size, variable.dtype.itemsize)
     return work

@@ -27,12 +27,12 @@ class PassView:
         """Take the nodes in order."""
         self.graph = graph
         self._nodes: Mapping[str, Node] = graph.nodes
-        self.seen = {each.node.name: each for each in seen}
+        self.seen = {entry.node.name: entry for entry in seen}
         self.claimed: set[str] = set()
         self._readers: dict[str, list[Node]] = {}
-        for each in self.seen.values():
-            for name in dict.fromkeys(tensor.node for tensor in each.node.inputs):
-                self._readers.setdefault(name, []).append(each.node)
+        for entry in self.seen.values():
+            for name in dict.fromkeys(tensor.node for tensor in entry.node.inputs):
+                self._readers.setdefault(name, []).append(entry.node)
         self._constant: dict[str, bool] = {}
 
     def node(self, tensor: Output) -> Node | None:
@@ -41,12 +41,12 @@ class PassView:
 
     def form(self, tensor: Output) -> Form:
         """Return the form of a tensor computed or read in the pass."""
-        found = self.seen.get(tensor.node)
-        if found is not None:
-            return found.outputs[tensor.number]
-        for each in self.seen.values():
-            if tensor in each.node.inputs:
-                return each.inputs[each.node.inputs.index(tensor)]
+        record = self.seen.get(tensor.node)
+        if record is not None:
+            return record.outputs[tensor.number]
+        for entry in self.seen.values():
+            if tensor in entry.node.inputs:
+                return entry.inputs[entry.node.inputs.index(tensor)]
         raise KeyError(tensor)
 
     def readers(self, node: Node) -> list[Node]:
@@ -102,19 +102,21 @@ class PassView:
         return node is not None and is_constant(self._nodes, node, self._constant)
 
 
-def is_constant(nodes: Mapping[str, Node], node: Node, known: dict[str, bool]) -> bool:
+def is_constant(nodes: Mapping[str, Node], node: Node, constancy: dict[str, bool]) -> bool:
     """Tell whether a node depends only on constants; the compiler folds these nodes.
 
     Args:
         nodes: all nodes by name.
         node: the node.
-        known: earlier answers by node name.
+        constancy: earlier answers by node name.
     """
-    if node.name not in known:
-        known[node.name] = False  # also breaks a cycle
-        known[node.name] = node.type == "Const" or (
+    if node.name not in constancy:
+        constancy[node.name] = False  # also breaks a cycle
+        constancy[node.name] = node.type == "Const" or (
             bool(node.inputs)
             and not node.type.startswith(("Random", "Stateless", "PyFunc"))
-            and all(tensor.node in nodes and is_constant(nodes, nodes[tensor.node], known) for tensor in node.inputs)
+            and all(
+                tensor.node in nodes and is_constant(nodes, nodes[tensor.node], constancy) for tensor in node.inputs
+            )
         )
-    return known[node.name]
+    return constancy[node.name]

@@ -52,7 +52,7 @@ def layer_norm(view: PassView, node: Node) -> FoundLayer | None:
     if view.form(means[0].outputs[0]).size * form.shape[-1] != form.size:
         return None
     nodes = {node.name, *_of_statistics(view, means[0], node)}
-    return _grown(view, node, x, nodes)
+    return _extend_norm(view, node, x, nodes)
 
 
 def _of_statistics(view: PassView, mean: Node, difference: Node) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _of_statistics(view: PassView, mean: Node, difference: Node) -> Iterator[str
 _OF_NORM: Final = VIEWS | {"Mean", "Sub", "Mul", "Add", "AddV2", "Rsqrt", "Sqrt", "RealDiv", "Neg"}
 
 
-def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer | None:
+def _extend_norm(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer | None:
     """Return the normalisation, extended from the statistics to the last node."""
     form = view.form(node.inputs[0])
     variables = 0
@@ -83,8 +83,8 @@ def _grown(view: PassView, node: Node, x: Output, nodes: set[str]) -> FoundLayer
             nodes.add(reader.name)
             work.append(reader)
             work += [view.seen[name].node for name in nodes]
-    leaving = [name for name in nodes if view.form(view.seen[name].node.outputs[0]).size == form.size]
-    if not any(view.seen[name].node.type == "Rsqrt" for name in nodes) or not leaving:
+    results = [name for name in nodes if view.form(view.seen[name].node.outputs[0]).size == form.size]
+    if not any(view.seen[name].node.type == "Rsqrt" for name in nodes) or not results:
         return None
     layer = layers.LayerNorm(center=variables > 1, scale=variables > 0)
     batch, shape = sample_shape(form.shape)
@@ -118,21 +118,21 @@ def _mean_behind(view: PassView, node: Node) -> list[Node]:
 
     Keras writes a loss's mean as a sum with constant weights, divided by a constant.
     """
-    passed: list[Node] = []
-    following = view.only_reader(node)
-    while following is not None and (following.type in VIEWS or _is_by_constant(view, following, "Mul")):
-        passed.append(following)
-        following = view.only_reader(following)
-    if following is None or following.type not in ("Mean", "Sum") or view.form(following.outputs[0]).size != 1:
+    path: list[Node] = []
+    reader = view.only_reader(node)
+    while reader is not None and (reader.type in VIEWS or _is_by_constant(view, reader, "Mul")):
+        path.append(reader)
+        reader = view.only_reader(reader)
+    if reader is None or reader.type not in ("Mean", "Sum") or view.form(reader.outputs[0]).size != 1:
         return []
-    passed.append(following)
-    following = view.only_reader(following)
-    while following is not None and (
-        following.type == "Sum" or _is_by_constant(view, following, "DivNoNan") or following.type in VIEWS
+    path.append(reader)
+    reader = view.only_reader(reader)
+    while reader is not None and (
+        reader.type == "Sum" or _is_by_constant(view, reader, "DivNoNan") or reader.type in VIEWS
     ):
-        passed.append(following)
-        following = view.only_reader(following)
-    return passed
+        path.append(reader)
+        reader = view.only_reader(reader)
+    return path
 
 
 def _is_by_constant(view: PassView, node: Node, kind: str) -> bool:
@@ -155,24 +155,24 @@ def squared_error(view: PassView, node: Node) -> FoundLayer | None:
     """Return a regression's loss: mean of squared differences."""
     if node.type != "SquaredDifference":
         return None
-    behind = _mean_behind(view, node)
-    if not behind:
+    mean_nodes = _mean_behind(view, node)
+    if not mean_nodes:
         return None
     form = view.form(node.outputs[0])
     batch, shape = sample_shape(form.shape)
-    nodes = frozenset((node.name, *(each.name for each in behind)))
+    nodes = frozenset((node.name, *(mean.name for mean in mean_nodes)))
     return FoundLayer(node.name, layers.MeanSquaredError(), shape, batch, form.dtype.itemsize, nodes)
 
 
 def activation(view: PassView, node: Node) -> FoundLayer | None:
     """Return an activation without a preceding product."""
-    written = written_activation(view, node)
-    if written is None and node.type not in ACTIVATIONS:
+    pattern = written_activation(view, node)
+    if pattern is None and node.type not in ACTIVATIONS:
         return None
     form = view.form(node.outputs[0])
     batch, shape = sample_shape(form.shape)
-    layer = layers.ActivationLayer(ACTIVATIONS[node.type] if written is None else written.activation)
-    nodes = frozenset({node.name}) if written is None else written.nodes
+    layer = layers.ActivationLayer(ACTIVATIONS[node.type] if pattern is None else pattern.activation)
+    nodes = frozenset({node.name}) if pattern is None else pattern.nodes
     return FoundLayer(node.name, layer, shape, batch, form.dtype.itemsize, nodes)
 
 
@@ -183,23 +183,23 @@ def attention(view: PassView, node: Node) -> FoundLayer | None:
     """
     if node.type != "Softmax":
         return None
-    scores, passed = _back_to_product(view, node.inputs[0])
-    weighted = _forward_to_product(view, node, passed)
+    scores, path = _back_to_product(view, node.inputs[0])
+    weighted = _forward_to_product(view, node, path)
     if scores is None or weighted is None:
         return None
     sides = [_projection(view, tensor) for tensor in (*scores.inputs[:2], weighted.inputs[1])]
-    last, behind = _output_projection(view, weighted)
+    last, output_path = _output_projection(view, weighted)
     if last is None or any(side is None for side in sides):
         return None
-    known: list[tuple[Node, set[str]]] = [side for side in sides if side is not None]
-    inputs = {view.source(product.inputs[0]) for product, _ in known}
+    projections: list[tuple[Node, set[str]]] = [side for side in sides if side is not None]
+    inputs = {view.source(product.inputs[0]) for product, _ in projections}
     if len(inputs) != 1:
         return None
-    return _attention(view, node, known, (scores, weighted, last), passed | behind)
+    return _attention(view, node, projections, (scores, weighted, last), path | output_path)
 
 
 def _attention(
-    view: PassView, node: Node, sides: list[tuple[Node, set[str]]], products: tuple[Node, Node, Node], passed: set[str]
+    view: PassView, node: Node, sides: list[tuple[Node, set[str]]], products: tuple[Node, Node, Node], path: set[str]
 ) -> FoundLayer:
     """Return the attention layer for given projections and products."""
     scores, weighted, last = products
@@ -209,10 +209,10 @@ def _attention(
     elements = x.size // (view.form(sides[0][0].outputs[0]).size // inner)
     batch = x.size // (positions * elements)
     tail = Tail(view, last, view.form(last.outputs[0]).shape[-1])
-    nodes = {node.name, scores.name, weighted.name, *passed, *tail.nodes}
+    nodes = {node.name, scores.name, weighted.name, *path, *tail.nodes}
     for _, names in sides:
         nodes |= names
-    masks = sum(view.seen[name].node.type in _MASKS for name in passed if name in view.seen)
+    masks = sum(view.seen[name].node.type in _MASKS for name in path if name in view.seen)
     options: dict[str, Any] = {
         "causal": masks > 0,
         "padding_mask": masks > 1,
@@ -225,25 +225,25 @@ def _attention(
 
 def _back_to_product(view: PassView, tensor: Output) -> tuple[Node | None, set[str]]:
     """Return the query-key product behind scores, and the scales and views between."""
-    passed: set[str] = set()
+    path: set[str] = set()
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES:
-        passed.add(maker.name)
-        varying = [each for each in maker.inputs if not view.is_constant(each) and not view.is_weight(each)]
+        path.add(maker.name)
+        varying = [operand for operand in maker.inputs if not view.is_constant(operand) and not view.is_weight(operand)]
         maker = view.node(varying[0]) if varying else None
     is_product = maker is not None and maker.type in _PRODUCTS and not any(map(view.is_weight, maker.inputs[:2]))
-    return (maker if is_product else None), passed
+    return (maker if is_product else None), path
 
 
-def _forward_to_product(view: PassView, node: Node, passed: set[str]) -> Node | None:
-    """Return the product whose first operand is the softmax; add views between to ``passed``."""
-    following = view.only_reader(node)
-    while following is not None and following.type in VIEWS:
-        passed.add(following.name)
-        following = view.only_reader(following)
-    if following is None or following.type not in _PRODUCTS:
+def _forward_to_product(view: PassView, node: Node, path: set[str]) -> Node | None:
+    """Return the product whose first operand is the softmax; add views between to ``path``."""
+    reader = view.only_reader(node)
+    while reader is not None and reader.type in VIEWS:
+        path.add(reader.name)
+        reader = view.only_reader(reader)
+    if reader is None or reader.type not in _PRODUCTS:
         return None
-    return following if view.source(following.inputs[0]).node == node.name else None
+    return reader if view.source(reader.inputs[0]).node == node.name else None
 
 
 def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
@@ -252,7 +252,7 @@ def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
     maker = view.node(tensor)
     while maker is not None and maker.type in VIEWS | _SCALES | {"BiasAdd"}:
         names.add(maker.name)
-        varying = [each for each in maker.inputs if not view.is_constant(each) and not view.is_weight(each)]
+        varying = [operand for operand in maker.inputs if not view.is_constant(operand) and not view.is_weight(operand)]
         maker = view.node(varying[0]) if varying else None
     if maker is None or maker.type not in _PRODUCTS or not view.is_weight(maker.inputs[1]):
         return None
@@ -261,36 +261,36 @@ def _projection(view: PassView, tensor: Output) -> tuple[Node, set[str]] | None:
 
 def _output_projection(view: PassView, weighted: Node) -> tuple[Node | None, set[str]]:
     """Return the output projection after the weighted values, and the views between."""
-    passed: set[str] = set()
-    following = view.only_reader(weighted)
-    while following is not None and following.type in VIEWS:
-        passed.add(following.name)
-        following = view.only_reader(following)
-    is_product = following is not None and following.type in _PRODUCTS and view.is_weight(following.inputs[1])
-    return (following if is_product else None), passed
+    path: set[str] = set()
+    reader = view.only_reader(weighted)
+    while reader is not None and reader.type in VIEWS:
+        path.add(reader.name)
+        reader = view.only_reader(reader)
+    is_product = reader is not None and reader.type in _PRODUCTS and view.is_weight(reader.inputs[1])
+    return (reader if is_product else None), path
 
 
 def dropout(view: PassView, node: Node) -> FoundLayer | None:
     """Return a dropout: random numbers, compared with the rate, select the scaled input or zero."""
     if node.type != "RandomUniform":
         return None
-    names, following = {node.name}, view.only_reader(node)
-    while following is not None and following.type in ("Mul", "Add", "AddV2", "Cast", "Identity", "GreaterEqual"):
-        names.add(following.name)
-        kept = following.type == "GreaterEqual"
-        rate = following.inputs[1] if kept else None
-        following = view.only_reader(following)
-        if rate is not None and following is not None and following.type in ("SelectV2", "Mul"):
-            return _dropped(view, following, names, view.constant(rate))
+    names, reader = {node.name}, view.only_reader(node)
+    while reader is not None and reader.type in ("Mul", "Add", "AddV2", "Cast", "Identity", "GreaterEqual"):
+        names.add(reader.name)
+        is_mask = reader.type == "GreaterEqual"
+        rate = reader.inputs[1] if is_mask else None
+        reader = view.only_reader(reader)
+        if rate is not None and reader is not None and reader.type in ("SelectV2", "Mul"):
+            return _dropout_of(view, reader, names, view.constant(rate))
     return None
 
 
-def _dropped(view: PassView, chosen: Node, names: set[str], rate: float | None) -> FoundLayer | None:
+def _dropout_of(view: PassView, selection: Node, names: set[str], rate: float | None) -> FoundLayer | None:
     """Return the dropout for a mask that selects in a given node."""
-    scaled = next((view.node(tensor) for tensor in chosen.inputs if tensor.node not in names), None)
-    if rate is None or scaled is None or scaled.type not in ("Mul", "RealDiv"):
+    scale = next((view.node(tensor) for tensor in selection.inputs if tensor.node not in names), None)
+    if rate is None or scale is None or scale.type not in ("Mul", "RealDiv"):
         return None
-    form = view.form(chosen.outputs[0])
+    form = view.form(selection.outputs[0])
     batch, shape = sample_shape(form.shape)
-    nodes = frozenset((*names, chosen.name, scaled.name))
-    return FoundLayer(chosen.name, layers.Dropout(float(rate)), shape, batch, form.dtype.itemsize, nodes)
+    nodes = frozenset((*names, selection.name, scale.name))
+    return FoundLayer(selection.name, layers.Dropout(float(rate)), shape, batch, form.dtype.itemsize, nodes)

@@ -14,8 +14,19 @@ from ipusim.ipu.graph.prices.layer import FoundLayer
 from ipusim.ipu.graph.prices.view import SAME_VALUE, PassView
 
 #: Simulator's activations by the type of their elementary function.
-_WRITTEN: Final = {"Tanh": "gelu", "Erf": "gelu_erf", "Erfc": "gelu_erf", "Sigmoid": "swish"}
-_ARITHMETIC: Final = SAME_VALUE | {"Mul", "RealDiv", "Add", "AddV2", "Sub", "Pow", "Square", "Neg", "Cast", *_WRITTEN}
+_ACTIVATION_OF: Final = {"Tanh": "gelu", "Erf": "gelu_erf", "Erfc": "gelu_erf", "Sigmoid": "swish"}
+_ARITHMETIC: Final = SAME_VALUE | {
+    "Mul",
+    "RealDiv",
+    "Add",
+    "AddV2",
+    "Sub",
+    "Pow",
+    "Square",
+    "Neg",
+    "Cast",
+    *_ACTIVATION_OF,
+}
 _SUMS: Final = frozenset({"Add", "AddV2"})
 #: Maximum node count: the tanh form of GELU, its cube written as two products, has ten nodes.
 _MOST_NODES: Final = 16
@@ -46,7 +57,7 @@ def written_activation(view: PassView, node: Node) -> Written | None:
 
     Any arithmetic on one tensor and constants counts, if the values equal the activation's values.
     """
-    if node.type not in _WRITTEN:
+    if node.type not in _ACTIVATION_OF:
         return None
     for x in _upstream(view, node.inputs[0]):
         nodes: set[str] = set()
@@ -56,9 +67,9 @@ def written_activation(view: PassView, node: Node) -> Written | None:
                 if (
                     last.type in ("Mul", "RealDiv")
                     and last is not node
-                    and _has_values(view, _WRITTEN[node.type], x, last)
+                    and _has_values(view, _ACTIVATION_OF[node.type], x, last)
                 ):
-                    return Written(_WRITTEN[node.type], x, frozenset(nodes), last)
+                    return Written(_ACTIVATION_OF[node.type], x, frozenset(nodes), last)
                 last = view.only_reader(last)
                 if last is None or last.type not in _ARITHMETIC or not _follows(view, last.outputs[0], x, nodes):
                     break
@@ -67,30 +78,30 @@ def written_activation(view: PassView, node: Node) -> Written | None:
 
 def written_behind(view: PassView, tensor: Output) -> Written | None:
     """Return the activation written as arithmetic on a tensor; None without an activation."""
-    ahead, met = [tensor.node], dict.fromkeys([tensor.node])
-    while ahead and len(met) <= _MOST_NODES:
+    ahead, visits = [tensor.node], dict.fromkeys([tensor.node])
+    while ahead and len(visits) <= _MOST_NODES:
         for node in view.readers(view.seen[ahead.pop(0)].node):
-            if node.name in met or node.type not in _ARITHMETIC:
+            if node.name in visits or node.type not in _ARITHMETIC:
                 continue
-            met[node.name] = None
+            visits[node.name] = None
             ahead.append(node.name)
-            written = written_activation(view, node)
-            if written is not None and view.source(written.x) == view.source(tensor):
-                return written
+            pattern = written_activation(view, node)
+            if pattern is not None and view.source(pattern.x) == view.source(tensor):
+                return pattern
     return None
 
 
 def _upstream(view: PassView, tensor: Output) -> Iterator[Output]:
     """Yield a tensor and its arithmetic ancestors, nearest first."""
-    ahead, met = [tensor], {tensor}
-    while ahead and len(met) <= _MOST_NODES:
+    ahead, visits = [tensor], {tensor}
+    while ahead and len(visits) <= _MOST_NODES:
         tensor = ahead.pop(0)
         yield tensor
         node = view.node(tensor)
         if node is not None and node.type in _ARITHMETIC:
-            new = [each for each in node.inputs if each not in met and not view.is_constant(each)]
+            new = [operand for operand in node.inputs if operand not in visits and not view.is_constant(operand)]
             ahead += new
-            met |= {*new}
+            visits |= {*new}
 
 
 def _follows(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool:
@@ -101,7 +112,7 @@ def _follows(view: PassView, tensor: Output, x: Output, nodes: set[str]) -> bool
     if node is None or node.type not in _ARITHMETIC or len(nodes) > _MOST_NODES:
         return False
     nodes.add(node.name)
-    return all(_follows(view, each, x, nodes) for each in node.inputs)
+    return all(_follows(view, operand, x, nodes) for operand in node.inputs)
 
 
 def _has_values(view: PassView, activation: str, x: Output, last: Node) -> bool:
@@ -149,7 +160,7 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def add(view: PassView, node: Node) -> FoundLayer | None:
     """Return the sum of two equally shaped values, such as a skip connection's end."""
-    if node.type not in _SUMS or any(view.is_weight(each) or view.is_constant(each) for each in node.inputs):
+    if node.type not in _SUMS or any(view.is_weight(operand) or view.is_constant(operand) for operand in node.inputs):
         return None
     form, *forms = (view.form(tensor) for tensor in (node.outputs[0], *node.inputs))
     if forms != [form, form] or len(form.shape) < 2 or form.dtype.kind not in "fV":

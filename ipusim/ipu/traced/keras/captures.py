@@ -26,10 +26,10 @@ class Captures:
         for variable in variables:
             self.name_of(variable.handle, variable.name)
 
-    def name_of(self, handle: Any, wanted: str = "variable") -> str:
+    def name_of(self, handle: Any, default: str = "variable") -> str:
         """Return the name of a handle's variable; new handles get a unique name."""
         if id(handle) not in self._names:
-            base = name = wanted.partition(":")[0]
+            base = name = default.partition(":")[0]
             number = 0
             while name in self._handles:
                 number += 1

@@ -109,8 +109,8 @@ def place(model: Any, placement: Placement) -> None:
 
 def placement_of(model: Any) -> Placement | None:
     """Return a model's placement; None for a host model."""
-    found: Placement | None = model.__dict__.get(_PLACEMENT)
-    return found
+    placement: Placement | None = model.__dict__.get(_PLACEMENT)
+    return placement
 
 
 def install() -> None:
@@ -132,11 +132,11 @@ def _maker(kind: StepKind, original: Callable[..., Any]) -> Callable[..., Any]:
     def make(self: Any, force: bool = False) -> Any:
         if placement_of(self) is None:
             return original(self, force)
-        known = getattr(self, attribute)
-        if known is None or force:
-            known = Execution(self, kind)
-            setattr(self, attribute, known)
-        return known
+        execution = getattr(self, attribute)
+        if execution is None or force:
+            execution = Execution(self, kind)
+            setattr(self, attribute, execution)
+        return execution
 
     return make
 
@@ -163,7 +163,7 @@ class Execution:
         """Begin without programs."""
         self._model, self._kind = model, kind
         self._captures = Captures()
-        self._traced: dict[Any, ModelStep] = {}
+        self._steps: dict[Any, ModelStep] = {}
         self._programs: dict[Any, _Program] = {}
         self._version = -1
         self.timelines: list[Timeline] = []
@@ -182,22 +182,22 @@ class Execution:
         assert placement is not None
         configured = model._steps_per_execution
         steps = 1 if configured is None else int(configured.numpy())
-        first, _ = self._pulled(iterator, 1)
+        first, _ = self._pull(iterator, 1)
         if first:
             placement.check(first[0], self._kind.name, steps)
         replicas = placement.replicas  # the check may build the model first
-        more, ended = self._pulled(iterator, steps * replicas - len(first))
+        more, error = self._pull(iterator, steps * replicas - len(first))
         batches = [*first, *more]
         batches = batches[: len(batches) // replicas * replicas]
         if placement.version != self._version:
-            self._traced, self._programs, self._version = {}, {}, placement.version
+            self._steps, self._programs, self._version = {}, {}, placement.version
         self.timelines = []
         results: list[Any] = []
         for form, group in groupby(batches, _form):
             results += self._run(form, list(group), placement)
         getattr(model, f"_{self._kind.name}_counter").assign_add(len(batches) // replicas)
-        if ended is not None:
-            raise ended
+        if error is not None:
+            raise error
         sums = placement.sums_results and self._kind.name != "predict"
         self.each_step = results if placement.tells_steps and not sums else []
         if sums or (replicas > 1 and self._kind.is_keras_own(model)):
@@ -207,7 +207,7 @@ class Execution:
         return results[-1]
 
     @staticmethod
-    def _pulled(iterator: Iterator[Any], steps: int) -> tuple[list[Any], Exception | None]:
+    def _pull(iterator: Iterator[Any], steps: int) -> tuple[list[Any], Exception | None]:
         """Return the next batches, and the exception that ended the iterator early."""
         batches: list[Any] = []
         try:
@@ -237,7 +237,9 @@ class Execution:
             program.device.run(Invocation(variables), program.host, (), None, self._updates())
             self._captures.assign(variables.values())
             self.timelines.append(program.device.timelines[program.host])
-            return [each for element in program.results.elements for each in self._of_step(program, element, replicas)]
+            return [
+                result for element in program.results.elements for result in self._of_step(program, element, replicas)
+            ]
 
     def _accumulators(self, placement: Placement) -> Iterator[tuple[Any, np.dtype[Any]]]:
         """Return pairs (variable, accumulator dtype) for variables with a different accumulator dtype."""
@@ -257,24 +259,24 @@ class Execution:
         """Return a step's results: a prediction's results per replica, else means over replicas."""
         specs = program.traced.results
         if replicas == 1:
-            return [_packed(specs, element)]
+            return [_pack(specs, element)]
         if self._kind.name == "predict":
-            return [_packed(specs, [value[replica] for value in element]) for replica in range(replicas)]
-        return [_packed(specs, [value.mean(axis=0, dtype=value.dtype) for value in element])]
+            return [_pack(specs, [value[replica] for value in element]) for replica in range(replicas)]
+        return [_pack(specs, [value.mean(axis=0, dtype=value.dtype) for value in element])]
 
     def _place(self, form: Any, batches: Sequence[Any], placement: Placement) -> _Program:
         """Return the program for a number of batches of one shape."""
         training = self._kind.training
-        if form not in self._traced:
-            self._traced[form] = trace_step(
+        if form not in self._steps:
+            self._steps[form] = trace_step(
                 self._model, self._kind, batches[0], self._captures, placement.stage_of, placement.accumulation
             )
-        traced, steps = self._traced[form], len(batches) // placement.replicas
+        step, steps = self._steps[form], len(batches) // placement.replicas
         inference = 1 if placement.stage_of is None else steps
         count = placement.accumulation if training else inference
-        specs = tf.nest.flatten(traced.results)
-        names = tuple(_names(traced.results))
-        sent = pipelines.Outfeed(
+        specs = tf.nest.flatten(step.results)
+        names = tuple(_names(step.results))
+        outfeed = pipelines.Outfeed(
             names=names,
             mask=(False,) * len(names),
             buffer_depth=placement.buffer_depth,
@@ -284,17 +286,17 @@ class Execution:
         results = StepResults()
         device = DeviceProgram(
             f"{self._model.name}_{self._kind.name}",
-            traced.step,
-            lambda: placement.options(traced.stages, count, steps // count, kind=self._kind.name),
-            infeed=traced.feed,
+            step.step,
+            lambda: placement.options(step.stages, count, steps // count, kind=self._kind.name),
+            infeed=step.feed,
             outfeed=results,
-            sent=sent,
+            sent=outfeed,
             reduction=placement.reduction,
-            outside=outside_of(traced.step),
+            outside=outside_of(step.step),
             accumulators={self._captures.name_of(each.handle): dtype for each, dtype in self._accumulators(placement)},
             summed=[self._captures.name_of(each.handle) for metric in self._model.metrics for each in metric.variables],
         )
-        return _Program(traced, device, EagerHost(), results)
+        return _Program(step, device, EagerHost(), results)
 
 
 def _form(batch: Any) -> Any:
@@ -312,7 +314,7 @@ def _names(results: Any) -> list[str]:
     return [analysis.LOSS] if count == 1 else [f"output {place}" for place in range(count)]
 
 
-def _packed(specs: Any, element: Sequence[Array]) -> Any:
+def _pack(specs: Any, element: Sequence[Array]) -> Any:
     """Return a step's sent values in the structure of the step's results."""
     flat = [tf.constant(value, spec.dtype) for spec, value in zip(tf.nest.flatten(specs), element, strict=True)]
     return tf.nest.pack_sequence_as(specs, flat)

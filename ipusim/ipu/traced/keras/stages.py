@@ -45,13 +45,13 @@ def symbolic_calls(model: Any, element: Any) -> ModelCalls:
         element: inputs of a batch, or their ``tf.TensorSpec``, to build an unbuilt model.
     """
     if isinstance(model, tf.keras.Sequential) and not model.inputs:
-        (only,) = tf.nest.flatten(element)
-        model._build_graph_network_for_inferred_shape(only.shape, only.dtype)
+        (tensor,) = tf.nest.flatten(element)
+        model._build_graph_network_for_inferred_shape(tensor.shape, tensor.dtype)
     if model._is_graph_network:
         return calls_of(model._nested_outputs, model.inputs)
     if _CALLS in model.__dict__:
-        known: ModelCalls = model.__dict__[_CALLS]
-        return known
+        calls: ModelCalls = model.__dict__[_CALLS]
+        return calls
     inputs = tf.nest.map_structure(
         lambda spec: tf.keras.Input(spec.shape[1:], batch_size=spec.shape[0], dtype=spec.dtype), element
     )
@@ -59,7 +59,7 @@ def symbolic_calls(model: Any, element: Any) -> ModelCalls:
     return symbolic_calls(model, element)
 
 
-class _Each(dict[str, Any]):
+class _Repeatable(dict[str, Any]):
     """Values that ``Node.map_arguments`` may take repeatedly."""
 
     def __getitem__(self, name: str) -> list[Any]:
@@ -94,13 +94,13 @@ class StageFunctions:
         return [partial(self._run, stage) for stage in range(max(self.stage_of, default=0) + 1)]
 
     def _run(self, stage: int, *tensors: Any) -> Any:
-        taken = dict(zip(self._layout, tensors, strict=False))
+        tensor_of = dict(zip(self._layout, tensors, strict=False))
         batch = list(tensors[len(self._layout) :])
-        values = {name: tensor for (kind, name), tensor in taken.items() if kind == "value"}
+        values = {name: tensor for (kind, name), tensor in tensor_of.items() if kind == "value"}
         if stage == 0:
             values = dict(zip(map(_name, self.calls.inputs), self.begin(batch), strict=True))
-        losses = [tensor for (kind, _), tensor in taken.items() if kind == "loss"]
-        for (kind, name), tensor in taken.items():
+        losses = [tensor for (kind, _), tensor in tensor_of.items() if kind == "loss"]
+        for (kind, name), tensor in tensor_of.items():
             if kind == "mask":
                 values[name]._keras_mask = tensor
         for node, number in zip(self.calls.nodes, self.stage_of, strict=True):
@@ -110,23 +110,23 @@ class StageFunctions:
             outputs = tf.nest.map_structure(lambda tensor: values[_name(tensor)], self.calls.outputs)
             return self.finish(outputs, losses, batch)
         masks = {name: mask for name, value in values.items() if (mask := _mask(value)) is not None}
-        given = {
+        tensors_sent = {
             **{("value", name): value for name, value in values.items()},
             **{("mask", name): mask for name, mask in masks.items()},
             **{("loss", str(number)): loss for number, loss in enumerate(losses)},
         }
-        self._layout = list(given)
-        return [*given.values(), *batch]
+        self._layout = list(tensors_sent)
+        return [*tensors_sent.values(), *batch]
 
     def _call(self, node: Any, values: dict[str, Any]) -> list[Any]:
         """Call a layer; return the layer's losses."""
         layer = node.layer
-        arguments, keywords = node.map_arguments(_Each(values))
+        arguments, keywords = node.map_arguments(_Repeatable(values))
         if layer._expects_training_arg and keywords.get("training") is None:
             keywords = {**keywords, "training": self.training}
-        made = layer(*arguments, **keywords)
-        values.update(zip(node.flat_output_ids, tf.nest.flatten(made), strict=True))
-        first = next(each for each in self.calls.nodes if each.layer is layer)
+        outputs = layer(*arguments, **keywords)
+        values.update(zip(node.flat_output_ids, tf.nest.flatten(outputs), strict=True))
+        first = next(call for call in self.calls.nodes if call.layer is layer)
         return [tf.convert_to_tensor(loss) for loss in layer.losses] if node is first else []
 
 
@@ -143,6 +143,6 @@ def model_inputs(model: Any, x: Any) -> list[Any]:
     """Return a batch's inputs in the order of the model's symbolic inputs."""
     if not getattr(model, "_is_graph_network", False):
         return list(tf.nest.flatten(x))
-    found = model._flatten_to_reference_inputs(x)
-    pairs = zip(found, model.inputs, strict=True)
+    inputs = model._flatten_to_reference_inputs(x)
+    pairs = zip(inputs, model.inputs, strict=True)
     return [model._conform_to_reference_input(tensor, ref_input=symbol) for tensor, symbol in pairs]

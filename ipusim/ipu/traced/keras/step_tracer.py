@@ -44,10 +44,10 @@ class ModelTracer(StepTracer):
         original = tf.GradientTape.gradient
 
         def gradient(*arguments: Any, **keywords: Any) -> Any:
-            with self._noting() as written:
-                found = original(*arguments, **keywords)
-            self._gradient_nodes += written
-            return found
+            with self._noting() as names:
+                gradients = original(*arguments, **keywords)
+            self._gradient_nodes += names
+            return gradients
 
         tf.GradientTape.gradient = gradient
         try:
@@ -86,23 +86,23 @@ class ModelTracer(StepTracer):
             return None
         nodes, owners = step.graph.nodes, dict(step.trace.owners)
         gradients = set(step.trace.gradient_nodes)
-        behind: list[str] = []
-        updated: set[Any] = set()
+        later_names: list[str] = []
+        handles: set[Any] = set()
         update = set(step.update_nodes)
         for name, node in nodes.items():
             if name in update:
                 if runs_for_effect(node):
-                    updated.update(tensor for tensor in node.inputs if nodes[tensor.node].type == "VarHandleOp")
+                    handles.update(tensor for tensor in node.inputs if nodes[tensor.node].type == "VarHandleOp")
             elif owners.get(name, FEED).kind is Kind.FORWARD:
-                if updated.intersection(node.inputs) or any(tensor.node in update for tensor in node.inputs):
+                if handles.intersection(node.inputs) or any(tensor.node in update for tensor in node.inputs):
                     return None
                 if any(tensor.node in gradients for tensor in node.inputs):
                     if runs_for_effect(node):
                         return None
                     gradients.add(name)
-                    behind.append(name)
+                    later_names.append(name)
                     del owners[name]
         if any(tensor.node in gradients for tensor in step.trace.results):
             return None
-        trace = replace(step.trace, owners=owners, gradient_nodes=(*step.trace.gradient_nodes, *behind))
+        trace = replace(step.trace, owners=owners, gradient_nodes=(*step.trace.gradient_nodes, *later_names))
         return replace(step, trace=trace)

@@ -127,15 +127,15 @@ def trace_step(
     trace = _Tracing(model, kind, batch, captures)
     body = trace.whole if stage_of is None else trace.pipelined(stage_of)
     with LOCK:
-        found = trace.run(body, apart=kind.training)
-        if found is None and stage_of is None and accumulation == 1:
-            found = trace.run(body, apart=False)
-    if found is None:
+        step = trace.run(body, apart=kind.training)
+        if step is None and stage_of is None and accumulation == 1:
+            step = trace.run(body, apart=False)
+    if step is None:
         raise UnsupportedProgramError(
             f"{type(model).__name__}.train_step: expected one apply_gradients of the model's optimizer, and results "
             "that do not depend on gradients, where gradients are accumulated"
         )
-    return found
+    return step
 
 
 class _Tracing:
@@ -147,7 +147,7 @@ class _Tracing:
 
     def run(self, body: Callable[[ModelTracer], Any], *, apart: bool) -> ModelStep | None:
         """Trace a body; return None if a requested separate weight update is impossible."""
-        traced: list[tuple[ModelTracer, Any]] = []
+        traces: list[tuple[ModelTracer, Any]] = []
 
         def step() -> None:
             tracer = ModelTracer(self._captures)
@@ -156,44 +156,50 @@ class _Tracing:
                     stack.enter_context(tracer.taking_gradients())
                 if apart:
                     stack.enter_context(tracer.updating(self._model.optimizer))
-                traced.append((tracer, body(tracer)))
+                traces.append((tracer, body(tracer)))
 
         function = tf.function(step, autograph=False).get_concrete_function()
-        tracer, results = traced[-1]
+        tracer, results = traces[-1]
         tensors = tf.nest.flatten(results)
         if self._kind.training:  # names of slots show their variable
             for variable in getattr(self._model.optimizer, "variables", tuple)():
                 self._captures.name_of(variable.handle, variable.name)
-        found: TracedStep | None
+        result: TracedStep | None
         if apart:
-            found = tracer.training_step(tensors)
-            found = found and replace(found, rule=rule_of_optimizer(self._model.optimizer), averages=True)
+            result = tracer.training_step(tensors)
+            result = result and replace(result, rule=rule_of_optimizer(self._model.optimizer), averages=True)
         else:
-            found = tracer.step(tensors)
+            result = tracer.step(tensors)
             if self._kind.training:
-                trace = found.trace
+                trace = result.trace
                 feeds = [name for name, role in trace.owners.items() if role == FEED]
                 names = {*trace.owners, *trace.gradient_nodes}
-                found = as_one_pass(trace.graph, names, feeds, trace.results, shards_of(trace.graph, names))
-        if found is None:
+                result = as_one_pass(trace.graph, names, feeds, trace.results, shards_of(trace.graph, names))
+        if result is None:
             return None
-        found = replace(found, trace=replace(found.trace, uncounted=self._sums_of_metrics(found)))
+        result = replace(result, trace=replace(result.trace, uncounted=self._sums_of_metrics(result)))
         forms = tf.nest.map_structure(lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype), results)
-        return ModelStep(found, self._feed, forms, found.trace.stages, function)
+        return ModelStep(result, self._feed, forms, result.trace.stages, function)
 
     def _sums_of_metrics(self, step: TracedStep) -> list[str]:
         """Return nodes that only add up numbers for metrics; the host keeps means over batches."""
         trace, nodes = step.trace, step.graph.nodes
-        kept = {self._captures.name_of(variable.handle) for each in self._model.metrics for variable in each.variables}
+        metric_names = {
+            self._captures.name_of(variable.handle) for metric in self._model.metrics for variable in metric.variables
+        }
         effects = [
             name
             for name in trace.owners
             if runs_for_effect(nodes[name])
-            and not any(shared_name(nodes[tensor.node]) in kept for tensor in nodes[name].inputs)
+            and not any(shared_name(nodes[tensor.node]) in metric_names for tensor in nodes[name].inputs)
         ]
-        needed = NeededNodes(step.graph, (), list(trace.gradients.values()), effects).names
+        names_of_effects = NeededNodes(step.graph, (), list(trace.gradients.values()), effects).names
         constant: dict[str, bool] = {}
-        return [name for name in trace.owners if name not in needed and _takes_numbers(nodes, nodes[name], constant)]
+        return [
+            name
+            for name in trace.owners
+            if name not in names_of_effects and _takes_numbers(nodes, nodes[name], constant)
+        ]
 
     def whole(self, tracer: ModelTracer) -> Any:
         """Trace the model's step as one stage."""
@@ -206,7 +212,7 @@ class _Tracing:
     def pipelined(self, stage_of: StageOf) -> Callable[[ModelTracer], Any]:
         """Return a body that calls the model's layers stage by stage."""
         model, training = self._model, self._kind.training
-        x, _, _ = _unpacked(self._feed.structure)
+        x, _, _ = _unpack(self._feed.structure)
         calls = symbolic_calls(model, x)
 
         def body(tracer: ModelTracer) -> Any:
@@ -231,7 +237,7 @@ class _Tracing:
         return model_inputs(self._model, self._batch(flat)[0])
 
     def _batch(self, flat: list[Any]) -> tuple[Any, Any, Any]:
-        return _unpacked(tf.nest.pack_sequence_as(self._feed.structure, flat))
+        return _unpack(tf.nest.pack_sequence_as(self._feed.structure, flat))
 
     def _finish(self, outputs: Any, losses: list[Any], flat: list[Any]) -> tuple[Any, Any]:
         """Return a batch's loss and the sent results."""
@@ -256,7 +262,7 @@ def _takes_numbers(nodes: Mapping[str, Node], node: Node, constant: dict[str, bo
     )
 
 
-def _unpacked(batch: Any) -> tuple[Any, Any, Any]:
+def _unpack(batch: Any) -> tuple[Any, Any, Any]:
     """Return inputs, labels and sample weights of a batch."""
     parts: tuple[Any, Any, Any] = tf.keras.utils.unpack_x_y_sample_weight(batch)
     return parts
