@@ -63,10 +63,10 @@ class Slower:
 
     def problems(self, system: Placed) -> Problems:
         """Yield problems of the resource and of the times."""
-        named = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
-        if len(named) != 1:
-            got = " and ".join(named) or "none of them"
-            yield "slower", f"expected one thing that is slower: ipu, link, host or streaming_memory, got {got}"
+        resources = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
+        if len(resources) != 1:
+            count_text = " and ".join(resources) or "none of them"
+            yield "slower", f"expected one thing that is slower: ipu, link, host or streaming_memory, got {count_text}"
         if self.delay and self.link is None:
             yield "delay", "expected a delay of a link only, got one of something else"
         yield from _of_ipu(system, self.ipu)
@@ -189,8 +189,8 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator
             yield number, "checkpoint_every", "expected as many checkpoints, as long, as of the first that is lost"
         if isinstance(disturbance, Dead) and not wrong:
             dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
-            if lost := system.topology.without(dead).cut_off:
-                ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost)
+            if lost_ipus := system.topology.without(dead).cut_off:
+                ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost_ipus)
                 text = f"expected cables that still join all IPUs, got one without which IPU {ipus} is cut off"
                 yield number, "link", text
                 return
@@ -216,14 +216,14 @@ def _of_link(system: Placed, link: tuple[int, int] | None) -> Problems:
     if outside:
         yield "link", f"expected two IPUs {format_numbers(system.count)} of {system.name}, got {outside[0]}"
         return
-    one, other = link
-    if other not in system.cables[one]:
+    first, second = link
+    if second not in system.cables[first]:
         ends = dict.fromkeys(link)
-        cables = "; ".join(f"those of IPU {ipu} go to {_listed(system.cables[ipu])}" for ipu in ends)
-        yield "link", f"expected two IPUs that a cable joins, got {one} and {other}: {cables}"
+        cables = "; ".join(f"those of IPU {ipu} go to {_list_ipus(system.cables[ipu])}" for ipu in ends)
+        yield "link", f"expected two IPUs that a cable joins, got {first} and {second}: {cables}"
 
 
-def _listed(ipus: Sequence[int]) -> str:
+def _list_ipus(ipus: Sequence[int]) -> str:
     return enumerated([*ipus[:_FEW], *(["others"] if len(ipus) > _FEW else [])] or ["none"])
 
 
