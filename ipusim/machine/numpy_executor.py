@@ -99,8 +99,8 @@ class NumpyExecutor(PlacedVariables):
         self.acting = Surrounded(replica=Replica(replica, _refuse, count=replicas)) if asks else None
         self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in shape.homes:
-            here = self._memories[ipu].stages
-            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
+            stages = self._memories[ipu].stages
+            stages[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(stages.values()), self.untrained)
         if shape.mirrored and self.untrained:
             raise ModelError(
                 "expected variables that an optimizer trains under a schedule with two copies of each stage, which "
@@ -126,11 +126,11 @@ class NumpyExecutor(PlacedVariables):
 
         Raises MissingTensorError for a missing input, ModelError if a layer fails.
         """
-        together = self.together.get((kind, stage))
-        if together is None:
+        run_in_replicas = self.together.get((kind, stage))
+        if run_in_replicas is None:
             self.run_alone(ipu, kind, stage, micro_batch)
         else:
-            together(self._replica, ipu, kind, stage, micro_batch)
+            run_in_replicas(self._replica, ipu, kind, stage, micro_batch)
 
     def run_alone(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
         """Run a pass in this replica; raises the errors of :meth:`run`."""
@@ -163,31 +163,33 @@ class NumpyExecutor(PlacedVariables):
 
         Raises MissingTensorError if the source lacks the activations.
         """
-        memory, away, index = self._memories[ipu], self._memories[there].away, (stage, micro_batch)
-        kept: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
+        memory, partner_stash, index = self._memories[ipu], self._memories[there].away, (stage, micro_batch)
+        stash: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
         try:
             if way == Way.OUT:
-                away[ipu, stage, micro_batch] = kept.pop(index)
+                partner_stash[ipu, stage, micro_batch] = stash.pop(index)
             else:
-                kept[index] = away.pop((ipu, stage, micro_batch))
+                stash[index] = partner_stash.pop((ipu, stage, micro_batch))
         except KeyError:
-            what = "the moved stash of its forward pass"
-            raise self._missing(ipu, Pass.FORWARD if way == Way.OUT else Pass.BACKWARD, index, what) from None
+            tensor_name = "the moved stash of its forward pass"
+            raise self._missing_error(
+                ipu, Pass.FORWARD if way == Way.OUT else Pass.BACKWARD, index, tensor_name
+            ) from None
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
         step, _ = self._steps[stage]
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, Pass.FORWARD, index, "its input")
+            raise self._missing_error(ipu, Pass.FORWARD, index, "its input")
         if self._fetches[stage]:
             tensor = self._fetched(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         home = memory.stages[stage]
-        seen = home.seen()
+        untrained = home.seen()
         output, saved = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
         if self._watching and not micro_batch:
-            self._watch(home, stage, payload, output, seen)
+            self._watch(home, stage, payload, output, untrained)
         if self._stores[stage]:
             output = memory.put(self._stores[stage], micro_batch, output)
         last = stage == self._last
@@ -195,18 +197,18 @@ class NumpyExecutor(PlacedVariables):
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
         if self._shape.training:
             if self._recomputes[stage]:
-                memory.inputs[index] = payload, seen
+                memory.inputs[index] = payload, untrained
             else:
                 memory.saved[index] = saved
         memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
 
-    def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None) -> None:
+    def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, untrained: Untrained | None) -> None:
         """Note the layer that made the first non-finite value of the first micro-batch."""
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            alone = Replica(self._replica, count=self._replicas)
-            with Surrounded(replica=alone, untrained=seen):  # a second run, outside lock step
+            replica = Replica(self._replica, count=self._replicas)
+            with Surrounded(replica=replica, untrained=untrained):  # a second run, outside lock step
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
@@ -214,10 +216,10 @@ class NumpyExecutor(PlacedVariables):
         index = stage, micro_batch
         stashed = memory.inputs.pop(index, None)
         if stashed is None:
-            raise self._missing(ipu, Pass.RECOMPUTE, index, "the kept input of its forward")
-        payload, seen = stashed
+            raise self._missing_error(ipu, Pass.RECOMPUTE, index, "the kept input of its forward")
+        payload, untrained = stashed
         _, memory.saved[index] = memory.stages[stage].recompute(
-            payload.tensor, payload.labels, self._key(micro_batch), seen
+            payload.tensor, payload.labels, self._key(micro_batch), untrained
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
@@ -231,14 +233,16 @@ class NumpyExecutor(PlacedVariables):
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
         saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
-        bound = memory.stages[stage].bound
-        gradient, memory.rests[index] = bound.backward_input(saved, arriving, self._needs[stage])
+        passes = memory.stages[stage].bound
+        gradient, memory.rests[index] = passes.backward_input(saved, arriving, self._needs[stage])
         self._give_back(memory, index, gradient)
 
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index, home = (stage, micro_batch), memory.stages[stage]
         if index not in memory.rests:
-            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass")
+            raise self._missing_error(
+                ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass"
+            )
         home.micro_batch = micro_batch
         home.bound.backward_weights(memory.rests.pop(index), home.accumulate, home.totals)
         home.accumulated += 1
@@ -250,10 +254,10 @@ class NumpyExecutor(PlacedVariables):
             self._recompute(ipu, memory, stage, micro_batch)
         saved = memory.saved.pop(index, None)
         if saved is None:
-            raise self._missing(ipu, kind, index, "the stash of its forward pass")
+            raise self._missing_error(ipu, kind, index, "the stash of its forward pass")
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, kind, index, "the gradient of its output")
+            raise self._missing_error(ipu, kind, index, "the gradient of its output")
         arriving = payload.tensor
         if self._stores[stage]:
             arriving = self._fetched(ipu, kind, index, arriving, self._stores[stage])
@@ -274,7 +278,7 @@ class NumpyExecutor(PlacedVariables):
         try:
             return self._memories[ipu].take(names, index[1], tensor, kind != Pass.FORWARD)
         except KeyError as error:
-            raise self._missing(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
+            raise self._missing_error(ipu, kind, index, f"what another stage of it leaves there ({error})") from None
 
     def _key(self, micro_batch: int) -> Key | None:
         """Return the seed and feed position for random draws; None in inference."""
@@ -285,10 +289,12 @@ class NumpyExecutor(PlacedVariables):
         execution = self.executions + self._execution
         return (execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
-    def _missing(self, ipu: int, kind: Pass, index: tuple[int, int], what: str) -> MissingTensorError:
+    def _missing_error(self, ipu: int, kind: Pass, index: tuple[int, int], tensor_name: str) -> MissingTensorError:
         """Return the error for a tensor missing from ``ipu``'s memory."""
         op = Op(kind, *index)
-        return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is not there")
+        return MissingTensorError(
+            f"IPU {ipu} cannot run {op} in execution {self._execution}: {tensor_name} is not there"
+        )
 
 
 def _refuse(call: CollectiveCall, _: Array) -> Array:

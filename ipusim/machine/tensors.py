@@ -94,15 +94,15 @@ class IpuMemory:
     away: dict[tuple[int, int, int], Any] = field(default_factory=dict)
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
-    def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
+    def put(self, names: Sequence[str], micro_batch: int, outputs: Any, backward: bool = False) -> Any:
         """Store the last outputs of a pass under ``names``, and return the preceding outputs."""
         if not names:
-            return made
-        if made is None:  # a gradient that nothing needs
-            made = (None,) * (len(names) + 1)
-        for name, array in zip(names, made[-len(names) :], strict=True):
+            return outputs
+        if outputs is None:  # a gradient that nothing needs
+            outputs = (None,) * (len(names) + 1)
+        for name, array in zip(names, outputs[-len(names) :], strict=True):
             self.waiting[backward, name, micro_batch] = array
-        rest = made[: -len(names)]
+        rest = outputs[: -len(names)]
         return rest[0] if len(rest) == 1 else rest
 
     def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
@@ -167,8 +167,8 @@ class Transfers:
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
             parts = split(payload, self._widths[target])
-        for to, part in zip(targets, parts, strict=True):
-            arrived = self._memories[to].arrived
+        for target_ipu, part in zip(targets, parts, strict=True):
+            arrived = self._memories[target_ipu].arrived
             if len(sources) == 1:
                 arrived[target, micro_batch] = part
                 continue
