@@ -46,8 +46,8 @@ class Untrained:
     def write(self, name: str, value: Any) -> None:
         """Replace a value; raises ModelError like :meth:`read`."""
         self._check(name)
-        value, before = np.asarray(value), self.values[name]
-        check_same(name, before, value)
+        value, old_value = np.asarray(value), self.values[name]
+        check_same(name, old_value, value)
         self.values[name] = frozen(value)
         self.changed.add(name)
 
@@ -66,12 +66,12 @@ def frozen(array: Array) -> Array:
     return copy
 
 
-def check_same(name: str, one: Array, other: Array) -> None:
+def check_same(name: str, first: Array, second: Array) -> None:
     """Refuse a variable requested with two shapes or dtypes; raises ModelError."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
         raise ModelError(
-            f"variable {name!r} was asked for as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
-            "one name is one variable"
+            f"variable {name!r} was asked for as {first.dtype}{list(first.shape)} and as "
+            f"{second.dtype}{list(second.shape)}: one name is one variable"
         )
 
 
