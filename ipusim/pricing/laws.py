@@ -282,9 +282,9 @@ OF_INSTRUCTIONS: Final = {law.instruction: law for law in LAWS if law.instructio
 _FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
 
 
-def fixed_terms(fixed: FixedParts) -> tuple[Term, ...]:
+def fixed_terms(parts: FixedParts) -> tuple[Term, ...]:
     """Return the fixed parts of a copy between IPUs as terms, leaving out zeros."""
-    return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True) if cycles)
+    return tuple(law(cycles) for law, cycles in zip(_FIXED, parts, strict=True) if cycles)
 
 
 def laws_with(rate: str) -> list[Law]:

@@ -83,13 +83,13 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
         return Sum(((laws.MEASURED(work.cycles), 1),))
     if work.is_nothing:
         return Sum(())
-    planned = tuple(plans(work, ipu, PlannerRates.of(rates)))
-    products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in planned for term in way.plan.terms]
+    runs = tuple(plans(work, ipu, PlannerRates.of(rates)))
+    products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in runs for term in way.plan.terms]
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:
         terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
-    if times := sum(way.times for way in planned):
+    if times := sum(way.times for way in runs):
         terms.append(laws.LAYOUT(Cycles(launched, times, rates.product_layout_cycles)))
     if work.variables:
         terms.append(laws.LAYOUT(Cycles(launched, work.variables, rates.variable_layout_cycles)))
