@@ -29,8 +29,8 @@ Problems = Iterator[tuple[str, str]]
 _FEW: Final = 8
 
 _Cycles = Annotated[int, Unit("cycles")]
-_From = Annotated[_Cycles, Doc("when it begins: cycles of the tile clock, or a time")]
-_Until = Annotated[_Cycles | None, Doc("when it ends; default: never")]
+_Begin = Annotated[_Cycles, Doc("when it begins: cycles of the tile clock, or a time")]
+_End = Annotated[_Cycles | None, Doc("when it ends; default: never")]
 _Ipu = Annotated[Ipu | None, Doc("logical IPU of the device, those of all replicas in a row")]
 _Link = tuple[Ipu, Ipu]
 _Cable = Doc("the two logical IPUs that a cable joins; both of its directions")
@@ -58,8 +58,8 @@ class Slower:
     host: Annotated[HostPart | None, Doc("part of the host's work, of all replicas")] = None
     streaming_memory: Annotated[int | None, Ge(0), Le(255), Doc("machine, of four IPUs, whose memory it is")] = None
     delay: Annotated[_Cycles, Doc("of a cable: what a signal takes longer in addition")] = 0
-    from_: _From = 0
-    until: _Until = None
+    from_: _Begin = 0
+    until: _End = None
 
     def problems(self, system: Placed) -> Problems:
         """Yield problems of the resource and of the times."""
@@ -86,8 +86,8 @@ class Delayed:
 
     link: Annotated[_Link, _Cable]
     delay: Annotated[_Cycles, Doc("what a signal takes longer")]
-    from_: _From = 0
-    until: _Until = None
+    from_: _Begin = 0
+    until: _End = None
 
     def problems(self, system: Placed) -> Problems:
         """Yield problems: two IPUs without a common cable, an end before the begin."""
@@ -227,6 +227,6 @@ def _list_ipus(ipus: Sequence[int]) -> str:
     return enumerated([*ipus[:_FEW], *(["others"] if len(ipus) > _FEW else [])] or ["none"])
 
 
-def _of_time(first: int, until: int | None) -> Problems:
-    if until is not None and until < first:
-        yield "until", f"expected an end no earlier than its begin in cycle {int(first)}, got cycle {int(until)}"
+def _of_time(first: int, end: int | None) -> Problems:
+    if end is not None and end < first:
+        yield "until", f"expected an end no earlier than its begin in cycle {int(first)}, got cycle {int(end)}"

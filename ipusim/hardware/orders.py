@@ -66,17 +66,17 @@ def laid_out(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...
     return tuple(physical[first + index] for first in range(0, len(physical), shards) for index in indices)
 
 
-def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
-    """Return the selection order for ``requested``, and the reason as a sentence.
+def resolve_order(name: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
+    """Return the selection order for ``name``, and the reason as a sentence.
 
     AUTO means SNAKE for a pipeline with forward stage i on IPU i throughout, else ZIGZAG (Graphcore's TensorFlow
     compiler, poplar_compiler.cc). ``mapping`` lists the IPUs of stages; ``pipelined`` is False for sharded execution
     and for single programs. Raises DeviceError for an order unknown to Graphcore.
     """
-    if requested != "AUTO":
-        if requested not in ORDERS:
-            raise DeviceError(_unknown_order(requested, ("AUTO", *ORDERS)))
-        return requested, f"{requested} was asked for."
+    if name != "AUTO":
+        if name not in ORDERS:
+            raise DeviceError(_unknown_order(name, ("AUTO", *ORDERS)))
+        return name, f"{name} was asked for."
     if not pipelined:
         return "ZIGZAG", "AUTO takes ZIGZAG because the program is not a pipeline."
     moved_stage = next((stage for stage, ipu in enumerate(mapping) if ipu != stage), None)

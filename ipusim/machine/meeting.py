@@ -46,13 +46,13 @@ class Meeting(Facility):
         """Register the arrival of ``ipu`` by an instruction without operands."""
         return self.arrive(ipu.number, cause)
 
-    def missing(self, ipu: int) -> list[int]:
+    def absent_ipus(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; empty if ``ipu`` has not arrived."""
         return [number for number in self._numbers if number not in self._arrived] if ipu in self._arrived else []
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting, or None."""
-        late = self.missing(ipu)
+        late = self.absent_ipus(ipu)
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - meetings do not depend on micro-batches

@@ -30,7 +30,7 @@ from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.shape import PlanShape
 
 #: Payload from the last forward pass to its backward pass: a token without a tensor.
-_NOTHING: Final = Payload(None)
+_NO_PAYLOAD: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
 _BY_ITSELF: Final = nullcontext()
 
@@ -47,7 +47,7 @@ class NumpyExecutor(PlacedVariables):
         acting: context manager for functions that may ask for the replica; None for layers, or for a single replica.
         copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
-        together: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
+        joint_runs: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NumpyExecutor(PlacedVariables):
         self._transfers = Transfers(shape, self._memories)
         self.copy, self.deliver = self._transfers.copy, self._transfers.deliver
         self._execution = self.executions = 0
-        self._before = before
+        self._prepare = before
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
         self._results = Results(outfeed, received, len(shape.copies) if outfeed.mode == "ALL" else 1)
@@ -97,7 +97,7 @@ class NumpyExecutor(PlacedVariables):
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
         self.acting = Surrounded(replica=Replica(replica, _refuse, count=replicas)) if asks else None
-        self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
+        self.joint_runs: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in shape.homes:
             stages = self._memories[ipu].stages
             stages[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(stages.values()), self.untrained)
@@ -109,7 +109,7 @@ class NumpyExecutor(PlacedVariables):
 
     def begin(self, execution: int) -> None:
         """Clear the tensors of the previous execution."""
-        self._before(execution)
+        self._prepare(execution)
         self._execution = execution
         self._outputs.clear()
         for memory in self._memories.values():
@@ -126,7 +126,7 @@ class NumpyExecutor(PlacedVariables):
 
         Raises MissingTensorError for a missing input, ModelError if a layer fails.
         """
-        run_in_replicas = self.together.get((kind, stage))
+        run_in_replicas = self.joint_runs.get((kind, stage))
         if run_in_replicas is None:
             self.run_alone(ipu, kind, stage, micro_batch)
         else:
@@ -146,9 +146,9 @@ class NumpyExecutor(PlacedVariables):
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a user's function may raise anything, even on the thousandth call
-            raise self.failed(kind, stage, micro_batch, error) from error
+            raise self.failure(kind, stage, micro_batch, error) from error
 
-    def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
+    def failure(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
         """Return the ModelError of a failed pass, with pass, stage and line."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
@@ -158,12 +158,13 @@ class NumpyExecutor(PlacedVariables):
         """Hand the last stage's results of ``micro_batch`` to the host, or accumulate the results."""
         self._results.add(self._outputs.pop(micro_batch), micro_batch)
 
-    def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``there``, or back.
+    def move(self, ipu: int, target_ipu: int, stage: int, micro_batch: int, way: int) -> None:
+        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``target_ipu``, or back.
 
         Raises MissingTensorError if the source lacks the activations.
         """
-        memory, partner_stash, index = self._memories[ipu], self._memories[there].away, (stage, micro_batch)
+        memory, index = self._memories[ipu], (stage, micro_batch)
+        partner_stash = self._memories[target_ipu].partner_stashes
         stash: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
         try:
             if way == Way.OUT:
@@ -186,7 +187,7 @@ class NumpyExecutor(PlacedVariables):
             tensor = self._fetched(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         home = memory.stages[stage]
-        untrained = home.seen()
+        untrained = home.untrained_copies()
         output, saved = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
         if self._watching and not micro_batch:
             self._watch(home, stage, payload, output, untrained)
@@ -200,7 +201,7 @@ class NumpyExecutor(PlacedVariables):
                 memory.inputs[index] = payload, untrained
             else:
                 memory.saved[index] = saved
-        memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
+        memory.outbox[step, micro_batch] = _NO_PAYLOAD if last else Payload(output, payload.labels)
 
     def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, untrained: Untrained | None) -> None:
         """Note the layer that made the first non-finite value of the first micro-batch."""

@@ -79,7 +79,7 @@ class StageMemory:
         with Surrounded(untrained=self._untrained):
             return self.bound.forward(x, labels, key)
 
-    def seen(self) -> Untrained | None:
+    def untrained_copies(self) -> Untrained | None:
         """Return copies of untrained variables for a recomputed pass, whose changes are discarded."""
         return None if self._untrained is None else self._untrained.copy()
 

@@ -80,7 +80,7 @@ class IpuMemory:
         saved: tensors saved from a forward pass for its backward pass, by (stage, micro-batch).
         rests: tensors saved from the first half of a backward pass for the second, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch), waiting for the next copy.
-        away: activations moved out to this IPU, or to the memory beside this IPU, by (IPU, stage, micro-batch).
+        partner_stashes: activations moved out to this IPU or the memory beside this IPU, by (IPU, stage, micro-batch).
         waiting: values for a later pass on this IPU by (False, name, micro-batch), or gradients by (True, name,
             micro-batch).
     """
@@ -91,7 +91,7 @@ class IpuMemory:
     saved: dict[tuple[int, int], Any] = field(default_factory=dict)
     rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
-    away: dict[tuple[int, int, int], Any] = field(default_factory=dict)
+    partner_stashes: dict[tuple[int, int, int], Any] = field(default_factory=dict)
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
     def put(self, names: Sequence[str], micro_batch: int, outputs: Any, backward: bool = False) -> Any:
@@ -206,7 +206,7 @@ class Results:
     def __init__(self, outfeed: Outfeed, received: Callable[[], object], copies: int = 1) -> None:
         """Call ``received`` after every new element; ``copies`` counts the copies of the last stage."""
         self._queues: list[deque[tuple[Array, ...]]] = [deque() for _ in range(copies)]
-        self._outfeed, self._received = outfeed, received
+        self._outfeed, self._note_element = outfeed, received
         self._total: tuple[Array, ...] | None = None
         self.elements: list[tuple[Array, ...]] = []
 
@@ -232,4 +232,4 @@ class Results:
 
     def _hand_over(self, element: tuple[Array, ...]) -> None:
         self.elements.append(element)
-        self._received()
+        self._note_element()

@@ -21,9 +21,9 @@ _BEFORE_UPDATE: Final = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.H
 _MOVES: Final = (Code.LOAD, Code.STORE, Code.MOVE)
 #: Instructions of a meeting of replicas.
 COUPLED: Final = (Code.COLLECTIVE, Code.GATHER)
-_RECORDED: Final = (*Pass, Code.UPDATE)
+_RECORDED_CODES: Final = (*Pass, Code.UPDATE)
 #: Instructions whose cycles depend only on the Plan and its costs.
-_TAKES: Final = (*_RECORDED, *COUPLED)
+_TAKES: Final = (*_RECORDED_CODES, *COUPLED)
 _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 
 
@@ -169,7 +169,7 @@ def _sharing(
         for (ipu, row), (begin, end) in execution.memory.carry_out(parts, agent_starts).items():
             place, shard = agents[ipu]
             ends[shard][place, column] = max(ends[shard][place, column], end)
-            if execution.record is not None and code[row] in _RECORDED:
+            if execution.record is not None and code[row] in _RECORDED_CODES:
                 execution.record.start[row, place], execution.record.end[row, place] = begin, end
     return ends
 
@@ -199,7 +199,7 @@ def _in_turn(
             time = execution.move_feed(Code.INFEED, shard, time)
         elif code == Code.OUTFEED_TOTAL or (code == Code.OUTFEED and execution.is_due(number)):
             time = execution.move_feed(Code.OUTFEED, shard, time)
-        if execution.record is not None and code in _RECORDED:
+        if execution.record is not None and code in _RECORDED_CODES:
             execution.record.note(row, start, time)
     return time, io_end
 

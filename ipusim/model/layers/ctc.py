@@ -98,7 +98,7 @@ class CTC(ParameterlessLoss):
         if not self.log_probabilities:
             scores = scores - scores.max(axis=-1, keepdims=True)
             scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
-        alphas = states.there(scores)
+        alphas = states.forward_variables(scores)
         return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
 
     def per_example_gradient(self, saved: Saved, grad: Array) -> Array:
@@ -170,7 +170,7 @@ class States(NamedTuple):
     blank: int
 
     @property
-    def skipped(self) -> Array:
+    def can_skip(self) -> Array:
         """Whether a state may follow the state two before: a different label."""
         mask = np.zeros(self.classes.shape, bool)
         mask[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
@@ -181,9 +181,9 @@ class States(NamedTuple):
         scores_of: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
         return scores_of
 
-    def there(self, scores: Array) -> Array:
+    def forward_variables(self, scores: Array) -> Array:
         """Return the forward variables: log probabilities of reaching a state with every label before it."""
-        emitted, can_skip = self.emitted(scores), self.skipped
+        emitted, can_skip = self.emitted(scores), self.can_skip
         alphas = np.full_like(emitted, -np.inf)
         if scores.shape[1]:
             alphas[:, 0, :2] = emitted[:, 0, :2]
@@ -202,7 +202,7 @@ class States(NamedTuple):
 
     def occupied(self, scores: Array, alphas: Array) -> Array:
         """Return the share of alignments per class, (batch, time steps, classes)."""
-        emitted, can_skip = self.emitted(scores), self.skipped
+        emitted, can_skip = self.emitted(scores), self.can_skip
         states = np.arange(self.classes.shape[1])
         ends = 2 * self.counts[:, None]
         final = np.where((states == ends) | ((states == ends - 1) & (ends > 0)), 0.0, -np.inf).astype(scores.dtype)

@@ -303,7 +303,7 @@ def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Outline:
     return Outline((*first.shape[:position], size, *first.shape[position + 1 :]), result.dtype, _order(result))
 
 
-def _split(array: Any, sections: int, axis: int = 0) -> list[Any]:
+def _split_array(array: Any, sections: int, axis: int = 0) -> list[Any]:
     position, size = axis % array.ndim, array.shape[axis] // sections
     return [array[(slice(None),) * position + (slice(part * size, (part + 1) * size),)] for part in range(sections)]
 
@@ -334,7 +334,7 @@ _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.empty_like: _like,
     np.stack: _stack,
     np.concatenate: _concatenate,
-    np.split: _split,
+    np.split: _split_array,
     np.pad: _padded,
     np.clip: _clipped,
     np.copyto: _copied_into,

@@ -99,7 +99,7 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
     for value in sorted(uses, key=lambda value: network.names.index(value.source)):
         stages = sorted(set(uses[value]))
         for stage in stages:
-            ways[stage] = _with(ways[stage], used=value)
+            ways[stage] = _extend(ways[stage], used=value)
         holder = stage_of[value.source]
         # The whole output of a stage's last layer crosses to the next stage anyway.
         crosses = value.crop is None and value.source == groups[holder][-1]
@@ -107,15 +107,15 @@ def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returni
             next_stage = returning.next_stage(holder, stages) if returning else None
             if next_stage is not None:
                 assert returning is not None
-                ways[holder] = _with(ways[holder], stored=(value, returning.depth(holder, next_stage)))
-                ways[next_stage] = _with(ways[next_stage], fetched=value)
+                ways[holder] = _extend(ways[holder], stored=(value, returning.depth(holder, next_stage)))
+                ways[next_stage] = _extend(ways[next_stage], fetched=value)
                 holder = next_stage
                 continue
             if crosses and holder == stage_of[value.source]:
                 ways[holder + 1] = replace(ways[holder + 1], input_is=value.name)
             else:
-                ways[holder] = _with(ways[holder], leaving=value)
-                ways[holder + 1] = _with(ways[holder + 1], arriving=value)
+                ways[holder] = _extend(ways[holder], leaving=value)
+                ways[holder + 1] = _extend(ways[holder + 1], arriving=value)
             holder += 1
     return list(ways)
 
@@ -157,7 +157,7 @@ class Returning:
         return next_stage - stage - 1 if self.fifos else 0
 
 
-def _with(skips: Skips, **more: Any) -> Skips:
+def _extend(skips: Skips, **more: Any) -> Skips:
     """Return ``skips`` with a value appended to some attributes."""
     longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in more.items()}
     return replace(skips, **longer)

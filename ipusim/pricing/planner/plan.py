@@ -209,11 +209,11 @@ def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
     yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))
-    yield ProductTerm("exchange", Cycles(_received, work["received_bytes"], *bus))
+    yield ProductTerm("exchange", Cycles(_exchange_cycles, work["received_bytes"], *bus))
     yield ProductTerm("loading", work["load_cycles"])
-    yield ProductTerm("matrix", Cycles(_multiplied, work["start_cycles"], work["row_cycles"], ceiling))
-    yield ProductTerm("reduction", Cycles(_received, work["reduced_bytes"], *bus))
-    yield ProductTerm("adding", Cycles(_added, work["added_bytes"], slowdown, PATH_BYTES))
+    yield ProductTerm("matrix", Cycles(_matrix_cycles, work["start_cycles"], work["row_cycles"], ceiling))
+    yield ProductTerm("reduction", Cycles(_exchange_cycles, work["reduced_bytes"], *bus))
+    yield ProductTerm("adding", Cycles(_adding_cycles, work["added_bytes"], slowdown, PATH_BYTES))
 
 
 def launched(compute_sets: Any, cycles: Any) -> Any:
@@ -221,13 +221,13 @@ def launched(compute_sets: Any, cycles: Any) -> Any:
     return ceil(compute_sets * cycles)
 
 
-def _received(size: Any, bus: Any, efficiency: Any) -> Any:
+def _exchange_cycles(size: Any, bus: Any, efficiency: Any) -> Any:
     return ceil(size / (bus * efficiency))
 
 
-def _multiplied(start: Any, rows: Any, ceiling: Any) -> Any:
+def _matrix_cycles(start: Any, rows: Any, ceiling: Any) -> Any:
     return ceil(start + rows / ceiling)
 
 
-def _added(size: Any, slowdown: Any, path: Any) -> Any:
+def _adding_cycles(size: Any, slowdown: Any, path: Any) -> Any:
     return ceil(size * slowdown / path)
