@@ -87,11 +87,15 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
     Every host has a device like ``system`` of machine ``name``. The result is the smallest large enough machine with
     the same IPUs. Raises DeviceError if no machine is large enough.
     """
-    own, needed = find_machine(name), 1 << (hosts * system.count - 1).bit_length()
-    alike = [other for other in MACHINES.values() if other.ipu == own.ipu and other.connection == own.connection]
-    large = [other for other in alike if other.count >= needed]
+    machine, ipus = find_machine(name), 1 << (hosts * system.count - 1).bit_length()
+    alike = [
+        candidate
+        for candidate in MACHINES.values()
+        if candidate.ipu == machine.ipu and candidate.connection == machine.connection
+    ]
+    large = [candidate for candidate in alike if candidate.count >= ipus]
     if not large:
-        most = max(alike, key=lambda other: other.count)
+        most = max(alike, key=lambda candidate: candidate.count)
         raise DeviceError(
             f"expected at most {most.count // system.count} hosts of {system.count} IPUs for sums over links, as "
             f"{most.name} has {most.count} IPUs, got {hosts}"
@@ -99,7 +103,7 @@ def join_hosts(system: System, name: str, hosts: int, mapping: Sequence[int]) ->
     return build_system(
         large[0].name,
         mapping=mapping,
-        ipus=needed,
+        ipus=ipus,
         selection_order=system.selection_order,
         clock_hz=system.clock_hz,
         rates=system.rates,
@@ -132,22 +136,22 @@ def _check_ipus_are_there(name: str, mapping: Sequence[int], count: int) -> None
 def _with_overhead(name: str, rates: Rates, overhead_ns: Fraction) -> Rates:
     if overhead_ns < 0:
         raise QuantityError(f"{name}: expected a copy overhead from 0 ns up, got {overhead_ns} ns")
-    nothing = Fraction(0)
+    zero = Fraction(0)
     return rates.with_values(
-        pre_copy_cycles=nothing,
+        pre_copy_cycles=zero,
         pair_exchange_ns=overhead_ns,
         beyond_pair_exchange_ns=overhead_ns,
-        post_copy_cycles=nothing,
+        post_copy_cycles=zero,
     )
 
 
 def _streaming(machine: Machine, figures: Mapping[str, Any]) -> StreamingMemory:
     if machine.streaming is None:
-        having = ", ".join(known.name for known in MACHINES.values() if known.streaming)
-        raise DeviceError(f"{machine.name} has no Streaming Memory for remote buffers: expected one of {having}")
+        names = ", ".join(candidate.name for candidate in MACHINES.values() if candidate.streaming)
+        raise DeviceError(f"{machine.name} has no Streaming Memory for remote buffers: expected one of {names}")
     sources = {**machine.streaming.sources, **dict.fromkeys(figures, "chosen by the user")}
-    changed = replace(machine.streaming, **figures, sources=sources)
-    return replace(changed, capacity_bytes=int(changed.capacity_bytes))
+    streaming = replace(machine.streaming, **figures, sources=sources)
+    return replace(streaming, capacity_bytes=int(streaming.capacity_bytes))
 
 
 def shards_of(mapping: Sequence[int]) -> int:

@@ -53,10 +53,10 @@ def first_device(machine: Machine, count: int) -> Device:
     for device in devices_of(machine):
         if device.count == count:
             return device
-    *others, largest = machine.sizes
+    *small_sizes, largest = machine.sizes
     raise DeviceError(
         f"Unsupported number of IPUs requested - could not find an IPU device with {count} IPUs "
-        f"({machine.name} has devices with {', '.join(map(str, others))} or {largest} IPUs)"
+        f"({machine.name} has devices with {', '.join(map(str, small_sizes))} or {largest} IPUs)"
     )
 
 

@@ -29,8 +29,8 @@ Problems = Iterator[tuple[str, str]]
 _FEW: Final = 8
 
 _Cycles = Annotated[int, Unit("cycles")]
-_From = Annotated[_Cycles, Doc("start of the disturbance: cycles of the tile clock, or a time")]
-_Until = Annotated[_Cycles | None, Doc("end of the disturbance; default: never")]
+_Begin = Annotated[_Cycles, Doc("start of the disturbance: cycles of the tile clock, or a time")]
+_End = Annotated[_Cycles | None, Doc("end of the disturbance; default: never")]
 _Ipu = Annotated[Ipu | None, Doc("logical IPU of the device; the IPUs of all replicas are numbered in a row")]
 _Link = tuple[Ipu, Ipu]
 _Cable = Doc("the two logical IPUs that a cable joins; both directions are meant")
@@ -62,15 +62,15 @@ class Slower:
     delay: Annotated[
         _Cycles, Doc("additional latency of signals over the cable: cycles of the tile clock, or a time")
     ] = 0
-    from_: _From = 0
-    until: _Until = None
+    from_: _Begin = 0
+    until: _End = None
 
     def problems(self, system: Placed) -> Problems:
         """Yield problems of the resource and of the times."""
-        named = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
-        if len(named) != 1:
-            got = " and ".join(named) or "none of them"
-            yield "slower", f"expected one slower part: ipu, link, host or streaming_memory, got {got}"
+        resources = [name for name in ("ipu", "link", "host", "streaming_memory") if getattr(self, name) is not None]
+        if len(resources) != 1:
+            count_text = " and ".join(resources) or "none of them"
+            yield "slower", f"expected one slower part: ipu, link, host or streaming_memory, got {count_text}"
         if self.delay and self.link is None:
             yield "delay", "expected a delay only with a link, got a delay without a link"
         yield from _of_ipu(system, self.ipu)
@@ -90,8 +90,8 @@ class Delayed:
 
     link: Annotated[_Link, _Cable]
     delay: Annotated[_Cycles, Doc("additional latency of a signal: cycles of the tile clock, or a time")]
-    from_: _From = 0
-    until: _Until = None
+    from_: _Begin = 0
+    until: _End = None
 
     def problems(self, system: Placed) -> Problems:
         """Yield problems: two IPUs without a common cable, an end before the begin."""
@@ -196,8 +196,8 @@ def problems_of(disturbances: Sequence[Disturbance], system: Placed) -> Iterator
             yield number, "checkpoint_every", "expected the checkpoint and checkpoint_every of the first lost IPU"
         if isinstance(disturbance, Dead) and not wrong:
             dead |= {system.cable(disturbance.link)} if disturbance.dead else set()
-            if lost := system.topology.without(dead).cut_off:
-                ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost)
+            if lost_ipus := system.topology.without(dead).cut_off:
+                ipus = ", ".join(str(system.ipus.index(ipu)) for ipu in lost_ipus)
                 text = f"expected cables that still join all IPUs, got one without which IPU {ipus} is cut off"
                 yield number, "link", text
                 return
@@ -223,17 +223,17 @@ def _of_link(system: Placed, link: tuple[int, int] | None) -> Problems:
     if outside:
         yield "link", f"expected two IPUs {format_numbers(system.count)} of {system.name}, got {outside[0]}"
         return
-    one, other = link
-    if other not in system.cables[one]:
+    first, second = link
+    if second not in system.cables[first]:
         ends = dict.fromkeys(link)
-        cables = "; ".join(f"those of IPU {ipu} go to {_listed(system.cables[ipu])}" for ipu in ends)
-        yield "link", f"expected two IPUs that a cable joins, got {one} and {other}: {cables}"
+        cables = "; ".join(f"those of IPU {ipu} go to {_list_ipus(system.cables[ipu])}" for ipu in ends)
+        yield "link", f"expected two IPUs that a cable joins, got {first} and {second}: {cables}"
 
 
-def _listed(ipus: Sequence[int]) -> str:
+def _list_ipus(ipus: Sequence[int]) -> str:
     return enumerated([*ipus[:_FEW], *(["others"] if len(ipus) > _FEW else [])] or ["none"])
 
 
-def _of_time(first: int, until: int | None) -> Problems:
-    if until is not None and until < first:
-        yield "until", f"expected an end no earlier than its begin in cycle {int(first)}, got cycle {int(until)}"
+def _of_time(first: int, end: int | None) -> Problems:
+    if end is not None and end < first:
+        yield "until", f"expected an end no earlier than its begin in cycle {int(first)}, got cycle {int(end)}"

@@ -66,9 +66,9 @@ class HostSpec:
             if name not in RATES:
                 hint = did_you_mean(name, RATES)
                 raise DeviceError(f"unknown host rate {name!r}: expected one of {', '.join(RATES)}{hint}")
-        chosen = dict.fromkeys(bytes_per_s, "chosen by the user")
+        sources = dict.fromkeys(bytes_per_s, "chosen by the user")
         rates = {name: Fraction(rate) for name, rate in bytes_per_s.items()}
-        return replace(self, **rates, sources={**self.sources, **chosen})
+        return replace(self, **rates, sources={**self.sources, **sources})
 
 
 #: Rates of a HostSpec, by attribute name.

@@ -35,10 +35,10 @@ def broadcast_cycles(system: System, byte_count: int) -> int:
 
 def _messages_cycles(system: System, count: int, byte_count: int) -> int:
     """Return the cycles of ``count`` consecutive messages between hosts."""
-    sent = system.transfer_cycles(byte_count, system.host.network_bytes_per_s)
-    begun = 0 if system.free else duration_cycles(system.host.network_ns, system.clock_hz)
-    return Cycles(_messages, count, begun, sent)
+    transfer = system.transfer_cycles(byte_count, system.host.network_bytes_per_s)
+    start = 0 if system.free else duration_cycles(system.host.network_ns, system.clock_hz)
+    return Cycles(_messages, count, start, transfer)
 
 
-def _messages(count: Any, begun: Any, sent: Any) -> Any:
-    return count * (begun + sent)
+def _messages(count: Any, start: Any, transfer: Any) -> Any:
+    return count * (start + transfer)

@@ -30,7 +30,7 @@ class Draws:
     def __init__(self, seed: int, deviation: Fraction) -> None:
         """Draw with a seed and a standard deviation."""
         self.seed, self.deviation = seed, deviation
-        self._block = lru_cache(maxsize=4096)(self._drawn)
+        self._block = lru_cache(maxsize=4096)(self._draw)
 
     def parts(self, ipu: int, kind: int, stage: int, execution: int, micro_batch: int) -> int:
         """Return the factor of a pass's duration, in :data:`PARTS` of 1.
@@ -42,9 +42,9 @@ class Draws:
         """
         return self._block(ipu, kind, stage, execution, micro_batch // BLOCK)[micro_batch % BLOCK]
 
-    def _drawn(self, *of: int) -> list[int]:
+    def _draw(self, *key: int) -> list[int]:
         """Return the factors of a block of micro-batches."""
-        parts: list[int] = drawn_parts([(self.seed, *of)], self.deviation)[0].tolist()
+        parts: list[int] = drawn_parts([(self.seed, *key)], self.deviation)[0].tolist()
         return parts
 
 

@@ -62,29 +62,29 @@ def laid_out(physical: Sequence[int], order: str, shards: int) -> tuple[int, ...
     >>> laid_out(range(8), "SNAKE", 4)
     (0, 1, 3, 2, 4, 5, 7, 6)
     """
-    own = selection(order, shards)
-    return tuple(physical[first + index] for first in range(0, len(physical), shards) for index in own)
+    indices = selection(order, shards)
+    return tuple(physical[first + index] for first in range(0, len(physical), shards) for index in indices)
 
 
-def resolve_order(requested: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
-    """Return the selection order for ``requested``, and the reason as a sentence.
+def resolve_order(name: str, mapping: Sequence[int], pipelined: bool) -> tuple[str, str]:
+    """Return the selection order for ``name``, and the reason as a sentence.
 
     AUTO means SNAKE for a pipeline with forward stage i on IPU i throughout, else ZIGZAG (Graphcore's TensorFlow
     compiler, poplar_compiler.cc). ``mapping`` lists the IPUs of stages; ``pipelined`` is False for sharded execution
     and for single programs. Raises DeviceError for an order unknown to Graphcore.
     """
-    if requested != "AUTO":
-        if requested not in ORDERS:
-            raise DeviceError(_unknown_order(requested, ("AUTO", *ORDERS)))
-        return requested, f"{requested} was asked for."
+    if name != "AUTO":
+        if name not in ORDERS:
+            raise DeviceError(_unknown_order(name, ("AUTO", *ORDERS)))
+        return name, f"{name} was asked for."
     if not pipelined:
         return "ZIGZAG", "AUTO takes ZIGZAG because the program is not a pipeline."
-    moved = next((stage for stage, ipu in enumerate(mapping) if ipu != stage), None)
-    if moved is None:
+    moved_stage = next((stage for stage, ipu in enumerate(mapping) if ipu != stage), None)
+    if moved_stage is None:
         return "SNAKE", "AUTO takes SNAKE because every stage of the pipeline sits on the IPU of its own number."
-    where = f"on IPU {mapping[moved]}" if mapping[moved] >= 0 else "on several IPUs"
-    return "ZIGZAG", f"AUTO takes ZIGZAG because stage {moved} of the pipeline sits {where}."
+    place = f"on IPU {mapping[moved_stage]}" if mapping[moved_stage] >= 0 else "on several IPUs"
+    return "ZIGZAG", f"AUTO takes ZIGZAG because stage {moved_stage} of the pipeline sits {place}."
 
 
-def _unknown_order(order: str, known: tuple[str, ...]) -> str:
-    return f"unknown selection order {order!r}: expected one of {', '.join(known)}{did_you_mean(order, known)}"
+def _unknown_order(order: str, names: tuple[str, ...]) -> str:
+    return f"unknown selection order {order!r}: expected one of {', '.join(names)}{did_you_mean(order, names)}"

@@ -56,8 +56,11 @@ class Placed:
     def cables(self) -> Mapping[int, tuple[int, ...]]:
         """Neighbours over cables in ascending order, by logical IPU."""
         logical = {physical: number for number, physical in enumerate(self.ipus)}
-        joined = self.topology.neighbours
-        return {ipu: tuple(sorted(logical[other] for other in joined[self.ipus[ipu]])) for ipu in range(self.count)}
+        neighbours = self.topology.neighbours
+        return {
+            ipu: tuple(sorted(logical[neighbour] for neighbour in neighbours[self.ipus[ipu]]))
+            for ipu in range(self.count)
+        }
 
     def cable(self, link: tuple[int, int]) -> tuple[int, int]:
         """Return the ends of a cable between two logical IPUs.
@@ -68,8 +71,8 @@ class Placed:
         Returns:
             The two physical numbers, smaller first.
         """
-        one, other = sorted(self.ipus[ipu] for ipu in link)
-        return one, other
+        lower, upper = sorted(self.ipus[ipu] for ipu in link)
+        return lower, upper
 
     @property
     def count(self) -> int:

@@ -73,10 +73,10 @@ class PodRing:
     @cached_property
     def neighbours(self) -> Mapping[int, tuple[int, ...]]:
         """Neighbours over cables, by physical IPU number; GW-Links join first IPUs of machines."""
-        joined = {ipu: others for torus in self._tori for ipu, others in torus.neighbours.items()}
+        torus_neighbours = {ipu: neighbours for torus in self._tori for ipu, neighbours in torus.neighbours.items()}
         return {
-            ipu: (*others, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
-            for ipu, others in joined.items()
+            ipu: (*neighbours, *(() if (ipu - self.first) % GATEWAY_IPUS else self._beyond(ipu)))
+            for ipu, neighbours in torus_neighbours.items()
         }
 
     def _beyond(self, ipu: int) -> tuple[int, ...]:
@@ -84,8 +84,14 @@ class PodRing:
         pod, position = divmod(ipu - self.first, POD_IPUS)
         pods = [(pod + 1) % self.pods, (pod - 1) % self.pods] if self.looped else [pod + 1, pod - 1]
         offset = position % GATEWAY_IPUS
-        across = (self.first + other * POD_IPUS + position for other in dict.fromkeys(pods) if 0 <= other < self.pods)
-        return tuple(other for other in across if tuple(sorted((ipu - offset, other - offset))) not in self.dead)
+        candidates = (
+            self.first + other_pod * POD_IPUS + position
+            for other_pod in dict.fromkeys(pods)
+            if 0 <= other_pod < self.pods
+        )
+        return tuple(
+            candidate for candidate in candidates if tuple(sorted((ipu - offset, candidate - offset))) not in self.dead
+        )
 
     def without(self, dead: Collection[tuple[int, int]]) -> PodRing:
         """Return the same links without further cables, given as ascending pairs of physical IPUs."""
@@ -95,16 +101,19 @@ class PodRing:
     def _reachable(self) -> dict[int, tuple[int, ...]]:
         """Next IPUs for traffic, by IPU: through the machine's gateway first, then over links."""
         return {
-            ipu: (*self._beyond(ipu), *sorted(others, key=lambda other: (other // 2 != ipu // 2, other)))
+            ipu: (
+                *self._beyond(ipu),
+                *sorted(neighbours, key=lambda neighbour: (neighbour // 2 != ipu // 2, neighbour)),
+            )
             for torus in self._tori
-            for ipu, others in torus.neighbours.items()
+            for ipu, neighbours in torus.neighbours.items()
         }
 
     @property
     def cut_off(self) -> list[int]:
         """IPUs without a path to the first IPU."""
-        reached = hops_to(self._reachable, self.first)
-        return [ipu for ipu in self.ipus if ipu not in reached]
+        hops = hops_to(self._reachable, self.first)
+        return [ipu for ipu in self.ipus if ipu not in hops]
 
     def route(self, source: int, target: int) -> Route:
         """Return the link directions from ``source`` to ``target``, physical IPU numbers, in travel order.
@@ -119,41 +128,41 @@ class PodRing:
                 raise DeviceError(f"no IPU {ipu} here: expected one of IPUs {self.ipus[0]} to {self.ipus[-1]}")
         if self.dead:
             return self._detour(source, target)
-        here, position = divmod(source - self.first, POD_IPUS)
-        there = (target - self.first) // POD_IPUS
-        gateway = source - position % GATEWAY_IPUS - here * POD_IPUS
-        pods = self._pods_between(here, there)
-        across = tuple(
-            LinkDirection(gateway + one * POD_IPUS, gateway + other * POD_IPUS, self._channel)
-            for one, other in pairwise(pods)
+        source_pod, position = divmod(source - self.first, POD_IPUS)
+        target_pod = (target - self.first) // POD_IPUS
+        gateway = source - position % GATEWAY_IPUS - source_pod * POD_IPUS
+        pods = self._pods_between(source_pod, target_pod)
+        gateway_links = tuple(
+            LinkDirection(gateway + pod * POD_IPUS, gateway + next_pod * POD_IPUS, self._channel)
+            for pod, next_pod in pairwise(pods)
         )
-        return across + self._tori[there].route(self.first + there * POD_IPUS + position, target)
+        return gateway_links + self._tori[target_pod].route(self.first + target_pod * POD_IPUS + position, target)
 
     def _detour(self, source: int, target: int) -> Route:
         hops = hops_to(self._reachable, target)
         path = [source]
-        while (here := path[-1]) != target:
-            path.append(next(there for there in self._reachable[here] if hops[there] < hops[here]))
+        while (ipu := path[-1]) != target:
+            path.append(next(neighbour for neighbour in self._reachable[ipu] if hops[neighbour] < hops[ipu]))
         pods = [(ipu - self.first) // POD_IPUS for ipu in path]
         links: list[LinkDirection] = []
-        for number, (one, other) in enumerate(pairwise(path)):
-            offset = (one - self.first) % GATEWAY_IPUS
+        for number, (hop_start, hop_end) in enumerate(pairwise(path)):
+            offset = (hop_start - self.first) % GATEWAY_IPUS
             if pods[number] != pods[number + 1]:
-                links.append(LinkDirection(one - offset, other - offset, self._channel))
+                links.append(LinkDirection(hop_start - offset, hop_end - offset, self._channel))
                 continue
-            alone = number == pods.index(pods[number]) and number + 2 == len(path)
-            rung: Channel = self.rung if alone else "rung crossing"
-            links.append(LinkDirection(one, other, rung if one // 2 == other // 2 else "rail"))
+            is_last_alone = number == pods.index(pods[number]) and number + 2 == len(path)
+            rung: Channel = self.rung if is_last_alone else "rung crossing"
+            links.append(LinkDirection(hop_start, hop_end, rung if hop_start // 2 == hop_end // 2 else "rail"))
         return limited(tuple(links), self.rung) if source != target and source // 2 == target // 2 else tuple(links)
 
     @property
     def _channel(self) -> Channel:
         return "gateway pair" if self.looped and self.pods == 2 else "gateway"
 
-    def _pods_between(self, here: int, there: int) -> list[int]:
-        hops = there - here
+    def _pods_between(self, source_pod: int, target_pod: int) -> list[int]:
+        hops = target_pod - source_pod
         if self.looped:
             up = hops % self.pods
             hops = up if 2 * up <= self.pods else up - self.pods
         direction = 1 if hops > 0 else -1
-        return [(here + direction * hop) % self.pods for hop in range(abs(hops) + 1)]
+        return [(source_pod + direction * hop) % self.pods for hop in range(abs(hops) + 1)]

@@ -85,7 +85,7 @@ def described(
     unit: str,
     bounds: tuple[Fraction | int, Fraction | int],
     plausible: tuple[Fraction | int | str, Fraction | int | str] | None = None,
-    **known: Any,
+    **facts: Any,
 ) -> Any:
     """Return a field of :class:`ipusim.hardware.rates.Rates` with the rate's description.
 
@@ -94,9 +94,9 @@ def described(
         unit: unit of the value.
         bounds: least and most sensible value.
         plausible: plausible range of the true value, if known.
-        known: remaining attributes of :class:`Rate`.
+        facts: remaining attributes of :class:`Rate`.
     """
     least, most = map(Fraction, bounds)
-    known |= {"default": Fraction(default), "unit": unit, "least": least, "most": most}
-    known["plausible"] = plausible and tuple(Fraction(end) for end in plausible)
-    return field(default=Fraction(default), metadata=known)
+    facts |= {"default": Fraction(default), "unit": unit, "least": least, "most": most}
+    facts["plausible"] = plausible and tuple(Fraction(end) for end in plausible)
+    return field(default=Fraction(default), metadata=facts)

@@ -205,10 +205,10 @@ class System(Placed):
             if key not in cycles:
                 cycles[key] = self.transfer_cycles(byte_count, direction.bytes_per_s(self.rates))
             links.append(LinkLoad(direction, byte_count, cycles[key]))
-        fixed = self.exchanging._replace(
+        fixed_parts = self.exchanging._replace(
             sync_cycles=self.sync_cycles, latency_cycles=self._duration(Fraction(latency_ns))
         )
-        return CopyCost(fixed, tuple(links))
+        return CopyCost(fixed_parts, tuple(links))
 
     def infeed_cycles(self, byte_count: int) -> int:
         """Return the cycles of an IPU's read from the host's buffer.
@@ -265,8 +265,8 @@ class System(Placed):
         Returns:
             Cycles of the tile clock.
         """
-        begun = self._duration(calls * self.host.operation_ns)
-        return joined(begun, self.transfer_cycles(operations, self.host.operations_per_s))
+        start = self._duration(calls * self.host.operation_ns)
+        return joined(start, self.transfer_cycles(operations, self.host.operations_per_s))
 
     def host_drain_cycles(self, byte_count: int) -> int:
         """Return the cycles of the host's read of outfeed bytes from the buffer.

@@ -72,8 +72,8 @@ class Topology:
         if self.looped and self.count > 4:  # two rungs have no free ends
             pairs += zip(ipus[-2:], ipus[:2], strict=True)
         pairs = [pair for pair in pairs if (min(pair), max(pair)) not in self.dead]
-        joined = [*pairs, *((other, one) for one, other in pairs)]
-        return {ipu: tuple(sorted(other for one, other in joined if one == ipu)) for ipu in ipus}
+        ordered_pairs = [*pairs, *((other_end, end) for end, other_end in pairs)]
+        return {ipu: tuple(sorted(other_end for end, other_end in ordered_pairs if end == ipu)) for ipu in ipus}
 
     def without(self, dead: Collection[tuple[int, int]]) -> Topology:
         """Return the same links without further cables, given as ascending pairs of physical IPUs."""
@@ -82,8 +82,8 @@ class Topology:
     @property
     def cut_off(self) -> list[int]:
         """IPUs without a path to the first IPU."""
-        reached = hops_to(self.neighbours, self.first)
-        return [ipu for ipu in self.ipus if ipu not in reached]
+        hops = hops_to(self.neighbours, self.first)
+        return [ipu for ipu in self.ipus if ipu not in hops]
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], Route]:
@@ -109,24 +109,27 @@ class Topology:
     def _find_route(self, source: int, target: int) -> Route:
         hops = hops_to(self.neighbours, target)
         path = [source]
-        while (here := path[-1]) != target:
-            nearer = (there for there in self.neighbours[here] if hops[there] < hops[here])
-            path.append(min(nearer, key=lambda there: (len(path) == 1 and not _same_rung(source, there), there)))
+        while (ipu := path[-1]) != target:
+            nearer = (neighbour for neighbour in self.neighbours[ipu] if hops[neighbour] < hops[ipu])
+            path.append(
+                min(nearer, key=lambda neighbour: (len(path) == 1 and not _same_rung(source, neighbour), neighbour))
+            )
         rung: Channel = self.rung if len(path) == 2 else "rung crossing"  # as do detours of a dead rung
         route = tuple(
-            LinkDirection(here, there, rung if _same_rung(here, there) else "rail") for here, there in pairwise(path)
+            LinkDirection(source_ipu, target_ipu, rung if _same_rung(source_ipu, target_ipu) else "rail")
+            for source_ipu, target_ipu in pairwise(path)
         )
         return limited(route, self.rung) if source != target and _same_rung(source, target) else route
 
 
 def hops_to(neighbours: Mapping[int, Sequence[int]], target: int) -> dict[int, int]:
     """Return the lengths of shortest paths to ``target``, by physical IPU number; unreachable IPUs are absent."""
-    hops, reached = {target: 0}, deque([target])
-    while reached:
-        here = reached.popleft()
-        further = [there for there in neighbours[here] if there not in hops]
-        hops.update(dict.fromkeys(further, hops[here] + 1))
-        reached.extend(further)
+    hops, frontier = {target: 0}, deque([target])
+    while frontier:
+        ipu = frontier.popleft()
+        further = [neighbour for neighbour in neighbours[ipu] if neighbour not in hops]
+        hops.update(dict.fromkeys(further, hops[ipu] + 1))
+        frontier.extend(further)
     return hops
 
 
@@ -136,5 +139,5 @@ def _routes_of(topology: Topology) -> dict[tuple[int, int], Route]:  # noqa: ARG
     return {}
 
 
-def _same_rung(one: int, other: int) -> bool:
-    return one // 2 == other // 2
+def _same_rung(first: int, second: int) -> bool:
+    return first // 2 == second // 2

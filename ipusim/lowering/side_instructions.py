@@ -67,8 +67,8 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
     """Return the side instructions of ``program`` on ``replicas`` replicas per host."""
     shape, offload, profiles = program.shape, program.offload, program.stages
     gathers = shape.training and offload.replicas > 1
-    here = any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
-    learns = shape.training and (here or program.learns_for_free)
+    has_gradients = any(profile.accumulator_bytes or profile.tables.gradients for profile in profiles)
+    learns = shape.training and (has_gradients or program.learns_for_free)
     passes = [(kind, stage) for kind in Pass for stage in range(shape.stages)]
 
     def stages_that(holds: Callable[[StageProfile], object]) -> frozenset[int]:
@@ -86,8 +86,8 @@ def side_instructions(program: PipelineProgram, replicas: int, hosts: int = 1) -
         gathered_behind=offload.sharded_update,
         looked_up=stages_that(lambda profile: profile.tables.rows),
         rows_updated=stages_that(lambda profile: shape.training and profile.tables.gradients),
-        collective=frozenset(of for of in passes if replicas > 1 and program.collectives(*of)),
-        host_calls=frozenset(of for of in passes if program.host_calls(*of)),
+        collective=frozenset(key for key in passes if replicas > 1 and program.collectives(*key)),
+        host_calls=frozenset(key for key in passes if program.host_calls(*key)),
         overlap_copies=program.overlap_copies,
         moved=program.moved_activations,
         summed_by_hosts=learns and hosts > 1 and program.sums_over_hosts,
@@ -106,28 +106,28 @@ def passes_with_sides(
     forward pass stay for its recomputation.
     """
     yield items(key, kind, stage, micro_batch)
-    for (one, where), stream in side.streams.items():
-        own = (kind == one) & (stage == where)
+    for (pass_kind, pass_stage), stream in side.streams.items():
+        mask = (kind == pass_kind) & (stage == pass_stage)
         for code, size, shift in ((Code.LOAD, stream.load, -2), (Code.STORE, stream.store, 2)):
             if size:
-                yield items(key.for_passes(own, shift), code, where, NONE, one)
+                yield items(key.for_passes(mask, shift), code, pass_stage, NONE, pass_kind)
     if side.gathered:
-        own = np.isin(stage, sorted(side.gathered))
+        mask = np.isin(stage, sorted(side.gathered))
         for code, shift in ((Code.GATHER, -1), (Code.RELEASE, 1)):
-            yield items(key.for_passes(own, shift), code, stage[own])
+            yield items(key.for_passes(mask, shift), code, stage[mask])
     backward = (kind == Pass.BACKWARD) | (kind == Pass.INPUT_GRADIENT)
     for code, stages, passes, shift in (
         (Code.LOOK_UP, side.looked_up, kind == Pass.FORWARD, -1),
         (Code.UPDATE_ROWS, side.rows_updated, backward, 1),
     ):
         if stages:
-            own = passes & np.isin(stage, sorted(stages))
-            yield items(key.for_passes(own, shift), code, stage[own], micro_batch[own])
+            mask = passes & np.isin(stage, sorted(stages))
+            yield items(key.for_passes(mask, shift), code, stage[mask], micro_batch[mask])
     # Last, as the pass begins directly after host calls and collectives.
     for code, passes_of in ((Code.OUTSIDE, side.host_calls), (Code.COLLECTIVE, side.collective)):
-        for one, where in sorted(passes_of):
-            own = (kind == one) & (stage == where)
-            yield items(key.for_passes(own, -1), code, where, micro_batch[own], one)
+        for pass_kind, pass_stage in sorted(passes_of):
+            mask = (kind == pass_kind) & (stage == pass_stage)
+            yield items(key.for_passes(mask, -1), code, pass_stage, micro_batch[mask], pass_kind)
 
 
 def feeds(
@@ -138,13 +138,13 @@ def feeds(
     Also returns the code of the instruction that hands out results, and its period in executions.
     """
     forward = kind == Pass.FORWARD
-    taken, results = forward & (stage == 0), forward & (stage == shape.stages - 1)
+    inputs, results = forward & (stage == 0), forward & (stage == shape.stages - 1)
     if side.outfeed is None:
-        return taken, results, Code.OUTFEED, 1
+        return inputs, results, Code.OUTFEED, 1
     results &= np.isin(micro_batch, side.outfeed.micro_batches)
     if side.outfeed.accumulated:
-        return taken, results, Code.ADD_RESULTS, NONE
-    return taken, results, Code.OUTFEED, side.outfeed.period
+        return inputs, results, Code.ADD_RESULTS, NONE
+    return inputs, results, Code.OUTFEED, side.outfeed.period
 
 
 def ending(side: SideInstructions, shape: PlanShape, step: int, rank: int) -> Iterator[Items]:

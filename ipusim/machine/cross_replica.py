@@ -130,21 +130,21 @@ def sum_over_hosts(
     """
     ipus = tuple(ipus)
     gradients = [array.copy() for ipu in ipus for array in executors[0].accumulators(ipu)]
-    brought = host.exchange("the sum over hosts", (ready, gradients))
-    forms = [[(array.shape, array.dtype) for array in arrays] for _, arrays in brought]
+    replies = host.exchange("the sum over hosts", (ready, gradients))
+    forms = [[(array.shape, array.dtype) for array in arrays] for _, arrays in replies]
     for rank, form in enumerate(forms):
         if form != forms[0]:
-            sizes = [sum(array.size for array in brought[host_rank][1]) for host_rank in (0, rank)]
+            sizes = [sum(array.size for array in replies[host_rank][1]) for host_rank in (0, rank)]
             raise ProgramError(
                 "the sum over hosts: expected gradients of the same variables on all hosts, got different gradients "
                 f"on host {rank} ({sizes[1]:,} numbers) and on host 0 ({sizes[0]:,})"
             )
-    totals = [sum(arrays[1:], arrays[0]) for arrays in zip(*(arrays for _, arrays in brought), strict=True)]
+    totals = [sum(arrays[1:], arrays[0]) for arrays in zip(*(arrays for _, arrays in replies), strict=True)]
     for executor in executors:
         accumulators = [array for ipu in ipus for array in executor.accumulators(ipu)]
         for array, total in zip(accumulators, totals, strict=True):
             array[...] = total / array.dtype.type(host.count) if averaged else total
-    return max(int(when) for when, _ in brought)
+    return max(int(time) for time, _ in replies)
 
 
 class Shards:
@@ -208,8 +208,8 @@ class Shards:
                 array[...] = np.nan
                 array.flat[plan.chunk_of(rank)] = part / part.dtype.type(count)
         parts = {id(array) for executor in self._executors for array in self._gradients(executor, shard)}
-        every = (executor.accumulators(shard) for executor in self._executors)
-        return [[array for array in arrays if id(array) not in parts] for arrays in every]
+        accumulators = (executor.accumulators(shard) for executor in self._executors)
+        return [[array for array in arrays if id(array) not in parts] for arrays in accumulators]
 
     def release(self, replica: int, shard: int, stage: int | None) -> None:
         """Set all but the replica's own part of its arrays to NaN."""
@@ -217,14 +217,14 @@ class Shards:
 
     def _keep_part(self, arrays: Iterable[Array], replica: int, shard: int) -> None:
         for array in arrays:
-            own = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
-            part = array.flat[own]  # a copy
+            chunk = self._plan(shard, array.size, array.itemsize, "ring").chunk_of(replica)
+            part = array.flat[chunk]  # a copy
             array[...] = np.nan
-            array.flat[own] = part  # whatever the order of the array in memory, where reshape may write into a copy
+            array.flat[chunk] = part  # whatever the order of the array in memory, where reshape may write into a copy
 
-    def _put_together(self, stored: Iterable[Sequence[Array]], shard: int, algorithm: str) -> None:
+    def _put_together(self, tensors: Iterable[Sequence[Array]], shard: int, algorithm: str) -> None:
         """Gather arrays whose parts the replicas store, in every replica."""
-        for arrays in zip(*stored, strict=True):
+        for arrays in zip(*tensors, strict=True):
             plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm)
             parts = [array.flat[plan.chunk_of(rank)] for rank, array in enumerate(arrays)]
             for array, whole in zip(arrays, run(plan, parts), strict=True):
@@ -277,14 +277,14 @@ class Shards:
     def _gradients(self, executor: NumpyExecutor, shard: int) -> list[Array]:
         """Return the gradient accumulators of a shard's variables of which each replica updates a part."""
         stages = executor.stages(shard)
-        return [stages[number].accumulators[name] for number, name in self._updated(executor, shard)]
+        return [stages[number].accumulators[name] for number, name in self._updated_names(executor, shard)]
 
     def _weights(self, executor: NumpyExecutor, shard: int) -> list[Array]:
         """Return a shard's weights of which each replica updates a part."""
         stages = executor.stages(shard)
-        return [stages[number].own[name] for number, name in self._updated(executor, shard)]
+        return [stages[number].own[name] for number, name in self._updated_names(executor, shard)]
 
-    def _updated(self, executor: NumpyExecutor, shard: int) -> Iterator[tuple[int, str]]:
+    def _updated_names(self, executor: NumpyExecutor, shard: int) -> Iterator[tuple[int, str]]:
         """Yield the stage and name of each variable of a shard of which each replica updates a part."""
         for number, resident in sorted(executor.stages(shard).items()):
             for name, array in resident.own.items():

@@ -63,10 +63,12 @@ class GradientSum(BeforeUpdate):
         links = {direction: number for number, direction in enumerate(context.costs.links)}
         self._all = self._of_all(SpanKind.ALL_REDUCE, total.bytes)
         rounds = {id(round_of): round_of for round_of in total.cost.rounds}  # rounds of a ring are a single object
-        described = {of: self._described(round_of, links, context.recorder) for of, round_of in rounds.items()}
-        self._rounds = [described[id(round_of)] for round_of in total.cost.rounds]
+        rounds_by_id = {
+            key: self._describe_round(round_of, links, context.recorder) for key, round_of in rounds.items()
+        }
+        self._rounds = [rounds_by_id[id(round_of)] for round_of in total.cost.rounds]
 
-    def _described(
+    def _describe_round(
         self, round_of: RoundCost, links: Mapping[LinkDirection, int], recorder: Recorder
     ) -> tuple[RoundCost, list[int]]:
         """Return a round, with a span description per load.
@@ -77,27 +79,29 @@ class GradientSum(BeforeUpdate):
         alike = (lambda load: load.cycles) if self._clock.steady else (lambda load: load.direction)
         loads, whats = [], []
         for _, neighbours in groupby(round_of.links, alike):
-            load, *others = neighbours
+            load, *other_loads = neighbours
             spans = [
-                self._describe(Description(SpanKind.LINK, link=links[alone.direction], bytes=alone.bytes, replica=NONE))
-                for alone in (load, *others)
+                self._describe(
+                    Description(SpanKind.LINK, link=links[member.direction], bytes=member.bytes, replica=NONE)
+                )
+                for member in (load, *other_loads)
             ]
             loads.append(load)
-            whats.append(recorder.group(spans) if others else spans[0])
+            whats.append(recorder.group(spans) if other_loads else spans[0])
         return replace(round_of, links=tuple(loads)), whats
 
     def _work(self, step: int, cause: int) -> Spans:
         """Synchronise, and carry out every round; some rounds begin with a further synchronisation."""
         start = self._clock.now
-        now: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
+        time: int = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
         for number, (round_of, whats) in enumerate(self._rounds):
             if number in self._cost.starts:
-                now = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
-            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, now)]
-            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, now, round_of.latency_cycles)
-            now = yield self._clock.event_at(max((end for _, end in loads), default=hops))
-            for what, (first_byte, end) in zip(whats, loads, strict=True):
-                self._record(what, step, first_byte, end, cause)
+                time = yield self._clock.spend(self._workers, SpanKind.ALL_REDUCE, self._cost.lead_cycles)
+            loads = [span for _, *span in loads_until(self._clock, SpanKind.ALL_REDUCE, round_of, time)]
+            hops = self._clock.end(self._workers, SpanKind.ALL_REDUCE, time, round_of.latency_cycles)
+            time = yield self._clock.event_at(max((end for _, end in loads), default=hops))
+            for description, (first_byte, end) in zip(whats, loads, strict=True):
+                self._record(description, step, first_byte, end, cause)
         self._reduce()
         return self._record(self._all, step, start, self._clock.now, cause)
 
@@ -108,7 +112,7 @@ class ByHost(BeforeUpdate):
     def __init__(self, context: Context, code: Code, kind: SpanKind, track: HostTrack) -> None:
         """Prepare copies of a kind of span, and the host's work on a track."""
         super().__init__(context, code)
-        self._kind, self._track, self._together = kind, track, context.arithmetic
+        self._kind, self._track, self._arithmetic = kind, track, context.arithmetic
         self._ports = resources.host_ports(track, context.replicas)
         self._wait = self._of_all(SpanKind.HOST_WAIT)
 
@@ -116,13 +120,13 @@ class ByHost(BeforeUpdate):
         """Return the description of host work on ``size`` bytes."""
         return self._describe(Description(SpanKind.HOST, link=self._track, bytes=size))
 
-    def _copy(self, what: int, cycles: int, step: int, cause: int) -> Spans:
-        """Copy ``what`` between host and device unless empty; return the last span."""
+    def _copy(self, description: int, cycles: int, step: int, cause: int) -> Spans:
+        """Copy between host and device unless empty; return the last span."""
         if not cycles:
             return cause
         start = self._clock.now
         end: int = yield self._clock.spend(self._ports, self._kind, cycles)
-        return self._record(what, step, start, end, cause)
+        return self._record(description, step, start, end, cause)
 
     def _await(self, work: int, end: int, step: int, cause: int) -> Spans:
         """Wait until ``end`` for the host work described by ``work``; return the last span."""
@@ -130,9 +134,9 @@ class ByHost(BeforeUpdate):
         if end == start:
             return cause
         yield self._clock.event_at(end)
-        done = self._record(work, NONE, start, end, cause)
+        last = self._record(work, NONE, start, end, cause)
         self._record(self._wait, step, start, end, cause)
-        return done
+        return last
 
 
 class HostSumming(ByHost):
@@ -148,7 +152,7 @@ class HostSumming(ByHost):
         """Describe the copies."""
         super().__init__(context, Code.HOST_SUM, SpanKind.HOST_SUM, HostTrack.NETWORK)
         self._cost = cost
-        self._copied = self._of_all(SpanKind.HOST_SUM, cost.bytes)
+        self._transfer = self._of_all(SpanKind.HOST_SUM, cost.bytes)
         self._network, self._late = self._worked(cost.bytes), self._worked(0)
 
     def _work(self, step: int, cause: int) -> Spans:
@@ -158,14 +162,14 @@ class HostSumming(ByHost):
         """
         links = self._cost.over_links
         if links is not None:
-            cause = yield from self._await(self._late, self._together.sum_over_hosts(self._clock.now), step, cause)
+            cause = yield from self._await(self._late, self._arithmetic.sum_over_hosts(self._clock.now), step, cause)
             end = carried_until(self._clock, self._workers, SpanKind.HOST_SUM, links.cost)
-            return (yield from self._context.wait(end, self._copied, step, cause))
-        cause = yield from self._copy(self._copied, self._cost.write, step, cause)
-        last = self._together.sum_over_hosts(self._clock.now)
-        done = self._clock.end(resources.NETWORK, SpanKind.HOST, last, self._cost.network)
-        cause = yield from self._await(self._network, done, step, cause)
-        return (yield from self._copy(self._copied, self._cost.read, step, cause))
+            return (yield from self._context.wait(end, self._transfer, step, cause))
+        cause = yield from self._copy(self._transfer, self._cost.write, step, cause)
+        last = self._arithmetic.sum_over_hosts(self._clock.now)
+        sum_end = self._clock.end(resources.NETWORK, SpanKind.HOST, last, self._cost.network)
+        cause = yield from self._await(self._network, sum_end, step, cause)
+        return (yield from self._copy(self._transfer, self._cost.read, step, cause))
 
 
 class HostUpdating(ByHost):
@@ -183,9 +187,11 @@ class HostUpdating(ByHost):
     def _work(self, step: int, cause: int) -> Spans:
         """Copy gradients to the host, update, and copy weights back."""
         cause = yield from self._copy(self._gradients, self._cost.write, step, cause)
-        done = self._clock.end(resources.hosts(HostTrack.VARIABLES), SpanKind.HOST, self._clock.now, self._cost.apply)
-        cause = yield from self._await(self._apply, done, step, cause)
-        self._together.update(self._shards)
+        update_end = self._clock.end(
+            resources.hosts(HostTrack.VARIABLES), SpanKind.HOST, self._clock.now, self._cost.apply
+        )
+        cause = yield from self._await(self._apply, update_end, step, cause)
+        self._arithmetic.update(self._shards)
         return (yield from self._copy(self._weights, self._cost.read, step, cause))
 
 
@@ -196,13 +202,13 @@ class Variables(Facility):
         """Describe the weight update per IPU."""
         self.ipus = tuple(context.ipus())
         self.handlers = {Code.UPDATE: self._update, Code.RELEASE: self._release}
-        self._context, self._together = context, context.arithmetic
+        self._context, self._arithmetic = context, context.arithmetic
         self._spans = context.describe_ipus(SpanKind.WEIGHT_UPDATE, self.ipus)
 
     def _update(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, step: int, cause: int) -> Spans:
         clock, cycles = self._context.clock, self._context.costs.updates[ipu.shard]
         start = clock.now
-        if not (self._together.updates_together and ipu.shard in self._context.costs.update_gathers):
+        if not (self._arithmetic.updates_together and ipu.shard in self._context.costs.update_gathers):
             self._context.executor(ipu.replica).update(ipu.shard)
         end: int = yield clock.spend(resources.ipus([ipu.number]), SpanKind.WEIGHT_UPDATE, cycles)
         return self._context.recorder.record(self._spans[ipu.number], step, start, end, cause)
@@ -222,19 +228,19 @@ class ExecutionEnd(Meeting):
         super().__init__(context, context.ipus(replicas))
         self.handlers = {Code.END: self._come}
         self._replicas = replicas
-        self._ended = 0
+        self._end_count = 0
         self._begin()
 
     def _begin(self) -> None:
         for replica in self._replicas:
-            self._context.executor(replica).begin(self._ended)
+            self._context.executor(replica).begin(self._end_count)
 
     def _meet(self, cause: int) -> None:
-        self._ended += 1
-        self._record_waits(self._ended * self._context.steps - 1)
+        self._end_count += 1
+        self._record_waits(self._end_count * self._context.steps - 1)
         if not (self._replicas[0] or self._context.plan.sync.meets):
-            self._context.progress(self._ended * self._context.steps)
-        if self._ended < self._context.executions:
+            self._context.progress(self._end_count * self._context.steps)
+        if self._end_count < self._context.executions:
             self._begin()
         self._release(cause)
 

@@ -40,10 +40,10 @@ class Executor(Protocol):
     def deliver(self, ipu: int, step: int, micro_batch: int) -> None:
         """Move a step's output for a micro-batch to the next step's IPU."""
 
-    def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move a stage's saved activations from ``ipu`` to ``there``, or back.
+    def move(self, ipu: int, target_ipu: int, stage: int, micro_batch: int, way: int) -> None:
+        """Move a stage's saved activations from ``ipu`` to ``target_ipu``, or back.
 
-        ``there`` may also be Streaming Memory beside an IPU.
+        ``target_ipu`` may also be Streaming Memory beside an IPU.
         """
 
     def outfeed(self, micro_batch: int) -> None:

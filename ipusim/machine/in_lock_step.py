@@ -42,7 +42,7 @@ class InLockStep:
         self._error: BaseException | None = None
         for number, executor in enumerate(executors):
             executor.acting = Surrounded(replica=Replica(number, _hand_over, count=len(executors)))
-            executor.together = dict.fromkeys(self._passes, self.run)
+            executor.joint_runs = dict.fromkeys(self._passes, self.run)
 
     def begin(self) -> None:
         """Begin a run: drop the passes and the error of an earlier run."""
@@ -81,7 +81,7 @@ class InLockStep:
                 requests = [turn.next(answer) for turn, answer in zip(turns, answers, strict=True)]
                 calls = [request and request[0] for request in requests]
                 if problem := _problem(calls, None if collective is None else collective.call):
-                    raise self._executors[0].failed(kind, stage, micro_batch, ModelError(problem))
+                    raise self._executors[0].failure(kind, stage, micro_batch, ModelError(problem))
                 if collective is not None:
                     answers = list(self._carried_out(collective, ipu, [request[1] for request in requests if request]))
 

@@ -107,7 +107,7 @@ class Interconnect(Meeting):
             self._meet(cause)
         return wake_event
 
-    def missing(self, ipu: int) -> list[int]:
+    def absent_ipus(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; empty if ``ipu`` has not arrived."""
         arrivals = {number for number, bit in self._bits.items() if number in self._arrived or self._asleep & bit}
         return [number for number in self._numbers if number not in arrivals] if ipu in arrivals else []

@@ -31,28 +31,28 @@ class Meeting(Facility):
         self._workers = resources.ipus(self._numbers)
         self._arrived: dict[int, tuple[int, int]] = {}
         self._busy = False
-        self._done = self._clock.event()
+        self._event = self._clock.event()
         self._wait_of = context.describe_ipus(SpanKind.SYNC_WAIT, self.ipus)
 
     def arrive(self, ipu: int, cause: int) -> simpy.Event:
         """Note the arrival of ``ipu`` after span ``cause``; return the event of release."""
-        done = self._done
+        event = self._event
         self._arrived[ipu] = (self._clock.now, cause)
         if len(self._arrived) == len(self.ipus):
             self._meet(cause)
-        return done
+        return event
 
     def _come(self, ipu: IpuId, _stage: int, _micro_batch: int, _number: int, _step: int, cause: int) -> simpy.Event:
         """Register the arrival of ``ipu`` by an instruction without operands."""
         return self.arrive(ipu.number, cause)
 
-    def missing(self, ipu: int) -> list[int]:
+    def absent_ipus(self, ipu: int) -> list[int]:
         """Return the IPUs that ``ipu`` waits for; empty if ``ipu`` has not arrived."""
-        return [other for other in self._numbers if other not in self._arrived] if ipu in self._arrived else []
+        return [number for number in self._numbers if number not in self._arrived] if ipu in self._arrived else []
 
     def waits_for(self, ipu: int) -> Wait | None:
         """Return the reason why ``ipu`` waits in this meeting, or None."""
-        late = self.missing(ipu)
+        late = self.absent_ipus(ipu)
         return Wait(f"{self.what}, which waits for IPU {', '.join(map(str, late))}", tuple(late)) if late else None
 
     def state(self, first_micro_batch: int) -> Hashable:  # noqa: ARG002 - meetings do not depend on micro-batches
@@ -60,9 +60,9 @@ class Meeting(Facility):
 
         Scheduled events hold the progress of the joint work.
         """
-        now = self._clock.now
-        waiting = tuple(sorted((ipu, now - since) for ipu, (since, _) in self._arrived.items()))
-        return waiting, self._busy
+        time = self._clock.now
+        waits = tuple(sorted((ipu, time - arrival) for ipu, (arrival, _) in self._arrived.items()))
+        return waits, self._busy
 
     def _meet(self, cause: int) -> None:
         """Run the joint work after every arrival; ``cause`` is the last arrival's last span."""
@@ -78,23 +78,23 @@ class Meeting(Facility):
 
         Returns the spans of the waits, by IPU.
         """
-        now = self._clock.now
+        time = self._clock.now
         spans = {}
         for ipu in self._numbers:
-            since, cause = self._arrived[ipu]
-            if since < now:
-                spans[ipu] = self._record(self._wait_of[ipu], step, since, now, cause)
+            arrival, cause = self._arrived[ipu]
+            if arrival < time:
+                spans[ipu] = self._record(self._wait_of[ipu], step, arrival, time, cause)
         self._arrived.clear()
         return spans
 
     def _release(self, value: object) -> None:
         """Release the IPUs."""
-        done, self._done = self._done, self._clock.event()
+        event, self._event = self._event, self._clock.event()
         self._busy = False
-        done.succeed(value)
+        event.succeed(value)
 
 
-def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
+def loads_until(clock: Clock, kind: SpanKind, round_cost: RoundCost, start: int) -> Iterator[tuple[LinkLoad, int, int]]:
     """Yield every load of a round begun in ``start``, with first and last cycle."""
     if clock.steady:  # the fast path: rings over many IPUs have a hundred thousand loads
         first_byte = start + round_cost.latency_cycles
@@ -102,19 +102,19 @@ def loads_until(clock: Clock, what: SpanKind, round_cost: RoundCost, start: int)
         return
     for load in round_cost.links:
         link = resources.link(load.direction)
-        first_byte = clock.end(link, what, start, round_cost.latency_cycles)
+        first_byte = clock.end(link, kind, start, round_cost.latency_cycles)
         yield load, first_byte, clock.end(link, SpanKind.LINK, first_byte, load.cycles)
 
 
-def carried_until(clock: Clock, workers: resources.Workers, what: SpanKind, cost: CollectiveCost) -> int:
+def carried_until(clock: Clock, workers: resources.Workers, kind: SpanKind, cost: CollectiveCost) -> int:
     """Return the end of a collective that ``workers`` begin now.
 
     A round ends with its last link.
     """
-    now = clock.end(workers, what, clock.now, cost.lead_cycles)
+    time = clock.end(workers, kind, clock.now, cost.lead_cycles)
     for number, round_of in enumerate(cost.rounds):
         if number in cost.starts:
-            now = clock.end(workers, what, now, cost.lead_cycles)
-        hops = clock.end(workers, what, now, round_of.latency_cycles)
-        now = max((end for *_, end in loads_until(clock, what, round_of, now)), default=hops)
-    return now
+            time = clock.end(workers, kind, time, cost.lead_cycles)
+        hops = clock.end(workers, kind, time, round_of.latency_cycles)
+        time = max((end for *_, end in loads_until(clock, kind, round_of, time)), default=hops)
+    return time

@@ -30,7 +30,7 @@ from ipusim.pipeline.ops import Op, Pass
 from ipusim.pipeline.shape import PlanShape
 
 #: Payload from the last forward pass to its backward pass: a token without a tensor.
-_NOTHING: Final = Payload(None)
+_NO_PAYLOAD: Final = Payload(None)
 _PLAIN_OUTFEED: Final = Outfeed()
 _BY_ITSELF: Final = nullcontext()
 
@@ -47,7 +47,7 @@ class NumpyExecutor(PlacedVariables):
         acting: context manager for functions that may ask for the replica; None for layers, or for a single replica.
         copy, deliver: move tensors; see :class:`~ipusim.machine.tensors.Transfers`.
         outfeed_total: hands the sum of an execution's results to the host.
-        together: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
+        joint_runs: function per (pass, stage) with collectives, which calls :meth:`run_alone` across replicas.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class NumpyExecutor(PlacedVariables):
         self._transfers = Transfers(shape, self._memories)
         self.copy, self.deliver = self._transfers.copy, self._transfers.deliver
         self._execution = self.executions = 0
-        self._before = before
+        self._prepare = before
         self._replica, self._replicas = replica, replicas
         self._outputs: dict[int, tuple[Array, ...]] = {}
         self._results = Results(outfeed, received, len(shape.copies) if outfeed.mode == "ALL" else 1)
@@ -97,10 +97,10 @@ class NumpyExecutor(PlacedVariables):
         self.not_finite, self._watching = "", True
         asks = replicas > 1 and not all(isinstance(stage, LayerStage) for stage in workload.stages)
         self.acting = Surrounded(replica=Replica(replica, _refuse, count=replicas)) if asks else None
-        self.together: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
+        self.joint_runs: dict[tuple[int, int], Callable[[int, int, int, int, int], None]] = {}
         for stage, ipu in shape.homes:
-            here = self._memories[ipu].stages
-            here[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(here.values()), self.untrained)
+            stages = self._memories[ipu].stages
+            stages[stage] = StageMemory(workload, stage, shape.micro_batches, tuple(stages.values()), self.untrained)
         if shape.mirrored and self.untrained:
             raise ModelError(
                 "expected only variables trained by an optimizer under a schedule with two copies of each stage, as "
@@ -109,7 +109,7 @@ class NumpyExecutor(PlacedVariables):
 
     def begin(self, execution: int) -> None:
         """Clear the tensors of the previous execution."""
-        self._before(execution)
+        self._prepare(execution)
         self._execution = execution
         self._outputs.clear()
         for memory in self._memories.values():
@@ -126,11 +126,11 @@ class NumpyExecutor(PlacedVariables):
 
         Raises MissingTensorError for a missing input, ModelError if a layer fails.
         """
-        together = self.together.get((kind, stage))
-        if together is None:
+        run_in_replicas = self.joint_runs.get((kind, stage))
+        if run_in_replicas is None:
             self.run_alone(ipu, kind, stage, micro_batch)
         else:
-            together(self._replica, ipu, kind, stage, micro_batch)
+            run_in_replicas(self._replica, ipu, kind, stage, micro_batch)
 
     def run_alone(self, ipu: int, kind: int, stage: int, micro_batch: int) -> None:
         """Run a pass in this replica; raises the errors of :meth:`run`."""
@@ -146,9 +146,9 @@ class NumpyExecutor(PlacedVariables):
         except (MissingTensorError, UntraceableError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a user's function may raise anything, even on the thousandth call
-            raise self.failed(kind, stage, micro_batch, error) from error
+            raise self.failure(kind, stage, micro_batch, error) from error
 
-    def failed(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
+    def failure(self, kind: int, stage: int, micro_batch: int, error: BaseException) -> ModelError:
         """Return the ModelError of a failed pass, with pass, stage and line."""
         op, name = Op(Pass(kind), stage, micro_batch), self._workload.stages[stage].name
         line = "" if isinstance(error, IpusimError) else f"{line_of(error)}: "
@@ -158,36 +158,39 @@ class NumpyExecutor(PlacedVariables):
         """Hand the last stage's results of ``micro_batch`` to the host, or accumulate the results."""
         self._results.add(self._outputs.pop(micro_batch), micro_batch)
 
-    def move(self, ipu: int, there: int, stage: int, micro_batch: int, way: int) -> None:
-        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``there``, or back.
+    def move(self, ipu: int, target_ipu: int, stage: int, micro_batch: int, way: int) -> None:
+        """Move a stage's saved activations of a micro-batch from ``ipu`` to ``target_ipu``, or back.
 
         Raises MissingTensorError if the source lacks the activations.
         """
-        memory, away, index = self._memories[ipu], self._memories[there].away, (stage, micro_batch)
-        kept: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
+        memory, index = self._memories[ipu], (stage, micro_batch)
+        partner_stash = self._memories[target_ipu].partner_stashes
+        stash: dict[Any, Any] = memory.inputs if self._recomputes[stage] else memory.saved
         try:
             if way == Way.OUT:
-                away[ipu, stage, micro_batch] = kept.pop(index)
+                partner_stash[ipu, stage, micro_batch] = stash.pop(index)
             else:
-                kept[index] = away.pop((ipu, stage, micro_batch))
+                stash[index] = partner_stash.pop((ipu, stage, micro_batch))
         except KeyError:
-            what = "the moved stash of its forward pass"
-            raise self._missing(ipu, Pass.FORWARD if way == Way.OUT else Pass.BACKWARD, index, what) from None
+            tensor_name = "the moved stash of its forward pass"
+            raise self._missing_error(
+                ipu, Pass.FORWARD if way == Way.OUT else Pass.BACKWARD, index, tensor_name
+            ) from None
 
     def _forward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
         step, _ = self._steps[stage]
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, Pass.FORWARD, index, "its input")
+            raise self._missing_error(ipu, Pass.FORWARD, index, "its input")
         if self._fetches[stage]:
             tensor = self._fetched(ipu, Pass.FORWARD, index, payload.tensor, self._fetches[stage])
             payload = payload._replace(tensor=tensor)
         home = memory.stages[stage]
-        seen = home.seen()
+        untrained = home.untrained_copies()
         output, saved = home.forward(payload.tensor, payload.labels, self._key(micro_batch))
         if self._watching and not micro_batch:
-            self._watch(home, stage, payload, output, seen)
+            self._watch(home, stage, payload, output, untrained)
         if self._stores[stage]:
             output = memory.put(self._stores[stage], micro_batch, output)
         last = stage == self._last
@@ -195,18 +198,18 @@ class NumpyExecutor(PlacedVariables):
             self._outputs[micro_batch] = output if isinstance(output, tuple) else (output,)
         if self._shape.training:
             if self._recomputes[stage]:
-                memory.inputs[index] = payload, seen
+                memory.inputs[index] = payload, untrained
             else:
                 memory.saved[index] = saved
-        memory.outbox[step, micro_batch] = _NOTHING if last else Payload(output, payload.labels)
+        memory.outbox[step, micro_batch] = _NO_PAYLOAD if last else Payload(output, payload.labels)
 
-    def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, seen: Untrained | None) -> None:
+    def _watch(self, home: StageMemory, stage: int, payload: Payload, output: Any, untrained: Untrained | None) -> None:
         """Note the layer that made the first non-finite value of the first micro-batch."""
         self._watching = stage != self._last
         if not is_finite(output):
             self._watching, model = False, self._workload.stages[stage]
-            alone = Replica(self._replica, count=self._replicas)
-            with Surrounded(replica=alone, untrained=seen):  # a second run, outside lock step
+            replica = Replica(self._replica, count=self._replicas)
+            with Surrounded(replica=replica, untrained=untrained):  # a second run, outside lock step
                 made_by = origin(model, home.parameters, payload.tensor, payload.labels, self._key(0))
             self.not_finite = f"{made_by} in {Op(Pass.FORWARD, stage, 0)} of stage {model.name!r}"
 
@@ -214,10 +217,10 @@ class NumpyExecutor(PlacedVariables):
         index = stage, micro_batch
         stashed = memory.inputs.pop(index, None)
         if stashed is None:
-            raise self._missing(ipu, Pass.RECOMPUTE, index, "the kept input of its forward")
-        payload, seen = stashed
+            raise self._missing_error(ipu, Pass.RECOMPUTE, index, "the kept input of its forward")
+        payload, untrained = stashed
         _, memory.saved[index] = memory.stages[stage].recompute(
-            payload.tensor, payload.labels, self._key(micro_batch), seen
+            payload.tensor, payload.labels, self._key(micro_batch), untrained
         )
 
     def _backward(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
@@ -231,14 +234,16 @@ class NumpyExecutor(PlacedVariables):
     def _backward_input(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index = stage, micro_batch
         saved, arriving = self._taken_back(ipu, Pass.INPUT_GRADIENT, memory, index)
-        bound = memory.stages[stage].bound
-        gradient, memory.rests[index] = bound.backward_input(saved, arriving, self._needs[stage])
+        passes = memory.stages[stage].bound
+        gradient, memory.rests[index] = passes.backward_input(saved, arriving, self._needs[stage])
         self._give_back(memory, index, gradient)
 
     def _backward_weights(self, ipu: int, memory: IpuMemory, stage: int, micro_batch: int) -> None:
         index, home = (stage, micro_batch), memory.stages[stage]
         if index not in memory.rests:
-            raise self._missing(ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass")
+            raise self._missing_error(
+                ipu, Pass.WEIGHT_GRADIENT, index, "the result of the other half of its backward pass"
+            )
         home.micro_batch = micro_batch
         home.bound.backward_weights(memory.rests.pop(index), home.accumulate, home.totals)
         home.accumulated += 1
@@ -250,10 +255,10 @@ class NumpyExecutor(PlacedVariables):
             self._recompute(ipu, memory, stage, micro_batch)
         saved = memory.saved.pop(index, None)
         if saved is None:
-            raise self._missing(ipu, kind, index, "the stash of its forward pass")
+            raise self._missing_error(ipu, kind, index, "the stash of its forward pass")
         payload = self._transfers.take(memory, step, micro_batch)
         if payload is None:
-            raise self._missing(ipu, kind, index, "the gradient of its output")
+            raise self._missing_error(ipu, kind, index, "the gradient of its output")
         arriving = payload.tensor
         if self._stores[stage]:
             arriving = self._fetched(ipu, kind, index, arriving, self._stores[stage])
@@ -274,7 +279,9 @@ class NumpyExecutor(PlacedVariables):
         try:
             return self._memories[ipu].take(names, index[1], tensor, kind != Pass.FORWARD)
         except KeyError as error:
-            raise self._missing(ipu, kind, index, f"the data that another stage leaves on the IPU ({error})") from None
+            raise self._missing_error(
+                ipu, kind, index, f"the data that another stage leaves on the IPU ({error})"
+            ) from None
 
     def _key(self, micro_batch: int) -> Key | None:
         """Return the seed and feed position for random draws; None in inference."""
@@ -285,10 +292,10 @@ class NumpyExecutor(PlacedVariables):
         execution = self.executions + self._execution
         return (execution * self._shape.micro_batches + micro_batch) * self._replicas + self._replica
 
-    def _missing(self, ipu: int, kind: Pass, index: tuple[int, int], what: str) -> MissingTensorError:
+    def _missing_error(self, ipu: int, kind: Pass, index: tuple[int, int], tensor_name: str) -> MissingTensorError:
         """Return the error for a tensor missing from ``ipu``'s memory."""
         op = Op(kind, *index)
-        return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {what} is missing")
+        return MissingTensorError(f"IPU {ipu} cannot run {op} in execution {self._execution}: {tensor_name} is missing")
 
 
 def _refuse(call: CollectiveCall, _: Array) -> Array:

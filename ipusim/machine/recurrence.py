@@ -126,14 +126,20 @@ def periods(marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]) -> Itera
             first = 2 * middle - last
             if first < 0:
                 break
-            one, two, three = marks[first], marks[middle], marks[last]
-            if one.state == three.state and _are_even(one, two, three) and alike(one, two):
-                yield one, two
+            begin_mark, middle_mark, end_mark = marks[first], marks[middle], marks[last]
+            if (
+                begin_mark.state == end_mark.state
+                and _are_even(begin_mark, middle_mark, end_mark)
+                and alike(begin_mark, middle_mark)
+            ):
+                yield begin_mark, middle_mark
 
 
-def _are_even(start: Mark, two: Mark, three: Mark) -> bool:
+def _are_even(start: Mark, middle_mark: Mark, end_mark: Mark) -> bool:
     """Whether every IPU carries out equally many instructions from mark to mark."""
-    return all(b - a == c - b for a, b, c in zip(start.positions, two.positions, three.positions, strict=True))
+    return all(
+        b - a == c - b for a, b, c in zip(start.positions, middle_mark.positions, end_mark.positions, strict=True)
+    )
 
 
 class Lists:

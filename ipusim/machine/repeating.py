@@ -156,9 +156,12 @@ def _blocks(
     columns: Mapping[str, npt.NDArray[np.int64]], marks: Sequence[Mark], alike: Callable[[Mark, Mark], bool]
 ) -> Iterator[Repeat]:
     """Yield blocks of a single copy whose spans recur in the next period."""
-    for one, two in islice(periods(marks, alike), _MOST_PERIODS):
-        begin, end = one.cycle, two.cycle
-        further = {"micro_batches": two.micro_batch - one.micro_batch, "executions": two.execution - one.execution}
+    for begin_mark, end_mark in islice(periods(marks, alike), _MOST_PERIODS):
+        begin, end = begin_mark.cycle, end_mark.cycle
+        further = {
+            "micro_batches": end_mark.micro_batch - begin_mark.micro_batch,
+            "executions": end_mark.execution - begin_mark.execution,
+        }
         for time_steps in _time_steps(columns, begin, end):
             block = block_between(columns, begin, end, time_steps=time_steps, **further)
             if block is not None and not _reaches_back(columns, block):

@@ -35,37 +35,37 @@ class StageMemory:
         replica's variables without an optimizer; this stage's variables are added.
         """
         optimizer = workload.optimizer
-        drawn: dict[str, Array] = workload.initial_parameters(stage)
+        parameters: dict[str, Array] = workload.initial_parameters(stage)
         frozen = workload.stages[stage].frozen_names
-        tied = {name: other.parameters[name] for other in earlier for name in drawn if name in other.parameters}
-        shared = [(name, other) for other in earlier for name in tied if name in other.accumulators]
-        self.parameters: dict[str, Array] = drawn | tied
+        tied = {name: memory.parameters[name] for memory in earlier for name in parameters if name in memory.parameters}
+        owners = [(name, memory) for memory in earlier for name in tied if name in memory.accumulators]
+        self.parameters: dict[str, Array] = parameters | tied
         #: Parameters updated with this stage, not with an earlier stage; frozen parameters are left out.
-        self.own = {name: array for name, array in drawn.items() if name not in tied and name not in frozen}
+        self.own = {name: array for name, array in parameters.items() if name not in tied and name not in frozen}
         self.bound = workload.stages[stage].bind(self.parameters)
         self.state = optimizer.initial_state(self.own) if optimizer else {}
         self.accumulators: dict[str, Array] = workload.accumulators(self.own) | {
-            name: other.accumulators[name] for name, other in shared
+            name: memory.accumulators[name] for name, memory in owners
         }
         #: Per parameter, the later stages that share the parameter; the last stage runs its backward pass first.
         self._later: dict[str, list[StageMemory]] = {}
-        for name, other in shared:
-            other._later.setdefault(name, []).append(self)
+        for name, memory in owners:
+            memory._later.setdefault(name, []).append(self)
         #: Parameters with a gradient from this stage's backward pass.
-        self._given: set[str] = set()
+        self._names_with_gradient: set[str] = set()
         #: Per parameter of an earlier stage, that stage, whose backward pass comes last.
-        self._owners = {name: other for name, other in shared if name in other.own}
+        self._owners = {name: memory for name, memory in owners if name in memory.own}
         self._partial: dict[tuple[str, int], Array] = {}
         self._map = optimizer.gradient_map if optimizer else None
-        self._running = workload.reduction == "RUNNING_MEAN"
+        self._is_running_mean = workload.reduction == "RUNNING_MEAN"
         self._scale: float | None = 1 / count if workload.reduction == "MEAN" else None
         self.accumulated = 0
         #: Micro-batch of the current backward pass.
         self.micro_batch = 0
         plain = workload.reduction == "SUM" and self._map is None
-        same = all(array.dtype == self.parameters[name].dtype for name, array in self.accumulators.items())
+        has_equal_dtypes = all(array.dtype == self.parameters[name].dtype for name, array in self.accumulators.items())
         #: The accumulators if gradients are added unchanged, so that layers may add directly; else None.
-        self.totals = self.accumulators if plain and same else None
+        self.totals = self.accumulators if plain and has_equal_dtypes else None
         initial = workload.stages[stage].initial_untrained()
         all_untrained: dict[str, Array] = {} if untrained is None else untrained
         all_untrained.update((name, value) for name, value in initial.items() if name not in all_untrained)
@@ -79,16 +79,18 @@ class StageMemory:
         with Surrounded(untrained=self._untrained):
             return self.bound.forward(x, labels, key)
 
-    def seen(self) -> Untrained | None:
+    def untrained_copies(self) -> Untrained | None:
         """Return copies of untrained variables for a recomputed pass, whose changes are discarded."""
         return None if self._untrained is None else self._untrained.copy()
 
-    def recompute(self, x: Any, labels: Array | None, key: Key | None, seen: Untrained | None) -> tuple[Any, Saved]:
+    def recompute(
+        self, x: Any, labels: Array | None, key: Key | None, untrained: Untrained | None
+    ) -> tuple[Any, Saved]:
         """Repeat a forward pass on the untrained variables from its first run.
 
         Statistics count once.
         """
-        with Surrounded(untrained=seen):
+        with Surrounded(untrained=untrained):
             return self.bound.forward(x, labels, key)
 
     def accumulate(self, name: str, gradient: Array) -> None:
@@ -121,11 +123,11 @@ class StageMemory:
                 gradient, leads = gradient + self._partial.pop((name, self.micro_batch)), False
             gradient = self._map(gradient, self.parameters[name])
         accumulator = self.accumulators[name]
-        first = self._first(name) if self._running and leads else None
-        self._given.add(name)
+        first = self._first(name) if self._is_running_mean and leads else None
+        self._names_with_gradient.add(name)
         if first is not None:
             gradient = gradient * accumulator.dtype.type(1 / first.accumulated)
-        elif self._running:
+        elif self._is_running_mean:
             np.multiply(accumulator, accumulator.dtype.type(self.accumulated / (self.accumulated + 1)), out=accumulator)
             gradient = gradient * accumulator.dtype.type(1 / (self.accumulated + 1))
         elif self._scale is not None:
@@ -136,16 +138,16 @@ class StageMemory:
         """Whether the last stage that shares a parameter has already given its gradient."""
         if self._map is not None and name not in self._owners:
             return (name, self.micro_batch) in self._partial
-        return self._map is not None or not self._running or self._later[name][-1].accumulated > 0
+        return self._map is not None or not self._is_running_mean or self._later[name][-1].accumulated > 0
 
     def _first(self, name: str) -> StageMemory | None:
         """Return the later stage with a parameter's first gradient, or None."""
-        return next((stage for stage in reversed(self._later[name]) if name in stage._given), None)
+        return next((stage for stage in reversed(self._later[name]) if name in stage._names_with_gradient), None)
 
     def _add_partial(self, name: str, micro_batch: int, gradient: Array) -> None:
         """Hold a later stage's partial gradient until this stage adds its part."""
-        before = self._partial.get((name, micro_batch))
-        self._partial[name, micro_batch] = gradient if before is None else before + gradient
+        partial = self._partial.get((name, micro_batch))
+        self._partial[name, micro_batch] = gradient if partial is None else partial + gradient
 
     def clear(self) -> None:
         """Zero the accumulators, like Graphcore's compiler before every execution of the pipeline."""

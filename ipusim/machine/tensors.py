@@ -80,7 +80,7 @@ class IpuMemory:
         saved: tensors saved from a forward pass for its backward pass, by (stage, micro-batch).
         rests: tensors saved from the first half of a backward pass for the second, by (stage, micro-batch).
         outbox: outputs by (step, micro-batch), waiting for the next copy.
-        away: activations moved out to this IPU, or to the memory beside this IPU, by (IPU, stage, micro-batch).
+        partner_stashes: activations moved out to this IPU or the memory beside this IPU, by (IPU, stage, micro-batch).
         waiting: values for a later pass on this IPU by (False, name, micro-batch), or gradients by (True, name,
             micro-batch).
     """
@@ -91,18 +91,18 @@ class IpuMemory:
     saved: dict[tuple[int, int], Any] = field(default_factory=dict)
     rests: dict[tuple[int, int], Rest] = field(default_factory=dict)
     outbox: dict[tuple[int, int], Payload] = field(default_factory=dict)
-    away: dict[tuple[int, int, int], Any] = field(default_factory=dict)
+    partner_stashes: dict[tuple[int, int, int], Any] = field(default_factory=dict)
     waiting: dict[tuple[bool, str, int], Array] = field(default_factory=dict)
 
-    def put(self, names: Sequence[str], micro_batch: int, made: Any, backward: bool = False) -> Any:
+    def put(self, names: Sequence[str], micro_batch: int, outputs: Any, backward: bool = False) -> Any:
         """Store the last outputs of a pass under ``names``, and return the preceding outputs."""
         if not names:
-            return made
-        if made is None:  # a gradient that nothing needs
-            made = (None,) * (len(names) + 1)
-        for name, array in zip(names, made[-len(names) :], strict=True):
+            return outputs
+        if outputs is None:  # a gradient that nothing needs
+            outputs = (None,) * (len(names) + 1)
+        for name, array in zip(names, outputs[-len(names) :], strict=True):
             self.waiting[backward, name, micro_batch] = array
-        rest = made[: -len(names)]
+        rest = outputs[: -len(names)]
         return rest[0] if len(rest) == 1 else rest
 
     def take(self, names: Sequence[str], micro_batch: int, tensor: Any, backward: bool = False) -> Any:
@@ -167,8 +167,8 @@ class Transfers:
         parts = [payload] * len(targets)
         if len(targets) > 1 and step >= self._positions:
             parts = split(payload, self._widths[target])
-        for to, part in zip(targets, parts, strict=True):
-            arrived = self._memories[to].arrived
+        for target_ipu, part in zip(targets, parts, strict=True):
+            arrived = self._memories[target_ipu].arrived
             if len(sources) == 1:
                 arrived[target, micro_batch] = part
                 continue
@@ -206,7 +206,7 @@ class Results:
     def __init__(self, outfeed: Outfeed, received: Callable[[], object], copies: int = 1) -> None:
         """Call ``received`` after every new element; ``copies`` counts the copies of the last stage."""
         self._queues: list[deque[tuple[Array, ...]]] = [deque() for _ in range(copies)]
-        self._outfeed, self._received = outfeed, received
+        self._outfeed, self._note_element = outfeed, received
         self._total: tuple[Array, ...] | None = None
         self.elements: list[tuple[Array, ...]] = []
 
@@ -232,4 +232,4 @@ class Results:
 
     def _hand_over(self, element: tuple[Array, ...]) -> None:
         self.elements.append(element)
-        self._received()
+        self._note_element()

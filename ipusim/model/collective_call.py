@@ -34,9 +34,9 @@ class CollectiveCall:
 
     def __str__(self) -> str:
         """Return the call in words: ``all_reduce of float32[4, 2] in groups of 2``."""
-        how = "" if self.combination == "add" else f" ({self.combination})"
+        suffix = "" if self.combination == "add" else f" ({self.combination})"
         groups = "" if self.group is None else f" in groups of {self.group}"
-        return f"{self.operation}{how} of {self.dtype}{list(self.shape)}{groups}"
+        return f"{self.operation}{suffix} of {self.dtype}{list(self.shape)}{groups}"
 
     @property
     def itemsize(self) -> int:
@@ -45,8 +45,8 @@ class CollectiveCall:
 
     def elements(self, replicas: int) -> int:
         """Return the elements of a whole buffer among ``replicas`` replicas."""
-        own = math.prod(self.shape)
-        return own * self.size(replicas) if self.operation == "all_gather" else own
+        elements = math.prod(self.shape)
+        return elements * self.size(replicas) if self.operation == "all_gather" else elements
 
     def size(self, replicas: int) -> int:
         """Return the number of replicas per group, for ``replicas`` replicas."""

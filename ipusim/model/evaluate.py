@@ -40,8 +40,8 @@ def evaluate(
     for start in range(0, len(dataset), batch_size):
         x, labels = dataset.x[start : start + batch_size], dataset.y[start : start + batch_size]
         count = len(x)
-        for stage, own in zip(stages, parameters, strict=True):
-            x = stage.whole(own).predict(x)
+        for stage, stage_parameters in zip(stages, parameters, strict=True):
+            x = stage.whole(stage_parameters).predict(x)
         loss, _ = named_loss.layer.forward(loss_parameters, x, labels)
         total += float(loss) * count
         accuracy = named_loss.layer.accuracy(x, labels)

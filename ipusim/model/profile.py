@@ -128,8 +128,8 @@ class StageProfile:
 
         Costs and bytes per micro-batch are divided by ``segments``, and rounded up.
         """
-        own = {name: getattr(self, name) for name in _OF_MICRO_BATCH}
-        return replace(self, **{name: -(-size // segments) for name, size in own.items() if size})
+        sizes = {name: getattr(self, name) for name in _OF_MICRO_BATCH}
+        return replace(self, **{name: -(-size // segments) for name, size in sizes.items() if size})
 
     @property
     def between_halves_bytes(self) -> int:

@@ -58,16 +58,18 @@ class Row:
     graphcore: str
 
 
-def row_of(made: type[Any]) -> Row:
+def row_of(row_class: type[Any]) -> Row:
     """Return the row of a class with a ``kind``."""
-    hints = get_type_hints(made, include_extras=True)
-    own = inspect.get_annotations(made)
+    hints = get_type_hints(row_class, include_extras=True)
+    annotations = inspect.get_annotations(row_class)
     return Row(
-        kind=made.kind,
-        makes=made,
-        doc=(inspect.getdoc(made) or "").partition("\n\n")[0].replace("\n", " "),
-        keys=tuple(_key(field, hints[field.name], field.name not in own) for field in fields(made) if field.init),
-        graphcore=getattr(made, "graphcore", ""),
+        kind=row_class.kind,
+        makes=row_class,
+        doc=(inspect.getdoc(row_class) or "").partition("\n\n")[0].replace("\n", " "),
+        keys=tuple(
+            _key(field, hints[field.name], field.name not in annotations) for field in fields(row_class) if field.init
+        ),
+        graphcore=getattr(row_class, "graphcore", ""),
     )
 
 

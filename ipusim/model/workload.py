@@ -74,10 +74,10 @@ class Workload:
         Returns:
             Arrays of the same names and shapes.
         """
-        chosen = self.accumulation_dtype
-        if callable(chosen) and not isinstance(chosen, type):  # np.float32 is a callable dtype
-            return {name: np.zeros_like(array, dtype=chosen(name)) for name, array in parameters.items()}
-        return {name: np.zeros_like(array, dtype=chosen) for name, array in parameters.items()}
+        dtype = self.accumulation_dtype
+        if callable(dtype) and not isinstance(dtype, type):  # np.float32 is a callable dtype
+            return {name: np.zeros_like(array, dtype=dtype(name)) for name, array in parameters.items()}
+        return {name: np.zeros_like(array, dtype=dtype) for name, array in parameters.items()}
 
     def initial_parameters(self, stage_index: int) -> dict[str, Array]:
         """Draw the initial weights of a stage, equal under every split.

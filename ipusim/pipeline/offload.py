@@ -120,8 +120,8 @@ class Offload:
         tensors = profile.accumulator_tensors
         if not tensors and profile.accumulator_bytes:
             size = profile.accumulator_itemsize
-            one = -(-profile.accumulator_bytes // size)
-            yield UpdatedVariable((one, size), (profile.parameter_bytes, 1), self.shards(profile, one))
+            count = -(-profile.accumulator_bytes // size)
+            yield UpdatedVariable((count, size), (profile.parameter_bytes, 1), self.shards(profile, count))
         itemsize = profile.parameter_bytes // max(1, sum(elements for elements, _ in tensors))
         for elements, size in tensors:
             yield UpdatedVariable((elements, size), (elements, itemsize), self.shards(profile, elements))
@@ -133,7 +133,7 @@ class Offload:
             return
         variables = list(self.updated(profile))
         slots = len(profile.state_tensors) // len(variables)
-        owners = (one for one in variables for _ in range(slots))
+        owners = (variable for variable in variables for _ in range(slots))
         for size, ((elements, _), _, sharded) in zip(profile.state_tensors, owners, strict=True):
             yield size, size // elements * -(-elements // self.replicas) if sharded else size
 
@@ -183,7 +183,7 @@ class Offload:
     def gathered_bytes(self, profile: StageProfile) -> int:
         """Return the bytes that replicas gather before a stage's weight update, or after a sharded one."""
         if self.sharded_update:
-            variables = (one for one in self.updated(profile) if one.sharded)
+            variables = (variable for variable in self.updated(profile) if variable.sharded)
             return sum(elements * itemsize for _, (elements, itemsize), _ in variables)
         return self.weight_bytes(profile) + (self.state_bytes(profile) if self.sharded_state else 0)
 
@@ -274,7 +274,9 @@ def resolve_offload(
     by_compiler = remote_memory and not popart
     state = by_compiler if weight_update_variables is None else weight_update_variables
     by_default = remote_memory and serialized
-    sums, saved = (by_default if chosen is None else chosen for chosen in (gradient_accumulation_buffers, activations))
+    sums, saved = (
+        by_default if argument is None else argument for argument in (gradient_accumulation_buffers, activations)
+    )
     return Offload(state, sums, minimum_bytes, saved)
 
 
@@ -311,9 +313,9 @@ def resolve_sharding(
     by_default = serialized and remote_memory and offload_weights is not False
     weights = by_default if weight_sharding is None else weight_sharding
     if optimizer_state_sharding and not offload.weight_update_variables and (weights or not popart):
-        beside = " beside replicated_weight_sharding" if popart else ""
+        addition = " beside replicated_weight_sharding" if popart else ""
         raise ProgramError(
-            f"To use replicated_optimizer_state_sharding{beside}, optimizer state must be offloaded by using "
+            f"To use replicated_optimizer_state_sharding{addition}, optimizer state must be offloaded by using "
             "offload_weight_update_variables."
         )
     several = replicas > 1
@@ -330,7 +332,7 @@ def resolve_sharding(
 def no_effect_in_inference(**options: bool | None) -> tuple[str, ...]:
     """Return warnings, with Graphcore's texts, about set ``options`` without effect in inference."""
     return tuple(
-        f"{name} will have no effect since this pipeline is in inference." for name, chosen in options.items() if chosen
+        f"{name} will have no effect since this pipeline is in inference." for name, value in options.items() if value
     )
 
 
@@ -344,8 +346,8 @@ def no_effect_without_replicas(
     }
     notes = [
         f"{name} will have no effect since there is one replica."
-        for name, chosen in options.items()
-        if chosen and offload.replicas == 1
+        for name, value in options.items()
+        if value and offload.replicas == 1
     ]
     if offload_weights and not offload.weights:
         notes.append("offload_weights will have no effect since no weights are spread over replicas.")

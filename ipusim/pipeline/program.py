@@ -82,10 +82,10 @@ class PipelineProgram:
     @cached_property
     def moved_activations(self) -> MovedActivations | None:
         """Moved activations, restricted to stages that keep any bytes; None without such stages."""
-        moved = self.offload.moved
-        chosen = () if moved is None else range(self.shape.stages) if moved.stages is None else moved.stages
-        stages = tuple(stage for stage in chosen if self.saved_bytes(stage))
-        return replace(moved, stages=stages) if moved is not None and stages else None
+        moves = self.offload.moved
+        candidates = () if moves is None else range(self.shape.stages) if moves.stages is None else moves.stages
+        stages = tuple(stage for stage in candidates if self.saved_bytes(stage))
+        return replace(moves, stages=stages) if moves is not None and stages else None
 
     @property
     def updated_variables(self) -> int:
@@ -172,11 +172,11 @@ class PipelineProgram:
         """
         if source < target:
             return self.stages[source].output_bytes
-        others = self.shape.parts[self.shape.position_of[target]]
+        parts = self.shape.parts[self.shape.position_of[target]]
         size = self.stages[source].gradient_bytes
-        if len(others) == 1:
+        if len(parts) == 1:
             return size
-        whole = sum(self.stages[other].activation_bytes for other in others)
+        whole = sum(self.stages[part].activation_bytes for part in parts)
         return -(-size * self.stages[target].activation_bytes // max(whole, 1))
 
     @property

@@ -65,8 +65,8 @@ def least_code(profiles: Iterable[StageProfile], system: System) -> int:
     costs = (
         cost for profile in profiles for cost in (profile.forward, profile.backward, *profile.halves, profile.update)
     )
-    known = not any(isinstance(work, MeasuredWork) for work in _works(costs))
-    return code_bytes(0, system.ipu, system.rates) if known else 0
+    is_known = not any(isinstance(work, MeasuredWork) for work in _works(costs))
+    return code_bytes(0, system.ipu, system.rates) if is_known else 0
 
 
 def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
@@ -77,7 +77,7 @@ def code_bytes(sets: int, ipu: IpuSpec, rates: Rates) -> int:
 def compute_sets(works: set[Work], ipu: IpuSpec, rates: Rates) -> int:
     """Return the number of compute sets in ``works``, counting equal products once."""
     planning = PlannerRates.of(rates)
-    products = {planned.plan for work in works for planned in plans(work, ipu, planning)}
+    products = {plan_run.plan for work in works for plan_run in plans(work, ipu, planning)}
     return sum(plan.compute_sets for plan in products) + sum(work.compute_sets for work in works)
 
 
@@ -91,7 +91,7 @@ def _most_temporary(stage: StageProfile, system: System) -> int:
     rates = PlannerRates.of(system.rates)
     passes = (stage.forward, stage.backward, *stage.halves, stage.update)
     works = {leaf for cost in passes for leaf in leaves(cost)}
-    temporary = (planned.plan.temporary_bytes for work in works for planned in plans(work, system.ipu, rates))
+    temporary = (plan_run.plan.temporary_bytes for work in works for plan_run in plans(work, system.ipu, rates))
     return system.ipu.tiles * max(temporary, default=0)
 
 

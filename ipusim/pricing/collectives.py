@@ -29,11 +29,11 @@ def accumulators_by_ipu(program: PipelineProgram) -> dict[int, int]:
     return by_ipu(program, lambda profile: profile.accumulator_bytes)
 
 
-def by_ipu(program: PipelineProgram, of: Callable[[StageProfile], int]) -> dict[int, int]:
-    """Return the sum of ``of(stage)`` per IPU of a replica, in ascending order."""
+def by_ipu(program: PipelineProgram, size_of: Callable[[StageProfile], int]) -> dict[int, int]:
+    """Return the sum of ``size_of(stage)`` per IPU of a replica, in ascending order."""
     total = dict.fromkeys(sorted(program.shape.mapping), 0)
     for stage, ipu in program.shape.homes:
-        total[ipu] += of(program.stages[stage])
+        total[ipu] += size_of(program.stages[stage])
     return total
 
 
@@ -81,8 +81,14 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
     if whole_sum or not any(accumulators_by_ipu(program).values()):
         return all_reduce_cycles(system, *_summed_by_ipu(program))
     variables = _updated_by_ipu(program)
-    scattered = {ipu: [_padded(one.gradient, system) for one in own if one.sharded] for ipu, own in variables.items()}
-    reduced = {ipu: [one.gradient for one in own if not one.sharded] for ipu, own in variables.items()}
+    scattered = {
+        ipu: [_padded(variable.gradient, system) for variable in ipu_variables if variable.sharded]
+        for ipu, ipu_variables in variables.items()
+    }
+    reduced = {
+        ipu: [variable.gradient for variable in ipu_variables if not variable.sharded]
+        for ipu, ipu_variables in variables.items()
+    }
     batches = [
         *_batches("reduce_scatter", scattered, program, system),
         *_batches("all_reduce", reduced, program, system),
@@ -112,11 +118,11 @@ def _batches(
         Call(
             operation,
             range(ipu, system.count, system.shards),
-            sum(own[number][0] for number in buffer),
-            own[buffer[0]][1],
+            sum(ipu_tensors[number][0] for number in buffer),
+            ipu_tensors[buffer[0]][1],
         )
-        for ipu, own in tensors.items()
-        for buffer in sum_buffers(own, program.sum_buffer_bytes)
+        for ipu, ipu_tensors in tensors.items()
+        for buffer in sum_buffers(ipu_tensors, program.sum_buffer_bytes)
     ]
     return [[call] for call in calls] if program.sum_buffer_bytes is not None else [calls] if calls else []
 
@@ -131,15 +137,15 @@ def sum_buffers(tensors: Sequence[tuple[int, int]], least_bytes: int | None) -> 
         tensors: (elements, itemsize) per gradient.
         least_bytes: bytes that trigger the sum of waiting gradients; None merges every gradient of a type.
     """
-    waiting: dict[int, list[int]] = {}
+    buffers: dict[int, list[int]] = {}
     waiting_bytes = Counter[int]()
     for number, (elements, itemsize) in enumerate(tensors):
-        waiting.setdefault(itemsize, []).append(number)
+        buffers.setdefault(itemsize, []).append(number)
         waiting_bytes[itemsize] += elements * itemsize
         if least_bytes is not None and waiting_bytes[itemsize] >= least_bytes:
-            yield waiting.pop(itemsize)
+            yield buffers.pop(itemsize)
             del waiting_bytes[itemsize]
-    yield from waiting.values()
+    yield from buffers.values()
 
 
 def all_reduce_cycles(system: System, sizes: Mapping[int, int], itemsize: int) -> ReplicaCollective:
@@ -165,14 +171,14 @@ def host_sum(program: PipelineProgram, system: System, side: SideInstructions) -
     if not side.summed_by_hosts:
         return None
     accumulators = accumulators_by_ipu(program)
-    most, every = max(accumulators.values()), sum(accumulators.values())
+    most, total = max(accumulators.values()), sum(accumulators.values())
     if system.joined is not None:
-        return HostSum(0, 0, 0, every, over_links=_sum_over_links(program, system, system.joined))
+        return HostSum(0, 0, 0, total, over_links=_sum_over_links(program, system, system.joined))
     return HostSum(
         write=laws.SUM_OUT(system.outfeed_cycles(most)),
-        network=laws.NETWORK_SUM(host_network.sum_cycles(system, every)),
+        network=laws.NETWORK_SUM(host_network.sum_cycles(system, total)),
         read=0 if side.updated_by_host else laws.SUM_IN(system.infeed_cycles(most)),
-        bytes=every,
+        bytes=total,
     )
 
 
@@ -186,9 +192,9 @@ def host_update(program: PipelineProgram, system: System, side: SideInstructions
         return None
     gradients, weights = accumulators_by_ipu(program), by_ipu(program, lambda profile: profile.parameter_bytes)
     write, apply, read = host_update_cycles(system, max(gradients.values()), max(weights.values()))
-    there = side.summed_by_hosts and system.joined is None
+    is_summed = side.summed_by_hosts and system.joined is None
     return HostUpdate(
-        write=0 if there else write,
+        write=0 if is_summed else write,
         apply=apply,
         read=read,
         gradients=sum(gradients.values()),
@@ -205,15 +211,15 @@ def host_update_cycles(system: System, gradients: int, weights: int) -> tuple[in
     )
 
 
-def _sum_over_links(program: PipelineProgram, system: System, joined: System) -> ReplicaCollective:
-    """Return the all-reduces among the IPUs of different hosts; ``joined`` numbers IPUs host by host."""
+def _sum_over_links(program: PipelineProgram, system: System, device: System) -> ReplicaCollective:
+    """Return the all-reduces among the IPUs of different hosts; ``device`` numbers IPUs host by host."""
     sizes, itemsize = _summed_by_ipu(program)
     groups, elements = [], []
     for ipu, size in sizes.items():
         for shard in range(ipu, system.count, system.shards):
             groups.append(range(shard, system.hosts * system.count, system.count))
             elements.append(-(-size // itemsize))
-    plans, cost = fastest_all_reduce(joined, groups, elements, itemsize)
+    plans, cost = fastest_all_reduce(device, groups, elements, itemsize)
     return ReplicaCollective(plans[0].algorithm, cost, sum(accumulators_by_ipu(program).values()))
 
 
@@ -245,13 +251,16 @@ def update_gathers(program: PipelineProgram, system: System, side: SideInstructi
     if not program.offload.sharded_update:
         return all_gathers(system, sizes)
     variables = _updated_by_ipu(program)
-    parts = {ipu: [_padded(one.weight, system) for one in own if one.sharded] for ipu, own in variables.items()}
+    parts = {
+        ipu: [_padded(variable.weight, system) for variable in ipu_variables if variable.sharded]
+        for ipu, ipu_variables in variables.items()
+    }
     norms: dict[int, list[tuple[int, int]]] = {ipu: [] for ipu in variables}
     for stage, ipu in program.shape.homes:
         profile = program.stages[stage]
         works = () if isinstance(profile.update, int) else profile.update
-        own = zip(works, program.offload.updated(profile), strict=False)
-        norms[ipu] += [_NORM for work, one in own if one.sharded and work.vector.reductions]
+        pairs = zip(works, program.offload.updated(profile), strict=False)
+        norms[ipu] += [_NORM for work, variable in pairs if variable.sharded and work.vector.reductions]
     batches = [*_batches("all_reduce", norms, program, system), *_batches("all_gather", parts, program, system)]
     algorithm, cost = fastest_in_turn(system, batches)
     return {ipu: ReplicaCollective(algorithm, cost, size) for ipu, size in sizes.items()}
@@ -265,19 +274,19 @@ def pass_collectives(
     Replicas, and replica groups, run a stage's collective simultaneously. Prices assume links free of traffic from
     other stages. The algorithm with the smallest total time wins.
     """
-    known: dict[tuple[int, CollectiveCall], PassCollective] = {}
+    prices: dict[tuple[int, CollectiveCall], PassCollective] = {}
 
-    def priced(shard: int, call: CollectiveCall) -> PassCollective:
-        if (shard, call) not in known:
+    def price(shard: int, call: CollectiveCall) -> PassCollective:
+        if (shard, call) not in prices:
             size = call.elements(system.replicas)
             groups = [[replica * system.shards + shard for replica in group] for group in call.groups(system.replicas)]
             plans, cost = fastest(call.operation, system, groups, [size] * len(groups), call.itemsize)
-            known[shard, call] = PassCollective(plans[0].algorithm, cost, size * call.itemsize, call)
-        return known[shard, call]
+            prices[shard, call] = PassCollective(plans[0].algorithm, cost, size * call.itemsize, call)
+        return prices[shard, call]
 
     return {
         (kind, stage): tuple(
-            max((priced(ipu, call) for ipu in program.shape.ipus_of(stage)), key=lambda way: way.cost.total_cycles)
+            max((price(ipu, call) for ipu in program.shape.ipus_of(stage)), key=lambda way: way.cost.total_cycles)
             for call in program.collectives(kind, stage)
         )
         for kind, stage in sorted(side.collective)

@@ -79,26 +79,28 @@ def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCost
     if not plan.sync.meets:
         return CopyCosts((), (), ())
     sets, copy_of = _edge_sets(plan)
-    copied: list[tuple[tuple[Edge, ...], Moved]] = [(edges, ()) for edges in sets]
-    if moved := _moved_with_copies(plan, program):
+    contents: list[tuple[tuple[Edge, ...], Moved]] = [(edges, ()) for edges in sets]
+    if step_moves := _moved_with_copies(plan, program):
         index: dict[tuple[int, Moved], int] = {}
-        copy_of = tuple([index.setdefault((of, moved.get(step, ())), len(index)) for step, of in enumerate(copy_of)])
-        copied = [(sets[of], more) for of, more in index]
-    meetings, links = shared()(_meetings, tuple(copied), plan.copy_rule, program, system)
+        copy_of = tuple(
+            [index.setdefault((number, step_moves.get(step, ())), len(index)) for step, number in enumerate(copy_of)]
+        )
+        contents = [(sets[number], more) for number, more in index]
+    meetings, links = shared()(_meetings, tuple(contents), plan.copy_rule, program, system)
     return CopyCosts(meetings, copy_of, links)
 
 
 def _moved_with_copies(plan: Plan, program: PipelineProgram) -> dict[int, Moved]:
     """Return the bytes of activations moved to and from partners, by time-step."""
-    moved = program.moved_activations
-    if moved is None or moved.to != "partner":
+    activations = program.moved_activations
+    if activations is None or activations.to != "partner":
         return {}
-    found: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
-    for move in moves_of(plan.table, plan.shape, moved, meets=True):
-        there, size = moved.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
-        found[int(plan.time_step[move.forward])][move.ipu, there] += size
-        found[int(plan.time_step[move.use_row]) - 1][there, move.ipu] += size
-    return {step: tuple(sorted(traffic.items())) for step, traffic in found.items()}
+    moves: dict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+    for move in moves_of(plan.table, plan.shape, activations, meets=True):
+        partner, size = activations.place(move.ipu, plan.shape.mapping), program.saved_bytes(move.stage)
+        moves[int(plan.time_step[move.forward])][move.ipu, partner] += size
+        moves[int(plan.time_step[move.use_row]) - 1][partner, move.ipu] += size
+    return {step: tuple(sorted(traffic.items())) for step, traffic in moves.items()}
 
 
 def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict[LinkDirection, int]) -> Moves:
@@ -111,21 +113,21 @@ def move_costs(plan: Plan, program: PipelineProgram, system: System, links: dict
     Args:
         links: numbers of link directions; new directions are added.
     """
-    moved, shape = program.moved_activations, plan.shape
+    activations, shape = program.moved_activations, plan.shape
     moves: Moves = {}
-    if moved is None:
+    if activations is None:
         return moves
     for (stage, ipu), replica in product(shape.homes, range(system.replicas)):
-        there, size = moved.place(ipu, shape.mapping), program.saved_bytes(stage)
-        if stage not in (moved.stages or ()) or (moved.to == "partner" and there == ipu):
+        place, size = activations.place(ipu, shape.mapping), program.saved_bytes(stage)
+        if stage not in (activations.stages or ()) or (activations.to == "partner" and place == ipu):
             continue
         for way in Way:
             send = Send()
-            if moved.to == "streaming_memory":
+            if activations.to == "streaming_memory":
                 send = Send(0 if system.free else size)
             elif not plan.sync.meets:
                 first = replica * system.shards
-                pair = (first + ipu, first + there) if way is Way.OUT else (first + there, first + ipu)
+                pair = (first + ipu, first + place) if way is Way.OUT else (first + place, first + ipu)
                 send = _send(pair, size, system, links)
             moves[replica, ipu, stage, way] = send
     return moves
@@ -135,10 +137,10 @@ def _meetings(
     sets: tuple[tuple[tuple[Edge, ...], Moved], ...], rule: CopyRule, program: PipelineProgram, system: System
 ) -> tuple[tuple[tuple[StepCopy, ...], ...], tuple[LinkDirection, ...]]:
     """Return the copies per edge set and group of meeting replicas, and the link directions used."""
-    alone = system.replicas > 1 and program.sync_replicas_independently
-    devices = [system.replica(number) for number in range(system.replicas)] if alone else [system]
+    is_independent = system.replicas > 1 and program.sync_replicas_independently
+    devices = [system.replica(number) for number in range(system.replicas)] if is_independent else [system]
     links: dict[LinkDirection, int] = {}
-    copies = tuple(tuple(_step_copy(rule, program, device, own, links) for own in sets) for device in devices)
+    copies = tuple(tuple(_step_copy(rule, program, device, content, links) for content in sets) for device in devices)
     return copies, tuple(links)
 
 
@@ -164,10 +166,10 @@ def send_costs(
 
 
 def _sends(
-    edges: tuple[Edge, ...], program: PipelineProgram, system: System, known: tuple[LinkDirection, ...]
+    edges: tuple[Edge, ...], program: PipelineProgram, system: System, directions: tuple[LinkDirection, ...]
 ) -> tuple[Sends, tuple[LinkDirection, ...]]:
-    """Return the sends along ``edges``, and the numbered link directions: ``known``, then new ones."""
-    links = {direction: number for number, direction in enumerate(known)}
+    """Return the sends along ``edges``, and the numbered link directions: ``directions``, then new ones."""
+    links = {direction: number for number, direction in enumerate(directions)}
     sends: Sends = {}
     for (number, mapping), edge in product(enumerate(program.shape.copies), edges):
         for copy in stage_copies(program, edge):
@@ -197,22 +199,22 @@ def _edge_sets(plan: Plan) -> tuple[tuple[tuple[Edge, ...], ...], tuple[int, ...
         return (plan.edges(),), (0,) * plan.emitted
     shape, edges = plan.shape, {edge.source_step: edge for edge in plan.edges()}
     step_of = np.array([[shape.step_of(kind, stage) for stage in range(shape.stages)] for kind in Pass])
-    made: list[tuple[int, ...]] = [()] * plan.emitted
+    steps_of: list[tuple[int, ...]] = [()] * plan.emitted
     handing = ~any_of(plan.kind, _HANDING_ON_NOTHING)
     for key in np.unique((plan.time_step * shape.steps + step_of[plan.kind, plan.stage])[handing]).tolist():
         time_step, step = divmod(key, shape.steps)
         if step in edges:
-            made[time_step] = (*made[time_step], step)
+            steps_of[time_step] = (*steps_of[time_step], step)
     index: dict[tuple[int, ...], int] = {}
-    copy_of = tuple([index.setdefault(after, len(index)) for after in made])
-    return tuple(tuple(edges[step] for step in after) for after in index), copy_of
+    copy_of = tuple([index.setdefault(steps, len(index)) for steps in steps_of])
+    return tuple(tuple(edges[step] for step in steps) for steps in index), copy_of
 
 
 def _step_copy(
     rule: CopyRule,
     program: PipelineProgram,
     system: System,
-    copied: tuple[tuple[Edge, ...], Moved],
+    content: tuple[tuple[Edge, ...], Moved],
     links: dict[LinkDirection, int],
 ) -> StepCopy:
     """Price a set of edges, together with moves to partners.
@@ -222,9 +224,9 @@ def _step_copy(
     Args:
         links: numbers of link directions with traffic; new directions are added.
     """
-    edges, moved = copied
+    edges, moves = content
     crossing = traffic(program, edges, system)
-    for ((source, target), size), first in product(moved, range(0, system.count, system.shards)):
+    for ((source, target), size), first in product(moves, range(0, system.count, system.shards)):
         pair = first + source, first + target
         crossing[pair] = crossing.get(pair, 0) + size
     if not crossing and (rule is not CopyRule.EACH_STAGE or len(set(program.shape.mapping)) == 1):

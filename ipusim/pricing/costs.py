@@ -78,7 +78,7 @@ class CopyCosts:
     @property
     def execution_cycles(self) -> int:
         """Total cycles of copies per execution, for the slowest group of replicas."""
-        return max((sum(copies[which].total_cycles for which in self.copy_of) for copies in self.meetings), default=0)
+        return max((sum(copies[number].total_cycles for number in self.copy_of) for copies in self.meetings), default=0)
 
 
 class Send(NamedTuple):
@@ -317,9 +317,15 @@ class Costs:
         """
         if isinstance(self.overlapped, int):
             return laws.SLOT(self.overlapped)
-        back = [kind != Pass.FORWARD for kind, _ in passes]
+        are_backward = [kind != Pass.FORWARD for kind, _ in passes]
         ways = [
-            joined(*(self.passes[one] for one, own in zip(passes, back, strict=True) if own == is_back))
+            joined(
+                *(
+                    self.passes[key]
+                    for key, is_pass_backward in zip(passes, are_backward, strict=True)
+                    if is_pass_backward == is_back
+                )
+            )
             for is_back in (False, True)
         ]
         return laws.SLOT(Cycles(longest, *ways))
@@ -333,7 +339,7 @@ class Costs:
         Returns:
             Cycles of each pass; the sum equals the cycles of the slot.
         """
-        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[one] for one in passes)]
+        whole, ends = self.slot_cycles(passes), [0, *accumulate(self.passes[key] for key in passes)]
         if not ends[-1]:
             return (*(0,) * (len(passes) - 1), whole)
         return tuple(whole * end // ends[-1] - whole * begin // ends[-1] for begin, end in pairwise(ends))

@@ -25,13 +25,13 @@ def host_calls(
 ) -> dict[tuple[int, int], tuple[PassHostCall, ...]]:
     """Return the host calls of each (pass, stage) of these kinds, in order."""
     return {
-        (kind, stage): tuple(_priced(call, system) for call in program.host_calls(kind, stage))
+        (kind, stage): tuple(_price(call, system) for call in program.host_calls(kind, stage))
         for kind, stage in sorted(side.host_calls)
         if kind in kinds
     }
 
 
-def _priced(call: HostCall, system: System) -> PassHostCall:
+def _price(call: HostCall, system: System) -> PassHostCall:
     """Return the price of a host call.
 
     A multiply-accumulate counts as two host operations. Every product and every step of vector work is a library call.
@@ -39,13 +39,13 @@ def _priced(call: HostCall, system: System) -> PassHostCall:
     works = [work for work in leaves(call.work) if not (work.is_nothing or isinstance(work, MeasuredWork))]
     library_calls = sum(len(work.products) + work.compute_sets for work in works)
     operations_of = sum(2 * work.macs + operations(work.vector, system.rates) for work in works)
-    counted = system.host_compute_cycles(library_calls, Fraction(operations_of))
-    measured = sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
+    arithmetic = system.host_compute_cycles(library_calls, Fraction(operations_of))
+    measured_cycles = sum(work.cycles for work in leaves(call.work) if isinstance(work, MeasuredWork))
     return PassHostCall(
         call=call,
         send=laws.OUTSIDE_OUT(system.outfeed_cycles(call.sent_bytes)),
         drain=system.host_drain_cycles(call.sent_bytes),
-        compute=joined(counted, measured),
+        compute=joined(arithmetic, measured_cycles),
         fill=system.host_fill_cycles(call.returned_bytes),
         read=laws.OUTSIDE_IN(system.infeed_cycles(call.returned_bytes)),
     )

@@ -72,9 +72,9 @@ _LINKS: Final = (
     "rung_crossing_links",
     "rail_links",
 )
-_ACROSS: Final = (*_LINKS, "gateway_link_bytes_per_s", "gateway_links")
+_POD_RATES: Final = (*_LINKS, "gateway_link_bytes_per_s", "gateway_links")
 _LATENCIES: Final = ("hop_latency_ns", "gateway_latency_ns")
-_MEASURED: Final = "measured, see the rates"
+_SOURCE_OF_RATES: Final = "measured, see the rates"
 _TRANSFER: Final = "bytes x clock_hz / {}"
 
 LAUNCHES: Final = Law(
@@ -146,13 +146,13 @@ COPY_SYNC: Final = Law(
     ("clock_hz", "internal_sync_cycles"),
     "PopLibs Util.cpp, setGlobalSyncLatency; assumed for pods; skew measured, see the rate",
 )
-PRE_COPY: Final = Law("pre-copy", "pre_copy_cycles", ("pre_copy_cycles",), source=_MEASURED)
+PRE_COPY: Final = Law("pre-copy", "pre_copy_cycles", ("pre_copy_cycles",), source=_SOURCE_OF_RATES)
 GLOBAL_EXCHANGE: Final = Law(
     "global exchange",
     "pair_exchange or beyond_pair_exchange x clock_hz",
     ("pair_exchange_ns", "beyond_pair_exchange_ns"),
     ("clock_hz",),
-    _MEASURED,
+    _SOURCE_OF_RATES,
     spans=0,
 )
 COPY_LATENCY: Final = Law(
@@ -166,19 +166,19 @@ COPY_LATENCY: Final = Law(
 COPY_LINK: Final = Law(
     "busiest link",
     _TRANSFER.format("(links x rate of one x link_efficiency, or machine_rung)"),
-    _ACROSS,
+    _POD_RATES,
     ("clock_hz",),
     "PopLibs Util.cpp, the slowest of addGlobalExchangeConstraints",
 )
 ROUNDS: Final = Law(
     "rounds",
     "sum over rounds of latency and busiest link",
-    (*_ACROSS, *_LATENCIES),
+    (*_POD_RATES, *_LATENCIES),
     ("clock_hz",),
     "of the algorithm; later rounds need no sync and additions no time (assumed)",
     spans=2,
 )
-POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), source=_MEASURED)
+POST_COPY: Final = Law("post-copy", "post_copy_cycles", ("post_copy_cycles",), source=_SOURCE_OF_RATES)
 INFEED: Final = Law("infeed", _TRANSFER.format("infeed_bytes_per_s"), (), ("clock_hz", "infeed_bytes_per_s"), spans=2)
 FILL: Final = Law("host fill", _TRANSFER.format("host_fill_bytes_per_s"), (), ("clock_hz", "host_fill_bytes_per_s"))
 DATA: Final = Law(
@@ -280,12 +280,12 @@ LAWS: Final = tuple(law for law in globals().values() if isinstance(law, Law))
 #: Laws pricing a single instruction, by code.
 OF_INSTRUCTIONS: Final = {law.instruction: law for law in LAWS if law.instruction is not None}
 #: Laws of the fixed parts of a copy between IPUs, in the order of :class:`FixedParts`.
-_FIXED: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
+_FIXED_LAWS: Final = (COPY_SYNC, PRE_COPY, GLOBAL_EXCHANGE, COPY_LATENCY, POST_COPY)
 
 
-def fixed_terms(fixed: FixedParts) -> tuple[Term, ...]:
+def fixed_terms(parts: FixedParts) -> tuple[Term, ...]:
     """Return the fixed parts of a copy between IPUs as terms, leaving out zeros."""
-    return tuple(law(cycles) for law, cycles in zip(_FIXED, fixed, strict=True) if cycles)
+    return tuple(law(cycles) for law, cycles in zip(_FIXED_LAWS, parts, strict=True) if cycles)
 
 
 def laws_with(rate: str) -> list[Law]:

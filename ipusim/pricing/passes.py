@@ -83,13 +83,13 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
         return Sum(((laws.MEASURED(work.cycles), 1),))
     if work.is_nothing:
         return Sum(())
-    planned = tuple(plans(work, ipu, PlannerRates.of(rates)))
-    products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in planned for term in way.plan.terms]
+    runs = tuple(plans(work, ipu, PlannerRates.of(rates)))
+    products = [(_OF_PRODUCTS[term.name](term.cycles), way.times) for way in runs for term in way.plan.terms]
     terms, tiles = [], ipu.tiles
     arithmetic = sum(term * times for term, times in products if term.law in (laws.LOADING, laws.MATRIX))
     if work.compute_sets:
         terms.append(laws.LAUNCHES(Cycles(launched, work.compute_sets, rates.compute_set_cycles)))
-    if times := sum(way.times for way in planned):
+    if times := sum(way.times for way in runs):
         terms.append(laws.LAYOUT(Cycles(launched, times, rates.product_layout_cycles)))
     if work.variables:
         terms.append(laws.LAYOUT(Cycles(launched, work.variables, rates.variable_layout_cycles)))
@@ -97,11 +97,11 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
         terms.append(laws.LAYOUT(Cycles(launched, 1, rates.pool_layout_cycles)))
     if size := work.exchange_bytes:
         bus = ipu.exchange_bytes_per_cycle_per_tile, rates.exchange_efficiency
-        terms.append(laws.EXCHANGE(Cycles(_exchanged, size, tiles, *bus)))
+        terms.append(laws.EXCHANGE(Cycles(_exchange_cycles, size, tiles, *bus)))
     if amount := operations(work.vector, rates):
         amounts = amount, min(work.itemsize, 4), rates.vector_slowdown, tiles, PATH_BYTES
         rows = (work.units, ipu.worker_threads) if work.units else ()
-        terms.append(laws.VECTOR(Cycles(_in_rows if rows else _computed, *amounts, *rows)))
+        terms.append(laws.VECTOR(Cycles(_in_rows if rows else _vector_cycles, *amounts, *rows)))
         arithmetic += terms[-1]
     memory = Cycles(_beyond, Fraction(work.sram_bytes), tiles, ipu.sram_bytes_per_cycle_per_tile, arithmetic)
     if memory > 0:
@@ -109,7 +109,7 @@ def leaf_cycles(work: Work, ipu: IpuSpec, rates: Rates) -> Sum:
     return Sum((*products, *((term, 1) for term in terms)))
 
 
-def _computed(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) -> Any:
+def _vector_cycles(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any) -> Any:
     return ceil(operations * size * slowdown / (tiles * path))
 
 
@@ -118,7 +118,7 @@ def _in_rows(operations: Any, size: Any, slowdown: Any, tiles: Any, path: Any, u
     return ceil(operations / units * size * slowdown / path * (workers * ceil(units / (tiles * workers))))
 
 
-def _exchanged(size: Any, tiles: Any, bus: Any, efficiency: Any) -> Any:
+def _exchange_cycles(size: Any, tiles: Any, bus: Any, efficiency: Any) -> Any:
     return ceil(size / (tiles * bus * efficiency))
 
 

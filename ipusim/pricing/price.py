@@ -35,9 +35,9 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
     system = cache.first(replace(system, disturbances=()))
     side = cache(side_instructions, program, system.replicas, system.hosts)
     copies = copy_costs(plan, program, system)
-    summed = cache(collectives.gradient_sum, program, system, side)
+    gradient_sum = cache(collectives.gradient_sum, program, system, side)
     of_copies = cache(collectives.copy_sum, program, system, side)
-    sums = [collective for collective in (of_copies, summed) if collective is not None]
+    sums = [collective for collective in (of_copies, gradient_sum) if collective is not None]
     summed_on = [direction for collective in sums for direction, _ in collective.cost.link_bytes]
     links = {direction: number for number, direction in enumerate(copies.links)}
     sends = send_costs(plan, program, system, links)
@@ -51,7 +51,7 @@ def price_plan(plan: Plan, program: PipelineProgram, system: System) -> Costs:
         pass_streams={key: stream for key, stream in side.streams.items() if key[0] in kinds},
         update_streams=side.updates,
         copy_sum=of_copies,
-        gradient_sum=summed,
+        gradient_sum=gradient_sum,
         host_sum=cache(collectives.host_sum, program, system, side),
         host_update=cache(collectives.host_update, program, system, side),
         weight_gathers=cache(collectives.weight_gathers, program, system, side),
@@ -101,7 +101,7 @@ def _update_of(profile: StageProfile, offload: Offload) -> PassCost:
     if isinstance(profile.update, int) or not offload.sharded_update:
         return profile.update
     variables = zip(profile.update, offload.updated(profile), strict=True)
-    return tuple(part_of(work, offload.replicas) if one.sharded else work for work, one in variables)
+    return tuple(part_of(work, offload.replicas) if variable.sharded else work for work, variable in variables)
 
 
 def counts_update(profile: StageProfile, program: PipelineProgram, system: System) -> bool:
@@ -123,13 +123,13 @@ def _host(program: PipelineProgram, system: System) -> HostCosts:
     rates = system.rates
     weights = program.offload.offchip_weight_bytes(program.stages)
     state = rates.offchip_state_time_ns(system.framework or "", weights, streamed_state_bytes(program, system))
-    between = rates.session_ns(program.updated_variables, system.optimizer_interval)
+    session_ns = rates.session_ns(program.updated_variables, system.optimizer_interval)
     return HostCosts(
         infeed=laws.INFEED(system.infeed_cycles(program.infeed.element_bytes)),
         fill=laws.FILL(system.host_fill_cycles(program.infeed.element_bytes)),
         outfeed=laws.OUTFEED(system.outfeed_cycles(program.outfeed.element_bytes)),
         drain=laws.DRAIN(system.host_drain_cycles(program.outfeed.element_bytes)),
-        call=laws.HOST_CALL(system.framework_cycles(between)),
+        call=laws.HOST_CALL(system.framework_cycles(session_ns)),
         state=laws.OFFCHIP_STATE(system.framework_cycles(state)),
         data=laws.DATA(system.host_data_cycles(program.infeed.element_bytes)) or None,
     )
@@ -139,9 +139,9 @@ def streamed_state_bytes(program: PipelineProgram, system: System) -> int:
     """Return the bytes of optimizer state, in and out, of the machine that streams most of it at a weight update."""
     streamed = Counter[int]()
     for stage, ipu in program.shape.homes:
-        stored = program.offload.stored_state_bytes(program.stages[stage])
+        state_bytes = program.offload.stored_state_bytes(program.stages[stage])
         for first in range(0, system.count, system.shards):
-            streamed[system.streaming_memory_of(first + ipu)] += 2 * stored
+            streamed[system.streaming_memory_of(first + ipu)] += 2 * state_bytes
     return max(streamed.values())
 
 
@@ -149,15 +149,15 @@ def _tables(program: PipelineProgram, system: System) -> dict[int, TableCosts]:
     """Return the costs of stages with host tables, at the host's buffer rates."""
     tables = {}
     for stage, profile in enumerate(program.stages):
-        moved = profile.tables
-        if moved.rows:
-            ids, rows = system.host_drain_cycles(moved.ids), system.host_fill_cycles(moved.rows)
+        table_bytes = profile.tables
+        if table_bytes.rows:
+            ids, rows = system.host_drain_cycles(table_bytes.ids), system.host_fill_cycles(table_bytes.rows)
             tables[stage] = TableCosts(
-                ids=laws.ROWS_OUT(system.outfeed_cycles(moved.ids)),
+                ids=laws.ROWS_OUT(system.outfeed_cycles(table_bytes.ids)),
                 gather=laws.GATHER_ROWS(Cycles(total, ids, rows)),
-                rows=laws.ROWS_IN(system.infeed_cycles(moved.rows)),
-                gradients=laws.ROWS_OUT(system.outfeed_cycles(moved.back)),
-                apply=laws.APPLY_ROWS(system.host_drain_cycles(moved.back)),
-                bytes=moved,
+                rows=laws.ROWS_IN(system.infeed_cycles(table_bytes.rows)),
+                gradients=laws.ROWS_OUT(system.outfeed_cycles(table_bytes.back)),
+                apply=laws.APPLY_ROWS(system.host_drain_cycles(table_bytes.back)),
+                bytes=table_bytes,
             )
     return tables

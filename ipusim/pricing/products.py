@@ -28,8 +28,8 @@ def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
     """
     size = min(work.itemsize, 4)
     partials = max(size, work.partials_itemsize)
-    stated = work.memory_proportion
-    proportion = AVAILABLE_MEMORY_PROPORTION if stated is None else float(stated)
+    share = work.memory_proportion
+    proportion = AVAILABLE_MEMORY_PROPORTION if share is None else float(share)
     for operation in work.products:
         if not operation.macs:
             continue
@@ -40,7 +40,13 @@ def plans(work: Work, ipu: IpuSpec, rates: PlannerRates) -> Iterator[Planned]:
 
 
 def _dense(dense: Product, size: int, partials: int) -> product.Product:
-    own = -(-dense.k // dense.shared) if dense.shared > 1 else 0
+    own_inputs = -(-dense.k // dense.shared) if dense.shared > 1 else 0
     return product.Product(
-        m=dense.n, k=dense.k, n=dense.m, groups=dense.groups, itemsize=size, partials_itemsize=partials, own_inputs=own
+        m=dense.n,
+        k=dense.k,
+        n=dense.m,
+        groups=dense.groups,
+        itemsize=size,
+        partials_itemsize=partials,
+        own_inputs=own_inputs,
     )

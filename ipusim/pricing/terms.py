@@ -21,7 +21,7 @@ from ipusim.pricing import laws
 from ipusim.pricing.costs import Costs
 from ipusim.pricing.laws import Law, Term
 
-_Called = TypeVar("_Called")
+_Call = TypeVar("_Call")
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class TermRow:
 
     def formula(self, most: int | None = None) -> str:
         """Return the formula with its numbers, limited to the first ``most`` addends."""
-        shown = self.addends[:most]
-        text = " + ".join(formula.addend(times) for formula, times in shown)
-        left = len(self.addends) - len(shown)
-        return f"{text} + {left} more" if left else text
+        addends = self.addends[:most]
+        text = " + ".join(formula.addend(times) for formula, times in addends)
+        more_count = len(self.addends) - len(addends)
+        return f"{text} + {more_count} more" if more_count else text
 
 
 def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[TermRow, ...]:
@@ -100,9 +100,9 @@ def things(costs: Costs, plan: Plan, names: Sequence[str], system: System) -> It
     yield from _moves(costs, passes, system)
     yield from _collectives(costs, passes, system)
     for (code, stage), cycles in costs.instructions.items():
-        of = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
+        name = Code(code).word if stage == NONE else f"{Code(code).word} of {names[stage]}"
         runs = system.replicas * plan.instructions_of(code)[stage]
-        yield Thing(of, (cycles,), runs, laws.OF_INSTRUCTIONS[Code(code)].spans)
+        yield Thing(name, (cycles,), runs, laws.OF_INSTRUCTIONS[Code(code)].spans)
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,15 @@ class _Passes:
     runs: Counter[tuple[int, int]]
 
     def has(self, kind: int) -> bool:
-        return any(kind == own for own, _ in self.runs)
+        return any(kind == pass_kind for pass_kind, _ in self.runs)
 
     def name(self, kind: int, stage: int) -> str:
         return f"{Pass(kind).name.lower().replace('_', ' ')} of {self.names[stage]}"
 
-    def within(self, kind: int, stage: int, called: Sequence[_Called]) -> Iterator[tuple[_Called, str, str]]:
+    def within(self, kind: int, stage: int, calls: Sequence[_Call]) -> Iterator[tuple[_Call, str, str]]:
         """Yield every call inside a pass, with a number if several exist, and the place."""
-        for number, call in enumerate(called if self.has(kind) else (), 1):
-            yield call, f" {number}" if len(called) > 1 else "", f"in {self.name(kind, stage)}"
+        for number, call in enumerate(calls if self.has(kind) else (), 1):
+            yield call, f" {number}" if len(calls) > 1 else "", f"in {self.name(kind, stage)}"
 
 
 def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
@@ -138,8 +138,8 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
             times = passes.runs[kind, stage] - within[kind, stage]
             yield Thing(passes.name(kind, stage), (costs.passes[kind, stage],), times, 1)
     for slot, times in slots.items():
-        of = " and ".join(passes.name(*key) for key in slot)
-        yield Thing(f"{of} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
+        name = " and ".join(passes.name(*key) for key in slot)
+        yield Thing(f"{name} in one slot", (costs.slot_cycles(slot),), times * system.replicas, len(slot))
     for ipu in passes.plan.ipus if shape.training else ():
         yield Thing(f"update on IPU {ipu}", (costs.updates[ipu],))
 
@@ -147,20 +147,20 @@ def _passes(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
 def _copies(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     """Yield distinct copies between IPUs per group of meeting replicas, and single sends."""
     plan, meetings, names = passes.plan, costs.copies.meetings, passes.names
-    after = Counter(costs.copies.copy_of)
+    counts = Counter(costs.copies.copy_of)
     for replica, steps in enumerate(meetings):
         waits = system.replicas * len(plan.ipus) // len(meetings)
-        for which, step in enumerate(steps):
-            of = f"copy {which}" if len(steps) > 1 else "merged copy"
+        for number, step in enumerate(steps):
+            name = f"copy {number}" if len(steps) > 1 else "merged copy"
             link = (laws.COPY_LINK(max(share.cycles for share in step.links)),) if step.links else ()
             parts = (*laws.fixed_terms(step.fixed), *link)
             spans = waits + len(step.links) + _spans(parts) if parts or system.free else 0
-            yield Thing(f"{of} of replica {replica}" if len(meetings) > 1 else of, parts, after[which], spans)
+            yield Thing(f"{name} of replica {replica}" if len(meetings) > 1 else name, parts, counts[number], spans)
     for (replica, copy, source, target), send in costs.sends.items():
-        of = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
-        of += f" in copy {copy}" if plan.shape.mirrored else ""
+        name = f"send {names[source]}→{names[target]}{f' of replica {replica}' if system.replicas > 1 else ''}"
+        name += f" in copy {copy}" if plan.shape.mirrored else ""
         times = len(range(copy, plan.shape.micro_batches, len(plan.shape.copies)))
-        yield Thing(of, (send.lead_cycles, send.cycles), times, 1 + len(send.links))
+        yield Thing(name, (send.lead_cycles, send.cycles), times, 1 + len(send.links))
 
 
 def _spans(cycles: Sequence[int]) -> int:
@@ -172,31 +172,31 @@ def _host(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     """Yield the copies between the host and the IPUs for each micro-batch."""
     micro_batches = system.replicas * passes.plan.shape.micro_batches
     data = (costs.host.data,) if costs.host.data else ()
-    for of, parts in (
+    for name, parts in (
         ("infeed element", (costs.host.infeed, costs.host.fill, *data)),
         ("outfeed element", (costs.host.outfeed, costs.host.drain)),
     ):
-        yield Thing(of, parts, micro_batches * bool(parts[0]), _spans(parts))
+        yield Thing(name, parts, micro_batches * bool(parts[0]), _spans(parts))
     for stage, tables in costs.tables.items():
-        looked_up, updated = (tables.ids, tables.gather, tables.rows), (tables.gradients, tables.apply)
+        looked_up, row_update = (tables.ids, tables.gather, tables.rows), (tables.gradients, tables.apply)
         backward = passes.runs[Pass.BACKWARD, stage] + passes.runs[Pass.INPUT_GRADIENT, stage]
         forward = passes.runs[Pass.FORWARD, stage]
         yield Thing(f"look-up of {passes.names[stage]}", looked_up, forward, _spans(looked_up))
-        yield Thing(f"row update of {passes.names[stage]}", updated, backward, _spans(updated))
+        yield Thing(f"row update of {passes.names[stage]}", row_update, backward, _spans(row_update))
 
 
 def _outside(costs: Costs, passes: _Passes) -> Iterator[Thing]:
     """Yield the host calls of passes."""
     for (kind, stage), calls in costs.host_calls.items():
-        for call, number, where in passes.within(kind, stage, calls):
+        for call, number, place in passes.within(kind, stage, calls):
             parts = (call.send, call.host, call.read)
-            yield Thing(f"{call.call.name}{number} {where}", parts, passes.runs[kind, stage], _spans(parts))
+            yield Thing(f"{call.call.name}{number} {place}", parts, passes.runs[kind, stage], _spans(parts))
 
 
 def _updates(costs: Costs, system: System) -> Iterator[Thing]:
     """Yield the work of hosts for a weight update, and between session runs."""
-    if (summed := costs.host_sum) is not None:
-        yield Thing(f"sum over {system.hosts} hosts", (summed.write, summed.network, summed.read))
+    if (host_sum := costs.host_sum) is not None:
+        yield Thing(f"sum over {system.hosts} hosts", (host_sum.write, host_sum.network, host_sum.read))
     if (update := costs.host_update) is not None:
         yield Thing("update on the host", (update.write, update.apply, update.read))
     yield Thing("weight update with its state off chip", (costs.host.state,))
@@ -219,20 +219,20 @@ def _moves(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
     table = passes.plan.instructions
     ipu, _, stage, _, way = table[table[:, 1] == Code.MOVE].T
     often = Counter(zip(ipu.tolist(), stage.tolist(), way.tolist(), strict=True))
-    for (replica, *of), send in costs.moves.items():
-        shard, own, back = of
+    for (replica, *key), send in costs.moves.items():
+        shard, move_stage, is_back = key
         parts: Sequence[int] = (send.lead_cycles, send.cycles)
         if send.bytes and not any(parts) and not system.free:
-            parts = _streamed(Stream(send.bytes) if back else Stream(0, send.bytes), system)
-        where = f" of replica {replica}" if system.replicas > 1 else ""
-        name = f"activations of {passes.names[own]} {'back to' if back else 'out of'} IPU {shard}{where}"
-        yield Thing(name, parts, often[shard, own, back], 1 + len(send.links))
+            parts = _streamed(Stream(send.bytes) if is_back else Stream(0, send.bytes), system)
+        suffix = f" of replica {replica}" if system.replicas > 1 else ""
+        name = f"activations of {passes.names[move_stage]} {'back to' if is_back else 'out of'} IPU {shard}{suffix}"
+        yield Thing(name, parts, often[shard, move_stage, is_back], 1 + len(send.links))
 
 
 def _streamed(stream: Stream, system: System) -> Sequence[int]:
     assert system.streaming is not None
-    rate, both = system.streaming.share(1), zip((laws.LOAD, laws.STORE), stream, strict=True)
-    return [law(system.transfer_cycles(size, rate)) for law, size in both if size]
+    rate, directions = system.streaming.share(1), zip((laws.LOAD, laws.STORE), stream, strict=True)
+    return [law(system.transfer_cycles(size, rate)) for law, size in directions if size]
 
 
 def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thing]:
@@ -240,22 +240,22 @@ def _collectives(costs: Costs, passes: _Passes, system: System) -> Iterator[Thin
         yield _collective(f"all-reduce of copies ({costs.copy_sum.algorithm})", costs.copy_sum.cost)
     if costs.gradient_sum is not None:
         yield _collective(f"all-reduce ({costs.gradient_sum.algorithm})", costs.gradient_sum.cost)
-    if costs.host_sum is not None and (over := costs.host_sum.over_links) is not None:
-        yield _collective(f"all-reduce of {system.hosts} hosts ({over.algorithm})", over.cost)
+    if costs.host_sum is not None and (links_sum := costs.host_sum.over_links) is not None:
+        yield _collective(f"all-reduce of {system.hosts} hosts ({links_sum.algorithm})", links_sum.cost)
     for stage, gather in costs.weight_gathers.items():
-        runs = sum(times for (_, own), times in passes.runs.items() if own == stage)
+        runs = sum(times for (_, pass_stage), times in passes.runs.items() if pass_stage == stage)
         yield _collective(f"all-gather of stage {stage} ({gather.algorithm})", gather.cost, runs)
     for ipu, gather in costs.update_gathers.items():
         yield _collective(f"all-gather for update on IPU {ipu} ({gather.algorithm})", gather.cost)
     for (kind, stage), calls in costs.collectives.items():
-        for called, number, where in passes.within(kind, stage, calls):
-            of = f"{called.call.operation.replace('_', '-')} ({called.algorithm}){number} {where}"
-            yield _collective(of, called.cost, passes.runs[kind, stage])
+        for call, number, place in passes.within(kind, stage, calls):
+            name = f"{call.call.operation.replace('_', '-')} ({call.algorithm}){number} {place}"
+            yield _collective(name, call.cost, passes.runs[kind, stage])
 
 
-def _collective(of: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
+def _collective(name: str, cost: CollectiveCost, runs: int | None = None) -> Thing:
     """Return a collective with ``runs`` runs of passes; None during a weight update."""
-    fixed = laws.fixed_terms(cost.fixed)
-    met = (Sum(tuple((term, cost.meetings) for term in fixed)),) if cost.starts else fixed
-    parts = (*met, laws.ROUNDS(cost.rounds_cycles))
-    return Thing(of, parts) if runs is None else Thing(of, parts, runs, laws.ROUNDS.spans)
+    fixed_parts = laws.fixed_terms(cost.fixed)
+    meeting_parts = (Sum(tuple((term, cost.meetings) for term in fixed_parts)),) if cost.starts else fixed_parts
+    parts = (*meeting_parts, laws.ROUNDS(cost.rounds_cycles))
+    return Thing(name, parts) if runs is None else Thing(name, parts, runs, laws.ROUNDS.spans)

@@ -21,9 +21,9 @@ _BEFORE_UPDATE: Final = (Code.SUM_COPIES, Code.ALL_REDUCE, Code.HOST_SUM, Code.H
 _MOVES: Final = (Code.LOAD, Code.STORE, Code.MOVE)
 #: Instructions of a meeting of replicas.
 COUPLED: Final = (Code.COLLECTIVE, Code.GATHER)
-_RECORDED: Final = (*Pass, Code.UPDATE)
+_RECORDED_CODES: Final = (*Pass, Code.UPDATE)
 #: Instructions whose cycles depend only on the Plan and its costs.
-_TAKES: Final = (*_RECORDED, *COUPLED)
+_TAKES: Final = (*_RECORDED_CODES, *COUPLED)
 _FEEDS: Final = (Code.INFEED, Code.OUTFEED, Code.BEGIN_IO)
 
 
@@ -82,48 +82,52 @@ class Execution:
         """Whether results with a period of ``period`` executions leave in this execution."""
         return (self.number + 1) % period == 0
 
-    def moved(self, code: Code, shard: int, now: Cycles) -> Cycles:
-        """Return the end of a feed's next copy; ``now`` if copies are free."""
+    def move_feed(self, code: Code, shard: int, time: Cycles) -> Cycles:
+        """Return the end of a feed's next copy; ``time`` if copies are free."""
         stream = self.streams.get((code, shard))
-        return now if stream is None else stream.move(now)
+        return time if stream is None else stream.move(time)
 
 
-def carry_out(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[int, Cycles]) -> dict[int, Cycles]:
+def carry_out(
+    execution: Execution, cells: Mapping[int, Sequence[int]], starts: Mapping[int, Cycles]
+) -> dict[int, Cycles]:
     """Return the end of every IPU's instructions between two joint meetings.
 
     Args:
-        of: the execution.
+        execution: the execution.
         cells: numbers of every shard's instructions, in the Plan's table.
-        now: begin of every shard, in cycles of shape (replicas, K).
+        starts: begin of every shard, in cycles of shape (replicas, K).
     """
-    code = of.run.plan.instructions[:, 1]
-    moves = {shard: [at for at, row in enumerate(rows) if code[row] in _MOVES] for shard, rows in cells.items()}
+    code = execution.run.plan.instructions[:, 1]
+    moves = {shard: [index for index, row in enumerate(rows) if code[row] in _MOVES] for shard, rows in cells.items()}
     if not any(moves.values()):
-        return {shard: _in_turn(of, shard, rows, now[shard])[0] for shard, rows in cells.items()}
+        return {shard: _in_turn(execution, shard, rows, starts[shard])[0] for shard, rows in cells.items()}
     # Feeds of an IPU come before or after the transfers.
-    before = {shard: rows[: _first_pass(code, rows)] for shard, rows in cells.items()}
-    behind = {
+    leading = {shard: rows[: _first_pass(code, rows)] for shard, rows in cells.items()}
+    trailing = {
         shard: [row for row in rows if code[row] in (Code.END_IO, Code.OUTFEED_TOTAL)] for shard, rows in cells.items()
     }
-    ready = {shard: _in_turn(of, shard, rows, now[shard]) for shard, rows in before.items()}
-    between = {shard: rows[len(before[shard]) : len(rows) - len(behind[shard])] for shard, rows in cells.items()}
-    ended = _sharing(of, between, {shard: at for shard, (at, _) in ready.items()})
-    return {shard: _in_turn(of, shard, rows, ended[shard], ready[shard][1])[0] for shard, rows in behind.items()}
+    ready = {shard: _in_turn(execution, shard, rows, starts[shard]) for shard, rows in leading.items()}
+    middle = {shard: rows[len(leading[shard]) : len(rows) - len(trailing[shard])] for shard, rows in cells.items()}
+    ends = _sharing(execution, middle, {shard: end for shard, (end, _) in ready.items()})
+    return {
+        shard: _in_turn(execution, shard, rows, ends[shard], ready[shard][1])[0] for shard, rows in trailing.items()
+    }
 
 
 def _first_pass(code: Cycles, rows: Sequence[int]) -> int:
     """Return the index of the first instruction other than feeds."""
-    return next((at for at, row in enumerate(rows) if code[row] not in _FEEDS), len(rows))
+    return next((index for index, row in enumerate(rows) if code[row] not in _FEEDS), len(rows))
 
 
-def _cycles(of: Execution, shard: int, row: int) -> Cycles:
+def _cycles(execution: Execution, shard: int, row: int) -> Cycles:
     """Return the cycles of a pass, an update or a meeting of replicas.
 
     The shape is (replicas or 1, K or 1).
     """
-    run, code = of.run, of.run.plan.instructions[row, 1]
+    run, code = execution.run, execution.run.plan.instructions[row, 1]
     if code < PASSES:
-        cycles: Cycles = of.passes.table[of.passes.rows[row]]
+        cycles: Cycles = execution.passes.table[execution.passes.rows[row]]
         return cycles
     if code == Code.UPDATE:
         updates = [run.slowed(run.costs.updates[shard], [ipu]) for ipu in run.ipus(shard)[: run.replicas]]
@@ -131,71 +135,80 @@ def _cycles(of: Execution, shard: int, row: int) -> Cycles:
     return np.array([[meeting_cycles(run, row)]])
 
 
-def _sharing(of: Execution, cells: Mapping[int, Sequence[int]], now: Mapping[int, Cycles]) -> dict[int, Cycles]:
+def _sharing(
+    execution: Execution, cells: Mapping[int, Sequence[int]], starts: Mapping[int, Cycles]
+) -> dict[int, Cycles]:
     """Return the end of IPUs' instructions that include transfers from and to Streaming Memory."""
-    run, code = of.run, of.run.plan.instructions[:, 1]
-    if of.memory is None:
+    run, code = execution.run, execution.run.plan.instructions[:, 1]
+    if execution.memory is None:
         raise NotExactError("transfers from and to Streaming Memory of several replicas that do not meet")
-    ends = {shard: start.copy() for shard, start in now.items()}
+    ends = {shard: start.copy() for shard, start in starts.items()}
     agents = {ipu: (place, shard) for shard in cells for place, ipu in enumerate(run.ipus(shard))}
-    taken = {
-        row: np.broadcast_to(_cycles(of, shard, row), now[shard].shape)
+    pass_cycles = {
+        row: np.broadcast_to(_cycles(execution, shard, row), starts[shard].shape)
         for shard, rows in cells.items()
         for row in rows
         if code[row] in _TAKES
     }
-    moved = {row: moved_bytes(run, row) for rows in cells.values() for row in rows if code[row] in _MOVES}
-    for column in range(len(of.exact)):
+    sizes = {row: moved_bytes(run, row) for rows in cells.values() for row in rows if code[row] in _MOVES}
+    for column in range(len(execution.exact)):
         parts = {
             ipu: [
-                (row, moved.get(row, 0), int(taken[row][place, column]) if row in taken else 0, code[row] in COUPLED)
+                (
+                    row,
+                    sizes.get(row, 0),
+                    int(pass_cycles[row][place, column]) if row in pass_cycles else 0,
+                    code[row] in COUPLED,
+                )
                 for row in cells[shard]
-                if row in taken or row in moved
+                if row in pass_cycles or row in sizes
             ]
             for ipu, (place, shard) in agents.items()
         }
-        starts = {ipu: int(now[shard][place, column]) for ipu, (place, shard) in agents.items()}
-        for (ipu, row), (begin, end) in of.memory.carry_out(parts, starts).items():
+        agent_starts = {ipu: int(starts[shard][place, column]) for ipu, (place, shard) in agents.items()}
+        for (ipu, row), (begin, end) in execution.memory.carry_out(parts, agent_starts).items():
             place, shard = agents[ipu]
             ends[shard][place, column] = max(ends[shard][place, column], end)
-            if of.record is not None and code[row] in _RECORDED:
-                of.record.start[row, place], of.record.end[row, place] = begin, end
+            if execution.record is not None and code[row] in _RECORDED_CODES:
+                execution.record.start[row, place], execution.record.end[row, place] = begin, end
     return ends
 
 
 def _in_turn(
-    of: Execution, shard: int, rows: Sequence[int], now: Cycles, beside: Cycles | None = None
+    execution: Execution, shard: int, rows: Sequence[int], time: Cycles, io_end: Cycles | None = None
 ) -> tuple[Cycles, Cycles]:
     """Return the end of an IPU's instructions, and of its I/O tiles' copies.
 
-    The instructions begin at ``now``.
+    The instructions begin at ``time``.
     """
-    beside = now if beside is None else beside
+    io_end = time if io_end is None else io_end
     for row in rows:
-        _, code, stage, micro_batch, number = of.run.plan.instructions[row].tolist()
-        before = now
+        _, code, stage, micro_batch, number = execution.run.plan.instructions[row].tolist()
+        start = time
         if code in _TAKES:
-            ready = np.broadcast_to(now.max(axis=0), now.shape) if code in COUPLED else now
-            now = ready + _cycles(of, shard, row)
+            ready = np.broadcast_to(time.max(axis=0), time.shape) if code in COUPLED else time
+            time = ready + _cycles(execution, shard, row)
         elif code == Code.BEGIN_IO:
-            beside = of.moved(Code.OUTFEED, shard, now) if number != NONE and of.is_due(stage) else now
-            beside = of.moved(Code.INFEED, shard, beside) if micro_batch != NONE else beside
+            io_end = (
+                execution.move_feed(Code.OUTFEED, shard, time) if number != NONE and execution.is_due(stage) else time
+            )
+            io_end = execution.move_feed(Code.INFEED, shard, io_end) if micro_batch != NONE else io_end
         elif code == Code.END_IO:
-            now = np.maximum(now, beside)
+            time = np.maximum(time, io_end)
         elif code == Code.INFEED:
-            now = of.moved(Code.INFEED, shard, now)
-        elif code == Code.OUTFEED_TOTAL or (code == Code.OUTFEED and of.is_due(number)):
-            now = of.moved(Code.OUTFEED, shard, now)
-        if of.record is not None and code in _RECORDED:
-            of.record.note(row, before, now)
-    return now, beside
+            time = execution.move_feed(Code.INFEED, shard, time)
+        elif code == Code.OUTFEED_TOTAL or (code == Code.OUTFEED and execution.is_due(number)):
+            time = execution.move_feed(Code.OUTFEED, shard, time)
+        if execution.record is not None and code in _RECORDED_CODES:
+            execution.record.note(row, start, time)
+    return time, io_end
 
 
 def meeting_cycles(run: ExactRun, row: int) -> int:
     """Return the cycles of a meeting of replicas, from the last arrival."""
     shard, code, stage, _, number = run.plan.instructions[row].tolist()
     if code == Code.COLLECTIVE:
-        costs = [called.cost for called in run.costs.collectives[number, stage]]
+        costs = [call.cost for call in run.costs.collectives[number, stage]]
     else:
         gathers = run.costs.update_gathers[shard] if stage == NONE else run.costs.weight_gathers[stage]
         costs = [gathers.cost]
@@ -210,42 +223,44 @@ class Ending:
         self._run = run
         rows = body_and_ending(run.plan)[1]
         ipu, code = run.plan.instructions[rows, :2].T
-        self._meetings = [each for each in _BEFORE_UPDATE if (code == each).any()]
+        self._meetings = [meeting for meeting in _BEFORE_UPDATE if (code == meeting).any()]
         meets = np.isin(code, _BEFORE_UPDATE)
         part: Cycles = np.cumsum(meets) - meets
         self._parts: list[dict[int, list[int]]] = [{} for _ in range(len(self._meetings) + 1)]
         for shard in run.plan.ipus:
-            own = np.flatnonzero(ipu == shard)
-            for at in own[~meets[own]].tolist():
-                self._parts[part[at] - part[own[0]]].setdefault(shard, []).append(int(rows[at]))
+            indices = np.flatnonzero(ipu == shard)
+            for index in indices[~meets[indices]].tolist():
+                self._parts[part[index] - part[indices[0]]].setdefault(shard, []).append(int(rows[index]))
 
     @property
     def meets(self) -> bool:
         """Whether IPUs and replicas meet jointly before a weight update."""
         return bool(self._meetings)
 
-    def carry_out(self, of: Execution, now: Mapping[int, Cycles]) -> Cycles:
-        """Return the end of an execution, given every pipeline's end ``now``.
+    def carry_out(self, execution: Execution, pipeline_ends: Mapping[int, Cycles]) -> Cycles:
+        """Return the end of an execution, given every pipeline's end ``pipeline_ends``.
 
         Times have shape (replicas, K).
         """
-        run, at = self._run, dict(now)
+        run, ends = self._run, dict(pipeline_ends)
         for meeting, part in zip([*self._meetings, None], self._parts, strict=True):
-            at |= carry_out(of, part, at)
+            ends |= carry_out(execution, part, ends)
             if meeting is not None:
-                met: Cycles = np.maximum.reduce([cycles.max(axis=0, keepdims=True) for cycles in at.values()])
-                at = dict.fromkeys(at, np.repeat(met + self._cycles(meeting), run.replicas, axis=0))
-        last: Cycles = np.maximum.reduce(list(at.values()))
+                last_arrival: Cycles = np.maximum.reduce(
+                    [cycles.max(axis=0, keepdims=True) for cycles in ends.values()]
+                )
+                ends = dict.fromkeys(ends, np.repeat(last_arrival + self._cycles(meeting), run.replicas, axis=0))
+        last: Cycles = np.maximum.reduce(list(ends.values()))
         return np.repeat(last.max(axis=0, keepdims=True), run.replicas, axis=0) if run.replicas_meet else last
 
     def _cycles(self, meeting: Code) -> int:
         """Return the cycles of the joint work in a meeting before a weight update."""
         run, costs = self._run, self._run.costs
         if meeting == Code.HOST_SUM and costs.host_sum is not None:
-            over = costs.host_sum
-            if over.over_links is not None:
-                return run.collective_cycles(over.over_links.cost, run.all_ipus)
-            return int(over.write) + int(over.network) + int(over.read)
+            host_sum = costs.host_sum
+            if host_sum.over_links is not None:
+                return run.collective_cycles(host_sum.over_links.cost, run.all_ipus)
+            return int(host_sum.write) + int(host_sum.network) + int(host_sum.read)
         if meeting == Code.HOST_UPDATE and costs.host_update is not None:
             return int(costs.host_update.write) + int(costs.host_update.apply) + int(costs.host_update.read)
         total = costs.copy_sum if meeting == Code.SUM_COPIES else costs.gradient_sum

@@ -55,13 +55,13 @@ def within_then_across(
         order: function that orders the IPUs holding the same chunk, one per ring; default: the order of the rings.
     """
     owned = chunks(part.start, part.stop, len(rings[0]))
-    across = [
+    owners_and_shares = [
         (owners, chunks(chunk.start, chunk.stop, len(owners)))
         for owners, chunk in zip(map(order, zip(*rings, strict=True)), owned, strict=True)
     ]
     return [
         *side_by_side([reduce_scatter_rounds(ring, owned) for ring in rings]),
-        *side_by_side([reduce_scatter_rounds(owners, shares) for owners, shares in across]),
-        *side_by_side([all_gather_rounds(owners, shares) for owners, shares in across]),
+        *side_by_side([reduce_scatter_rounds(owners, shares) for owners, shares in owners_and_shares]),
+        *side_by_side([all_gather_rounds(owners, shares) for owners, shares in owners_and_shares]),
         *side_by_side([all_gather_rounds(ring, owned) for ring in rings]),
     ]

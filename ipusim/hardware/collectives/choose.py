@@ -99,8 +99,10 @@ def fastest_in_turn(system: System, batches: Sequence[Sequence[Call]]) -> tuple[
 
     @cache
     def cost(name: str, *calls: Call) -> CollectiveCost:
-        made = [ALGORITHMS[call.operation][name](system, call.group, call.elements, call.itemsize) for call in calls]
-        return concurrent_cost(system, made)
+        collectives = [
+            ALGORITHMS[call.operation][name](system, call.group, call.elements, call.itemsize) for call in calls
+        ]
+        return concurrent_cost(system, collectives)
 
     calls = {call for batch in batches for call in batch}
     choices = [

@@ -125,12 +125,12 @@ def chunks(start: int, stop: int, count: int) -> list[slice]:
     """
     longest = -(-(stop - start) // count)
     bounds = [min(start + longest * number, stop) for number in range(count + 1)]
-    return [slice(here, there) for here, there in pairwise(bounds)]
+    return [slice(begin, end) for begin, end in pairwise(bounds)]
 
 
 def side_by_side(parts: Sequence[Sequence[Round]]) -> list[Round]:
     """Return merged rounds in which the rounds of every part run simultaneously."""
-    return [tuple(transfer for round_of in together for transfer in round_of) for together in zip(*parts, strict=True)]
+    return [tuple(transfer for round_of in rounds for transfer in round_of) for rounds in zip(*parts, strict=True)]
 
 
 def as_they_lie(system: System, participants: Sequence[int]) -> list[int]:

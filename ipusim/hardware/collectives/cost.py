@@ -115,14 +115,14 @@ def concurrent_cost(system: System, collectives: Sequence[Collective]) -> Collec
     """
     rounds: list[RoundCost] = []
     # the rounds of a ring load the links equally
-    known: dict[tuple[tuple[tuple[int, int], int], ...], RoundCost] = {}
+    round_costs: dict[tuple[tuple[tuple[int, int], int], ...], RoundCost] = {}
     for number in range(max((len(collective.rounds) for collective in collectives), default=0)):
         traffic = _traffic(collectives, number)
         key = tuple(sorted(traffic.items()))
-        if key not in known:
+        if key not in round_costs:
             copy = system.merged_copy(traffic)
-            known[key] = RoundCost(copy.fixed.latency_cycles, copy.links)
-        rounds.append(known[key])
+            round_costs[key] = RoundCost(copy.fixed.latency_cycles, copy.links)
+        rounds.append(round_costs[key])
     if not rounds:
         return CollectiveCost(NOTHING_FIXED, ())
     return CollectiveCost(system.exchanging._replace(sync_cycles=system.sync_cycles), tuple(rounds))

@@ -16,7 +16,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
     round's number modulo R swap (R rounds, with one or two participants idle).
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
-    ordered = as_they_lie(system, participants)
+    ranks = as_they_lie(system, participants)
     power_of_two = collective.count & (collective.count - 1) == 0
     numbers = range(1 if power_of_two else 0, collective.count)
     partners = (
@@ -27,7 +27,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
         for number in numbers
     )
     return collective.with_rounds(
-        _swaps(collective, [(ipu, ordered[partner]) for ipu, partner in zip(ordered, partners_of, strict=True)])
+        _swaps(collective, [(ipu, ranks[partner]) for ipu, partner in zip(ranks, partners_of, strict=True)])
         for partners_of in partners
     )
 

@@ -56,11 +56,11 @@ def ring_order(system: System, participants: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)  # for buffers of any size, of many cuts of a model
 def _ring_order(
-    topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ordered: tuple[int, ...]
+    topology: Topology | PodRing, ipus: tuple[int, ...], rates: Rates, ranks: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Return :func:`ring_order` of participants in physical order."""
-    even = tuple(ipu for ipu in ordered if ipus[ipu] % 2 == 0)
-    odd = tuple(ipu for ipu in ordered if ipus[ipu] % 2 == 1)
+    even_ranks = tuple(ipu for ipu in ranks if ipus[ipu] % 2 == 0)
+    odd_ranks = tuple(ipu for ipu in ranks if ipus[ipu] % 2 == 1)
 
     def burden(ring: Sequence[int]) -> tuple[Fraction, int, int]:
         routes = [topology.route(ipus[source], ipus[target]) for source, target in _hops(ring)]
@@ -68,7 +68,7 @@ def _ring_order(
         slowest = max((count / direction.bytes_per_s(rates) for direction, count in loads), default=Fraction(0))
         return slowest, max(map(len, routes)), sum(map(len, routes))
 
-    return min((even + odd[::-1], ordered[::2] + ordered[1::2][::-1]), key=burden)
+    return min((even_ranks + odd_ranks[::-1], ranks[::2] + ranks[1::2][::-1]), key=burden)
 
 
 def _in_a_ring(

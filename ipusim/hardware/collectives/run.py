@@ -49,8 +49,8 @@ def _check_buffers(collective: Collective, buffers: Sequence[Array]) -> None:
             f"{collective.name}: expected {collective.count} buffers, one per participant, got {len(buffers)}"
         )
     for rank, (ipu, buffer) in enumerate(zip(collective.participants, buffers, strict=True)):
-        own = collective.chunk_of(rank)
-        size = own.stop - own.start if collective.operation == "all_gather" else collective.elements
+        chunk = collective.chunk_of(rank)
+        size = chunk.stop - chunk.start if collective.operation == "all_gather" else collective.elements
         if buffer.size != size or buffer.itemsize != collective.itemsize:
             raise ModelError(
                 f"{collective.name}: expected {size} elements of {collective.itemsize} bytes on IPU {ipu}, "
@@ -91,6 +91,8 @@ def _results(collective: Collective, wholes: Sequence[Array], buffers: Sequence[
         case "all_gather":
             return list(wholes)
         case "all_to_all":
-            own = [collective.chunk_of(rank) for rank in range(collective.count)]
+            chunks = [collective.chunk_of(rank) for rank in range(collective.count)]
             slots = (whole.reshape(collective.count, collective.chunk) for whole in wholes)
-            return [slot[:, : chunk.stop - chunk.start].ravel().copy() for slot, chunk in zip(slots, own, strict=True)]
+            return [
+                slot[:, : chunk.stop - chunk.start].ravel().copy() for slot, chunk in zip(slots, chunks, strict=True)
+            ]

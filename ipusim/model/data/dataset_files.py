@@ -115,11 +115,11 @@ def _idx_array(file: Readable) -> Array:
         raise FileError(f"expected at most {_MOST_AXES} axes, got {axes}")
     if 0 in shape:
         raise FileError(f"the header says shape {shape}, which holds nothing")
-    needed = math.prod(shape) * dtype.itemsize
-    data = read_up_to(file, needed)
-    if len(data) < needed or file.read(1):
-        has = f"{header + len(data)}" if len(data) < needed else "more"
-        raise FileError(f"the header says shape {shape}, {header + needed} bytes in all, the file has {has}")
+    byte_count = math.prod(shape) * dtype.itemsize
+    data = read_up_to(file, byte_count)
+    if len(data) < byte_count or file.read(1):
+        has = f"{header + len(data)}" if len(data) < byte_count else "more"
+        raise FileError(f"the header says shape {shape}, {header + byte_count} bytes in all, the file has {has}")
     return np.frombuffer(data, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
 
 

@@ -37,11 +37,11 @@ class Dataset:
             raise ModelError(f"{self.name}: no samples")
         if len(self.x) != len(self.y):
             raise ModelError(f"{self.name}: {len(self.x)} samples but {len(self.y)} labels: each sample needs one")
-        for what, array in (("inputs", self.x), ("labels", self.y)):
+        for role, array in (("inputs", self.x), ("labels", self.y)):
             if array.dtype.kind not in "iuf":
-                raise ModelError(f"{self.name}: expected numbers as {what}, got {array.dtype}")
+                raise ModelError(f"{self.name}: expected numbers as {role}, got {array.dtype}")
             if array.dtype.kind == "f" and not self.is_outlined and not np.isfinite(array).all():
-                raise ModelError(f"{self.name}: {what} hold values that are not finite")
+                raise ModelError(f"{self.name}: {role} hold values that are not finite")
         if self.classes is not None and (self.y.min() < 0 or self.y.max() >= self.classes):
             raise ModelError(
                 f"{self.name}: expected class numbers from 0 to {self.classes - 1}, "

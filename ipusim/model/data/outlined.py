@@ -35,6 +35,6 @@ def outlined_tokens(length: int, vocabulary: int, samples: int) -> Dataset:
     return Dataset(tokens, tokens, vocabulary, "synthetic tokens")
 
 
-def _numbers(shape: Shape, below: int) -> Any:
+def _numbers(shape: Shape, end: int) -> Any:
     """Return the outline of whole numbers in range(below), such as tokens and class numbers."""
-    return Outline(shape, np.int32, span=(0, below - 1))
+    return Outline(shape, np.int32, span=(0, end - 1))

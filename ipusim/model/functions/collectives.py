@@ -54,12 +54,12 @@ def reduce_scatter_gradient(x: Array, gradient: Array, group: int, combination: 
     arriving = np.reshape(all_gather(gradient, group), (-1,))[: len(x)]
     if combination == "add":
         return arriving
-    every = all_gather(x, group)
+    arrays = all_gather(x, group)
     if combination == "multiply":
-        own = replica_index() % group
-        return np.asarray(arriving * np.prod(np.concatenate([every[:own], every[own + 1 :]]), axis=0))
-    extremes = (np.max if combination == "maximum" else np.min)(every, axis=0)
-    return np.asarray(arriving * (x == extremes) / np.sum(every == extremes, axis=0, dtype=x.dtype))
+        place = replica_index() % group
+        return np.asarray(arriving * np.prod(np.concatenate([arrays[:place], arrays[place + 1 :]]), axis=0))
+    extremes = (np.max if combination == "maximum" else np.min)(arrays, axis=0)
+    return np.asarray(arriving * (x == extremes) / np.sum(arrays == extremes, axis=0, dtype=x.dtype))
 
 
 def own_chunk(x: Array, group: int) -> Array:
@@ -79,7 +79,7 @@ def _collective(operation: Operation, x: Array, group: int | None, combination: 
 
     Records the call if the surroundings ask for records, then meets the other replicas.
     """
-    call, now = _call(operation, x, group, combination), surroundings()
-    if now.collectives is not None:
-        now.collectives.append(call)
-    return now.replica.meet(call, x)
+    call, context = _call(operation, x, group, combination), surroundings()
+    if context.collectives is not None:
+        context.collectives.append(call)
+    return context.replica.meet(call, x)

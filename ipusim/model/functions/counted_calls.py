@@ -104,46 +104,46 @@ def counted_call(name: str, value: Any, args: Sequence[Any]) -> Step:
         A step with this call only.
     """
     read = [np.size(arg) for arg in args if isinstance(arg, np.ndarray | np.number)]
-    written = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
-    elements = sum(read) + written
+    result_size = np.size(value) if isinstance(value, np.ndarray | np.number | float) else 0
+    elements = sum(read) + result_size
     if name in _PRODUCTS or name in ("matmul", "einsum"):
-        product = _product(name, read, written, args)
+        product = _product(name, read, result_size, args)
         return Step((product,) if product.macs else (), elements=elements)
     if name in _REDUCTIONS:
         return Step((), VectorWork(reductions=sum(read)), elements, compute_sets=2)
     if name in _ELEMENTARY:
-        vector = VectorWork(transcendentals=written)
+        vector = VectorWork(transcendentals=result_size)
     elif name in _QUOTIENTS:
-        vector = VectorWork(quotients=written)
+        vector = VectorWork(quotients=result_size)
     else:
-        vector = VectorWork(0 if name in _MOVES else written)
+        vector = VectorWork(0 if name in _MOVES else result_size)
     return Step((), vector, elements, compute_sets=1)
 
 
-def _product(name: str, read: Sequence[int], written: int, args: Sequence[Any]) -> Product:
+def _product(name: str, read: Sequence[int], result_size: int, args: Sequence[Any]) -> Product:
     if name == "matmul":
-        return _matmul_of(np.shape(args[0]), np.shape(args[1]), written)
+        return _matmul_of(np.shape(args[0]), np.shape(args[1]), result_size)
     if name == "einsum":
         return _einsum_of(args)
     # For operands with M*K and K*N elements and a result with M*N elements, the product is (M*K*N)^2.
-    return _product_of(read, written)
+    return _product_of(read, result_size)
 
 
-def _product_of(read: Sequence[int], written: int) -> Product:
+def _product_of(read: Sequence[int], result_size: int) -> Product:
     """Return the product for sizes M*K, K*N and M*N, which multiply to (M*K*N)^2."""
-    macs = math.isqrt(math.prod(read) * written)
-    k = macs // written if written else 0
+    macs = math.isqrt(math.prod(read) * result_size)
+    k = macs // result_size if result_size else 0
     product = Product(read[0] // k, k, read[-1] // k) if k else Product(0, 0, 0)
     return product if product.macs == macs else Product(1, macs, 1)
 
 
-def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], written: int) -> Product:
+def _matmul_of(left: tuple[int, ...], right: tuple[int, ...], result_size: int) -> Product:
     """Return the products of matrix stacks, merged if the second operand is one matrix."""
     k = left[-1]
     n = right[-1] if len(right) > 1 else 1
     by_one = len(right) <= 2
-    m = written // max(n, 1) if by_one else left[-2] if len(left) > 1 else 1
-    return Product(m, k, n, written // max(m * n, 1))
+    m = result_size // max(n, 1) if by_one else left[-2] if len(left) > 1 else 1
+    return Product(m, k, n, result_size // max(m * n, 1))
 
 
 def _einsum_of(args: Sequence[Any]) -> Product:
@@ -153,12 +153,15 @@ def _einsum_of(args: Sequence[Any]) -> Product:
     for indices, operand in zip(inputs.split(","), operands, strict=True):
         for index, size in zip(indices, np.shape(operand), strict=True):
             sizes[index] = max(size, sizes.get(index, 1))
-    first, *others = (set(indices) for indices in inputs.split(","))
-    rest, free = set().union(*others), set(output)
+    first, *other_indices = (set(indices) for indices in inputs.split(","))
+    rest, free = set().union(*other_indices), set(output)
 
-    def of(indices: set[str]) -> int:
+    def size_of(indices: set[str]) -> int:
         return math.prod(sizes[index] for index in indices)
 
     return Product(
-        of((first - rest) & free), of(sizes.keys() - free), of((rest - first) & free), of(first & rest & free)
+        size_of((first - rest) & free),
+        size_of(sizes.keys() - free),
+        size_of((rest - first) & free),
+        size_of(first & rest & free),
     )

@@ -21,8 +21,8 @@ def load_function(reference: str, base: Path) -> Callable[..., Any]:
     afterwards, without a compiled copy on disk. Raises ModelError for a reference without a function, a missing file,
     an error in the file (with its line), a missing function, or a name that is not callable.
     """
-    loaded: Callable[..., Any] = load_value(reference, base, "function", callable)
-    return loaded
+    function: Callable[..., Any] = load_value(reference, base, "function", callable)
+    return function
 
 
 def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool]) -> Any:
@@ -36,8 +36,8 @@ def load_value(reference: str, base: Path, kind: str, fits: Callable[[Any], bool
     module, path = load_file(reference, base / file)
     value = vars(module).get(name)
     if value is None:
-        known = sorted(n for n, variable in vars(module).items() if fits(variable) and not n.startswith("_"))
-        raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(known) or 'none'}")
+        names = sorted(n for n, variable in vars(module).items() if fits(variable) and not n.startswith("_"))
+        raise ModelError(f"{reference!r}: {path} has no {kind} {name!r}; it has {', '.join(names) or 'none'}")
     if not fits(value):
         raise ModelError(f"{reference!r}: {name!r} in {path} is of type {type(value).__name__}, not a {kind}")
     return value
@@ -50,8 +50,8 @@ def load_file(reference: str, path: Path) -> tuple[ModuleType, Path]:
     """
     try:
         path = resolve(path)
-        with open_file(path) as opened:
-            source = opened.read()
+        with open_file(path) as stream:
+            source = stream.read()
     except OSError as error:
         raise ModelError(f"{reference!r}: cannot read {path}: {error.strerror}") from None
     except ValueError as error:  # a null character
@@ -64,7 +64,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     # Dataclasses look up the module in sys.modules while the class statement runs.
-    before = sys.modules.get(name)
+    old_module = sys.modules.get(name)
     sys.modules[name] = module
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
@@ -78,8 +78,8 @@ def _run(path: Path, source: bytes) -> ModuleType:
         line = f"{path}:{lines[-1]}" if lines else str(path)
         raise ModelError(f"{line}: {message_of(error)}") from error
     finally:
-        if before is None:
+        if old_module is None:
             del sys.modules[name]
         else:
-            sys.modules[name] = before
+            sys.modules[name] = old_module
     return module

@@ -75,9 +75,9 @@ class _PythonFunction:
         except (ModelError, KeyboardInterrupt):
             raise
         except BaseException as error:  # user code may raise anything, even SystemExit
-            on = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
+            place = f" on {' and '.join(str(array.shape) for array in arrays)}" if arrays else ""
             line = line_of(error, self.function)
-            raise ModelError(f"{self._label} ({line}){on}: {message_of(error)}") from error
+            raise ModelError(f"{self._label} ({line}){place}: {message_of(error)}") from error
 
     def _try(self, x: Array, *labels: Array) -> Array:
         """Run both passes on a few samples and return the result."""

@@ -18,14 +18,14 @@ def among_equals(call: CollectiveCall, x: Array) -> Array:
     Functions are tried like this before the device is known, and run like this on a single replica.
     """
     size = 1 if call.group is None else call.group
-    every = np.broadcast_to(x, (size, *x.shape))
+    arrays = np.broadcast_to(x, (size, *x.shape))
     match call.operation:
         case "all_gather":
-            return every.reshape(-1)
+            return arrays.reshape(-1)
         case "all_to_all":
-            return np.stack([array[0] for array in every])
+            return np.stack([array[0] for array in arrays])
         case _:
-            return own_chunk(call, combined(call, every), size)
+            return own_chunk(call, combined(call, arrays), size)
 
 
 def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
@@ -33,9 +33,9 @@ def own_chunk(call: CollectiveCall, whole: Array, size: int) -> Array:
     return whole if call.operation == "all_reduce" else whole[: -(-whole.size // size)]
 
 
-def combined(call: CollectiveCall, every: Array) -> Array:
+def combined(call: CollectiveCall, arrays: Array) -> Array:
     """Return the combination of the arrays along the first axis, in their dtype."""
-    total: Array = getattr(np, call.combination).reduce(every, axis=0).astype(every.dtype)
+    total: Array = getattr(np, call.combination).reduce(arrays, axis=0).astype(arrays.dtype)
     return total
 
 

@@ -27,12 +27,12 @@ class Surroundings(NamedTuple):
     look_ups: list[TableBytes] | None = None
 
 
-_NOW: Final[ContextVar[Surroundings]] = ContextVar("surroundings", default=Surroundings())  # noqa: B039 - it is frozen
+_SURROUNDINGS: Final[ContextVar[Surroundings]] = ContextVar("surroundings", default=Surroundings())  # noqa: B039 - it is frozen
 
 
 def surroundings() -> Surroundings:
     """Return the caller's surroundings."""
-    return _NOW.get()
+    return _SURROUNDINGS.get()
 
 
 class Surrounded:
@@ -53,8 +53,8 @@ class Surrounded:
 
     def __enter__(self) -> None:
         """Change the surroundings."""
-        self._token: Token[Surroundings] = _NOW.set(_NOW.get()._replace(**self._changes))
+        self._token: Token[Surroundings] = _SURROUNDINGS.set(_SURROUNDINGS.get()._replace(**self._changes))
 
     def __exit__(self, *_: object) -> None:
         """Restore the previous surroundings."""
-        _NOW.reset(self._token)
+        _SURROUNDINGS.reset(self._token)

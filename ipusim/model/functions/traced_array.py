@@ -106,22 +106,22 @@ _KINDS: Final = [kind for kind, box in Box.type_mappings.items() if box is Array
 @contextmanager
 def refusing_plain_numpy() -> Iterator[None]:
     """Use TracedArray for traces in the block; other users of autograd keep the original array class."""
-    before = {kind: Box.type_mappings[kind] for kind in _KINDS}
+    old_mappings = {kind: Box.type_mappings[kind] for kind in _KINDS}
     Box.type_mappings.update(dict.fromkeys(_KINDS, TracedArray))
     try:
         yield
     finally:
-        Box.type_mappings.update(before)
+        Box.type_mappings.update(old_mappings)
 
 
-def _refuse(what: str = "", remedy: str = _REMEDY) -> NoReturn:
-    """Raise UntraceableError for an action ``what`` of a user's function, or for its current call."""
+def _refuse(action: str = "", remedy: str = _REMEDY) -> NoReturn:
+    """Raise UntraceableError for an ``action`` of a user's function, or for its current call."""
     frame: FrameType = sys._getframe(1)
     while package_of(frame) in LIBRARIES and frame.f_back is not None:
         frame = frame.f_back
-    what = what or _called(frame)
+    action = action or _name_of_call(frame)
     raise UntraceableError(
-        f"{what} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and its result has no "
+        f"{action} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and its result has no "
         f"gradient: {remedy}"
     )
 
@@ -132,21 +132,21 @@ def _name(function: Any) -> str:
     return f"{module}.{function.__name__}" if module else str(function.__name__)
 
 
-def _called(frame: FrameType) -> str:
+def _name_of_call(frame: FrameType) -> str:
     """Return the dotted name of the function called by ``frame``, read from bytecode without source."""
     code = list(dis.get_instructions(frame.f_code))
-    here = next(op for op in reversed(code) if op.offset <= frame.f_lasti)  # maybe in its cache
-    if here.opname in ("STORE_SUBSCR", "STORE_SLICE"):  # slice assignment, from Python 3.12 on
+    call = next(op for op in reversed(code) if op.offset <= frame.f_lasti)  # maybe in its cache
+    if call.opname in ("STORE_SUBSCR", "STORE_SLICE"):  # slice assignment, from Python 3.12 on
         return "assignment to elements of a plain array"
     names = [
         op.argval
         for op in code
-        if op.offset < here.offset
+        if op.offset < call.offset
         and op.opname.startswith("LOAD_")
         and isinstance(op.argval, str)
         and op.positions is not None
-        and here.positions is not None
+        and call.positions is not None
         and op.positions.col_offset is not None
-        and op.positions[::2] == here.positions[::2]  # same start as the call
+        and op.positions[::2] == call.positions[::2]  # same start as the call
     ]
     return ".".join(names) or "a conversion into a plain array or number"

@@ -20,13 +20,13 @@ class Untrained:
 
     Attributes:
         values: arrays by name.
-        changed: names of the variables changed through this object.
+        changed_names: names of the variables changed through this object.
     """
 
     def __init__(self, values: dict[str, Array], names: Collection[str] | None = None):
         """Start from ``values``; only ``names`` may be requested."""
         self.values = values
-        self.changed: set[str] = set()
+        self.changed_names: set[str] = set()
         self._names = names
 
     def copy(self) -> Untrained:
@@ -46,10 +46,10 @@ class Untrained:
     def write(self, name: str, value: Any) -> None:
         """Replace a value; raises ModelError like :meth:`read`."""
         self._check(name)
-        value, before = np.asarray(value), self.values[name]
-        check_same(name, before, value)
+        value, old_value = np.asarray(value), self.values[name]
+        check_same(name, old_value, value)
         self.values[name] = frozen(value)
-        self.changed.add(name)
+        self.changed_names.add(name)
 
     def _check(self, name: str) -> None:
         if name not in self.values or (self._names is not None and name not in self._names):
@@ -66,12 +66,12 @@ def frozen(array: Array) -> Array:
     return copy
 
 
-def check_same(name: str, one: Array, other: Array) -> None:
+def check_same(name: str, first: Array, second: Array) -> None:
     """Refuse a variable requested with two shapes or dtypes; raises ModelError."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+    if (first.shape, first.dtype) != (second.shape, second.dtype):
         raise ModelError(
-            f"variable {name!r} was requested as {one.dtype}{list(one.shape)} and as {other.dtype}{list(other.shape)}: "
-            "a name stands for one variable"
+            f"variable {name!r} was requested as {first.dtype}{list(first.shape)} and as "
+            f"{second.dtype}{list(second.shape)}: a name stands for one variable"
         )
 
 

@@ -74,11 +74,11 @@ class Failing:
     every pass.
     """
 
-    __slots__ = ("_what",)
+    __slots__ = ("_beginning",)
 
     def __init__(self, what: str) -> None:
         """Store the beginning of the message, such as a layer's name."""
-        self._what = what
+        self._beginning = what
 
     def __enter__(self) -> None:
         """Do nothing."""
@@ -94,4 +94,4 @@ class Failing:
         """Raise the ModelError for an error, for loops in which entering a block is too slow."""
         if isinstance(error, KeyboardInterrupt):
             raise error
-        raise ModelError(f"{self._what}: {message_of(error)}") from error
+        raise ModelError(f"{self._beginning}: {message_of(error)}") from error

@@ -115,34 +115,34 @@ class MultiHeadAttention(InHalves):
         scores -= scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores, out=scores)
         weights /= weights.sum(axis=-1, keepdims=True)
-        seen = joined(drop(key, weights, self.dropout) @ v)
-        return self._affine(parameters, "o", seen), (x, q, k, v, weights, seen, key)
+        context = joined(drop(key, weights, self.dropout) @ v)
+        return self._affine(parameters, "o", context), (x, q, k, v, weights, context, key)
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
         """Return dx, through projections, weighted sum and softmax, and the gradients at the projections."""
-        x, q, k, v, weights, seen, key = saved
-        dseen = self._heads(grad @ parameters["Wo"].T)
-        dscores = drop(key, dseen @ v.swapaxes(-1, -2), self.dropout)
+        x, q, k, v, weights, context, key = saved
+        dcontext = self._heads(grad @ parameters["Wo"].T)
+        dscores = drop(key, dcontext @ v.swapaxes(-1, -2), self.dropout)
         dscores -= (dscores * weights).sum(axis=-1, keepdims=True)
         dscores *= weights
         dscores *= 1 / math.sqrt(q.shape[-1])
-        dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dseen
-        dq, dk, beside = self._pull_similar(parameters, dscores, q, k)
-        made = {"q": joined(dq), "k": joined(dk), "v": joined(dv)}
+        dv = drop(key, weights, self.dropout).swapaxes(-1, -2) @ dcontext
+        dq, dk, extras = self._pull_similar(parameters, dscores, q, k)
+        deltas = {"q": joined(dq), "k": joined(dk), "v": joined(dv)}
         dx = None
-        for name, d in made.items() if need_input_gradient else ():
+        for name, d in deltas.items() if need_input_gradient else ():
             part = d @ parameters[f"W{name}"].T
             dx = part if dx is None else dx + part
-        return dx, (x, seen, {**made, "o": grad}, beside)
+        return dx, (x, context, {**deltas, "o": grad}, extras)
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradients of the projections."""
-        x, seen, made, _ = rest
+        x, context, deltas, _ = rest
         gradients: dict[str, Array] = {}
-        for name, d in made.items():
-            gradients |= self._affine_gradients(name, seen if name == "o" else x, d)
+        for name, d in deltas.items():
+            gradients |= self._affine_gradients(name, context if name == "o" else x, d)
         return {name: gradients[name] for name in self.parameter_shapes(x.shape[1:]) if name in gradients}
 
     def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
@@ -208,12 +208,12 @@ class MultiHeadAttention(InHalves):
             compute_sets=_SCORE_SETS + drop_sets + masks + 2 * self.use_bias,
         )
         added, add_sets = (2 * x, 2) if self.split_qkv and need_input_gradient else (0, 0)  # adds three dx
-        own = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
-        back = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
+        weight_products = (*self._projections(Product(elements, rows, inner), "n"), Product(inner, rows, elements))
+        head_products = (Product(rows, elements, inner), similar, weighted, weighted, weighted)
         into = self._projections(Product(rows, inner, elements), "k") if need_input_gradient else ()
         first = work_of(
             itemsize,
-            products=(*back, *into),
+            products=(*head_products, *into),
             vector=scores * _SCORE_BACK + 2 * drops + VectorWork(added),
             touched=2 * x + 11 * heads + 3 * scores + kernels,
             exchanged=scores,
@@ -221,21 +221,21 @@ class MultiHeadAttention(InHalves):
         )
         second = work_of(
             itemsize,
-            products=own,
+            products=weight_products,
             vector=VectorWork(reductions=biased),
             touched=2 * x + 4 * heads + kernels + biases,
             compute_sets=4 * self.use_bias,
         )
-        touched = ((2 + need_input_gradient) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize
-        backward = in_one(first, second, (*back, *own, *into), touched, first.exchange_bytes)
+        sram_bytes = ((2 + need_input_gradient) * x + 12 * heads + 3 * scores + 2 * kernels + biases) * itemsize
+        backward = in_one(first, second, (*head_products, *weight_products, *into), sram_bytes, first.exchange_bytes)
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
-    def _projections(self, one: Product, along: Literal["n", "k"]) -> tuple[Product, ...]:
-        """Return the products for queries, keys and values, merged or separate; ``one`` is a single product.
+    def _projections(self, product: Product, dimension: Literal["n", "k"]) -> tuple[Product, ...]:
+        """Return the products for queries, keys and values, merged or separate; ``product`` is that of a single one.
 
         Merged products have three times the columns, or backward, three times the summed inputs.
         """
-        return (one,) * 3 if self.split_qkv else (replace(one, **{along: 3 * getattr(one, along)}),)
+        return (product,) * 3 if self.split_qkv else (replace(product, **{dimension: 3 * getattr(product, dimension)}),)
 
 
 def joined(heads: Array) -> Array:

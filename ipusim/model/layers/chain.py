@@ -33,13 +33,13 @@ from ipusim.model.work import Work, in_turn
 Chain = tuple[NamedLayer[Layer], ...]
 
 
-def check_names(layers: Iterable[NamedLayer[Layer]], where: str) -> None:
-    """Raise ModelError for duplicate names, or names containing a slash, in ``where``."""
-    seen: set[str] = set()
-    for named in layers:
-        if not named.name or "/" in named.name or named.name in seen:
-            raise ModelError(f"expected distinct names without '/' in {where}, got {named.name!r}")
-        seen.add(named.name)
+def check_names(layers: Iterable[NamedLayer[Layer]], place: str) -> None:
+    """Raise ModelError for duplicate names, or names containing a slash, in ``place``."""
+    names: set[str] = set()
+    for named_layer in layers:
+        if not named_layer.name or "/" in named_layer.name or named_layer.name in names:
+            raise ModelError(f"expected distinct names without '/' in {place}, got {named_layer.name!r}")
+        names.add(named_layer.name)
 
 
 def own(parameters: Parameters, name: str) -> dict[str, Array]:
@@ -66,8 +66,10 @@ def with_shapes(chain: Chain, input_shape: Shape) -> Iterator[tuple[NamedLayer[L
 def run_forward(chain: Chain, parameters: Parameters, x: Array, key: Key | None, first: int) -> tuple[Array, Saved]:
     """Run the layers in order; a layer's key is ``key`` and the layer's position, counted from ``first``."""
     saved = []
-    for position, named in enumerate(chain, first):
-        x, of_layer = named.layer.forward(own(parameters, named.name), x, None if key is None else (*key, position))
+    for position, named_layer in enumerate(chain, first):
+        x, of_layer = named_layer.layer.forward(
+            own(parameters, named_layer.name), x, None if key is None else (*key, position)
+        )
         saved.append(of_layer)
     return x, saved
 
@@ -78,10 +80,10 @@ def run_backward_input(
     """Run the first halves in reverse; return the gradient, and the rest per layer."""
     rests: list[Rest] = [None] * len(chain)
     for index in range(len(chain) - 1, -1, -1):
-        named = chain[index]
+        named_layer = chain[index]
         assert grad is not None  # only the first layer may skip the gradient
-        grad, rests[index] = named.layer.backward_input(
-            own(parameters, named.name), saved[index], grad, need_input_gradient or index > 0
+        grad, rests[index] = named_layer.layer.backward_input(
+            own(parameters, named_layer.name), saved[index], grad, need_input_gradient or index > 0
         )
     return (grad if need_input_gradient else None), rests
 
@@ -89,9 +91,9 @@ def run_backward_input(
 def run_backward_weights(chain: Chain, parameters: Parameters, rests: list[Rest]) -> dict[str, Array]:
     """Run the second halves; gradients follow the order of the layers."""
     return {
-        f"{named.name}/{name}": array
-        for named, rest in zip(chain, rests, strict=True)
-        for name, array in named.layer.backward_weights(own(parameters, named.name), rest).items()
+        f"{named_layer.name}/{name}": array
+        for named_layer, rest in zip(chain, rests, strict=True)
+        for name, array in named_layer.layer.backward_weights(own(parameters, named_layer.name), rest).items()
     }
 
 
@@ -100,9 +102,9 @@ def costs(
 ) -> list[LayerCost]:
     """Return the work of every layer in the chains."""
     return [
-        named.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
+        named_layer.layer.cost(shape, batch, itemsize, need_input_gradient or index > 0)
         for chain in chains
-        for index, (named, shape) in enumerate(with_shapes(chain, input_shape))
+        for index, (named_layer, shape) in enumerate(with_shapes(chain, input_shape))
     ]
 
 
@@ -139,10 +141,10 @@ class InChains(InHalves, ABC):
     def parameter_shapes(self, input_shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the inner parameters."""
         return {
-            f"{named.name}/{name}": shape
+            f"{named_layer.name}/{name}": shape
             for chain in self.chains
-            for named, before in with_shapes(chain, input_shape)
-            for name, shape in named.layer.parameter_shapes(before).items()
+            for named_layer, layer_shape in with_shapes(chain, input_shape)
+            for name, shape in named_layer.layer.parameter_shapes(layer_shape).items()
         }
 
     def initial_parameters(
@@ -150,10 +152,10 @@ class InChains(InHalves, ABC):
     ) -> dict[str, Array]:
         """Draw the inner parameters, layer by layer."""
         return {
-            f"{named.name}/{name}": array
+            f"{named_layer.name}/{name}": array
             for chain in self.chains
-            for named, before in with_shapes(chain, input_shape)
-            for name, array in named.layer.initial_parameters(before, rng, dtype).items()
+            for named_layer, layer_shape in with_shapes(chain, input_shape)
+            for name, array in named_layer.layer.initial_parameters(layer_shape, rng, dtype).items()
         }
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
@@ -161,7 +163,7 @@ class InChains(InHalves, ABC):
         saved, passing = 0, 0
         for chain in self.chains:
             shapes = chain_shapes(chain, input_shape)
-            inside = [inner_sizes(named.layer, shape) for named, shape in zip(chain, shapes, strict=False)]
+            inside = [inner_sizes(named_layer.layer, shape) for named_layer, shape in zip(chain, shapes, strict=False)]
             saved += sum(math.prod(shape) for shape in shapes[1:]) + sum(sizes.saved for sizes in inside)
             passing = max([passing, *(sizes.passing for sizes in inside)])
         return InnerSizes(saved, passing)

@@ -49,10 +49,10 @@ class Concatenate(Join):
 
     def output_shape(self, input_shape: Shape) -> Shape:
         """Return the joined shape; raises ModelError for different leading axes."""
-        taken = self.taken.shape
-        if not input_shape or taken[:-1] != input_shape[:-1] or not taken:
+        taken_shape = self.taken.shape
+        if not input_shape or taken_shape[:-1] != input_shape[:-1] or not taken_shape:
             raise self._refused(f"the axes {list(input_shape[:-1])} before its last one")
-        return (*input_shape[:-1], input_shape[-1] + taken[-1])
+        return (*input_shape[:-1], input_shape[-1] + taken_shape[-1])
 
     def joined(self, x: Array, taken: Array) -> Array:
         """Return the concatenation, input first."""

@@ -82,7 +82,7 @@ class _Convolution(InHalves, ABC):
         kernel = (*self._kernel(), input_shape[-1] // groups, groups * filters)
         return {"W": kernel, "b": (groups * filters,)} if self.use_bias else {"W": kernel}
 
-    def _joined(self, groups: Array) -> Array:
+    def _join_groups(self, groups: Array) -> Array:
         """Return results (groups, rows, filters of a group) as (rows, filters)."""
         return groups.transpose(1, 0, 2).reshape(groups.shape[1], -1)
 
@@ -94,13 +94,13 @@ class _Convolution(InHalves, ABC):
         """Return the windows as rows per group: (groups, batch x windows, window x channels)."""
         places = list(self._windows.offsets(self._windows.pad(image), image.shape[1:]))
         groups, _ = self._grouping(image.shape[-1])
-        stacked = np.stack(places, axis=3).reshape(-1, len(places), groups, image.shape[-1] // groups)
-        return stacked.transpose(2, 0, 1, 3).reshape(groups, len(stacked), -1)
+        rows = np.stack(places, axis=3).reshape(-1, len(places), groups, image.shape[-1] // groups)
+        return rows.transpose(2, 0, 1, 3).reshape(groups, len(rows), -1)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return ``x`` (batch, ..., channels) convolved, in the output's shape."""
         columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
-        y = self._joined(columns @ self._kernels(parameters["W"], x.shape[-1]))
+        y = self._join_groups(columns @ self._kernels(parameters["W"], x.shape[-1]))
         if self.use_bias:
             y += parameters["b"]
         y, activated = activate(self.activation, y.reshape(len(x), *self._field(x.shape[1:]), y.shape[-1]))
@@ -133,7 +133,7 @@ class _Convolution(InHalves, ABC):
         x, rows = rest
         columns = self._columns(x.reshape(len(x), *self._image(x.shape[1:])))
         kernels = columns.swapaxes(1, 2) @ self._rows(rows, len(columns))
-        gradients = {"W": self._joined(kernels).reshape(parameters["W"].shape)}
+        gradients = {"W": self._join_groups(kernels).reshape(parameters["W"].shape)}
         if self.use_bias:
             gradients["b"] = rows.sum(axis=0)
         return gradients

@@ -79,12 +79,12 @@ class CTC(ParameterlessLoss):
 
     def states(self, input_shape: Shape, labels: Array) -> States:
         """Return the states of the samples' alignments."""
-        own, blank = labels[:, : self.labels].astype(np.int64), self._blank(input_shape[1])
+        label_ids, blank = labels[:, : self.labels].astype(np.int64), self._blank(input_shape[1])
         steps = labels[:, -1].astype(np.int64) if self.timed else np.full(len(labels), input_shape[0])
-        padding = (own < 0) | (own == blank)
+        padding = (label_ids < 0) | (label_ids == blank)
         counts = np.where(padding.any(axis=1), padding.argmax(axis=1), self.labels)
         classes = np.full((len(labels), 2 * self.labels + 1), blank)
-        classes[:, 1::2] = np.where(np.arange(self.labels) < counts[:, None], own, blank)
+        classes[:, 1::2] = np.where(np.arange(self.labels) < counts[:, None], label_ids, blank)
         return States(classes, counts, steps, blank)
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
@@ -102,7 +102,7 @@ class CTC(ParameterlessLoss):
         if not self.log_probabilities:
             scores = scores - scores.max(axis=-1, keepdims=True)
             scores -= np.log(np.exp(scores).sum(axis=-1, keepdims=True))
-        alphas = states.there(scores)
+        alphas = states.forward_variables(scores)
         return (-states.at_end(alphas)).astype(x.dtype), (scores, alphas, states, x.dtype)
 
     def per_example_gradient(self, saved: Saved, grad: Array) -> Array:
@@ -174,25 +174,25 @@ class States(NamedTuple):
     blank: int
 
     @property
-    def skipped(self) -> Array:
+    def can_skip(self) -> Array:
         """Whether a state may follow the state two before: a different label."""
-        skipped = np.zeros(self.classes.shape, bool)
-        skipped[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
-        return skipped
+        mask = np.zeros(self.classes.shape, bool)
+        mask[:, 2:] = (self.classes[:, 2:] != self.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
+        return mask
 
     def emitted(self, scores: Array) -> Array:
         """Return log probabilities per time step and state, (batch, time steps, states)."""
         scores_of: Array = np.take_along_axis(scores, self.classes[:, None, :].repeat(scores.shape[1], axis=1), axis=2)
         return scores_of
 
-    def there(self, scores: Array) -> Array:
+    def forward_variables(self, scores: Array) -> Array:
         """Return the forward variables: log probabilities of reaching a state with every label before it."""
-        emitted, skipped = self.emitted(scores), self.skipped
+        emitted, can_skip = self.emitted(scores), self.can_skip
         alphas = np.full_like(emitted, -np.inf)
         if scores.shape[1]:
             alphas[:, 0, :2] = emitted[:, 0, :2]
         for t in range(1, scores.shape[1]):
-            alphas[:, t] = emitted[:, t] + _into(alphas[:, t - 1], skipped)
+            alphas[:, t] = emitted[:, t] + _into(alphas[:, t - 1], can_skip)
         return alphas
 
     def at_end(self, alphas: Array) -> Array:
@@ -206,7 +206,7 @@ class States(NamedTuple):
 
     def occupied(self, scores: Array, alphas: Array) -> Array:
         """Return the share of alignments per class, (batch, time steps, classes)."""
-        emitted, skipped = self.emitted(scores), self.skipped
+        emitted, can_skip = self.emitted(scores), self.can_skip
         states = np.arange(self.classes.shape[1])
         ends = 2 * self.counts[:, None]
         final = np.where((states == ends) | ((states == ends - 1) & (ends > 0)), 0.0, -np.inf).astype(scores.dtype)
@@ -215,30 +215,30 @@ class States(NamedTuple):
         total, rows = self.at_end(alphas)[:, None], np.arange(len(scores))[:, None]
         for t in reversed(range(scores.shape[1])):
             if t + 1 < scores.shape[1]:
-                beta = _out_of(beta + emitted[:, t + 1], skipped)
+                beta = _out_of(beta + emitted[:, t + 1], can_skip)
             beta = np.where(t == self.steps[:, None] - 1, final, np.where(t < self.steps[:, None], beta, -np.inf))
             np.add.at(shares[:, t], (rows, self.classes), np.exp(alphas[:, t] + beta - total))
         return shares
 
 
-def _into(before: Array, skipped: Array) -> Array:
+def _into(values: Array, can_skip: Array) -> Array:
     """Return the log sums over a state and its one or two predecessors.
 
-    ``before`` contains logarithms of the previous time step, (batch, states).
+    ``values`` contains logarithms of the previous time step, (batch, states).
     """
-    sums = before.copy()
-    sums[:, 1:] = np.logaddexp(sums[:, 1:], before[:, :-1])
-    over = np.where(skipped[:, 2:], before[:, :-2], -np.inf)
-    sums[:, 2:] = np.logaddexp(sums[:, 2:], over)
+    sums = values.copy()
+    sums[:, 1:] = np.logaddexp(sums[:, 1:], values[:, :-1])
+    jumps = np.where(can_skip[:, 2:], values[:, :-2], -np.inf)
+    sums[:, 2:] = np.logaddexp(sums[:, 2:], jumps)
     return sums
 
 
-def _out_of(after: Array, skipped: Array) -> Array:
+def _out_of(values: Array, can_skip: Array) -> Array:
     """Return the log sums over a state and its successors, like :func:`_into`."""
-    sums = after.copy()
-    sums[:, :-1] = np.logaddexp(sums[:, :-1], after[:, 1:])
-    over = np.where(skipped[:, 2:], after[:, 2:], -np.inf)
-    sums[:, :-2] = np.logaddexp(sums[:, :-2], over)
+    sums = values.copy()
+    sums[:, :-1] = np.logaddexp(sums[:, :-1], values[:, 1:])
+    jumps = np.where(can_skip[:, 2:], values[:, 2:], -np.inf)
+    sums[:, :-2] = np.logaddexp(sums[:, :-2], jumps)
     return sums
 
 
@@ -246,8 +246,8 @@ def _check_room(states: States, time_steps: int) -> None:
     """Refuse a sample whose labels exceed its time steps, or whose time steps exceed ``time_steps``."""
     labels: Any = states.classes[:, 1::2]
     within = np.arange(1, labels.shape[1]) < states.counts[:, None]
-    needed = states.counts + ((labels[:, 1:] == labels[:, :-1]) & within).sum(axis=1)
-    for sample, (count, steps) in enumerate(zip(needed, states.steps, strict=True)):
+    least_steps = states.counts + ((labels[:, 1:] == labels[:, :-1]) & within).sum(axis=1)
+    for sample, (count, steps) in enumerate(zip(least_steps, states.steps, strict=True)):
         if not 1 <= steps <= time_steps:
             raise ModelError(
                 f"ctc on {time_steps} time steps needs samples of 1 to {time_steps}, got {steps} in {sample}"

@@ -129,8 +129,8 @@ class HostEmbedding(Embedding):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of placing received rows, or outgoing gradients."""
         elements = batch * math.prod(input_shape) * self.output_dim
-        moved = work_of(itemsize, touched=2 * elements, compute_sets=1)
-        return LayerCost(moved, moved, all_later(moved))
+        move = work_of(itemsize, touched=2 * elements, compute_sets=1)
+        return LayerCost(move, move, all_later(move))
 
 
 @dataclass(frozen=True)

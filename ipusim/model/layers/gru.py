@@ -121,14 +121,14 @@ class GRU(Recurrent):
         (dh,) = dstates
         for t in reversed(range(steps)):
             z, r, n = self._split(gates[:, t])
-            before = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
+            previous = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
             share = z if score is None else (1 - score[:, t]) * z
             if mask is not None:
-                dbeside[:, t, -1] = (dh * (share * before + (1 - share) * n)).sum(axis=1)
+                dbeside[:, t, -1] = (dh * (share * previous + (1 - share) * n)).sum(axis=1)
                 dh = dh * mask[:, t]
             dn = pull_back(self.activation, n, dh * (1 - share))
-            dshare = dh * (before - n)
+            dshare = dh * (previous - n)
             if score is not None:
                 dbeside[:, t, 0] = -(dshare * z).sum(axis=1)
                 dshare = dshare * (1 - score[:, t])
@@ -157,12 +157,12 @@ class GRU(Recurrent):
         wide = 2 * self.units
         dU = np.zeros_like(parameters["U"])
         for t in reversed(range(x.shape[1])):
-            before = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
+            previous = outputs[:, t - 1] if t else states[0] if states else zero_state(x, self.units)
             if resets is None:
-                dU += before.T @ drecurrent[:, t]
+                dU += previous.T @ drecurrent[:, t]
             else:
-                dU[:, :wide] += before.T @ dgates[:, t, :wide]
-                dU[:, wide:] += (resets[:, t] * before).T @ np.ascontiguousarray(dgates[:, t, wide:])
+                dU[:, :wide] += previous.T @ dgates[:, t, :wide]
+                dU[:, wide:] += (resets[:, t] * previous).T @ np.ascontiguousarray(dgates[:, t, wide:])
         gradients = {"W": kernel_gradient(x, dgates), "U": dU}
         if self.use_bias:
             bias = dgates.sum(axis=(0, 1))
@@ -178,6 +178,6 @@ class GRU(Recurrent):
         attention score adds a product forward, and two products and a sum over units backward. A mask adds a product in
         both passes, and backward the masked value again, with a product and a sum.
         """
-        there = VectorWork(5 + self.attended + self.masked)
-        back = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)
-        return self._unit_work(recurrent_gates=2, activations=1, forward=there, backward=back)
+        forward = VectorWork(5 + self.attended + self.masked)
+        backward = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)
+        return self._unit_work(recurrent_gates=2, activations=1, forward=forward, backward=backward)

@@ -75,9 +75,9 @@ class Join(Parameterless, ABC):
 
     def with_beside(self, shape: Shape) -> Self:
         """Return the layer with the shape of the earlier output."""
-        known = copy(self)
-        object.__setattr__(known, "beside", shape)
-        return known
+        layer = copy(self)
+        object.__setattr__(layer, "beside", shape)
+        return layer
 
     @property
     def taken(self) -> Taken:
@@ -96,8 +96,8 @@ class Join(Parameterless, ABC):
 
     def _refused(self, requirement: str) -> ModelError:
         """Return the error for an earlier output of another shape."""
-        got = f"got the output of {self.source} with {list(self.beside or ())}"
-        return ModelError(f"expected an earlier layer with an output of {requirement}, {got}")
+        actual = f"got the output of {self.source} with {list(self.beside or ())}"
+        return ModelError(f"expected an earlier layer with an output of {requirement}, {actual}")
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Raise ModelError: the layer needs two values."""

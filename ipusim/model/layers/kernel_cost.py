@@ -50,14 +50,14 @@ def kernel_cost(
     dx. An activation that changes the gradient reads its saved array and writes g. The second half makes dW, and db as
     sums whose parts are exchanged.
     """
-    x, y, weights, bias, again = elements
+    x, y, weights, bias, reread = elements
     rule, biased = activation(activation_name), bias > 0
     changes = rule.keeps != "nothing"
     forward = work_of(
         itemsize,
         products=(products.forward,),
         vector=y * (rule.forward + VectorWork(int(biased))),
-        touched=x + weights + bias + y + again,
+        touched=x + weights + bias + y + reread,
         compute_sets=biased + changes,
         convolution=products.convolution,
     )
@@ -65,19 +65,19 @@ def kernel_cost(
         itemsize,
         products=(products.into,) if need_input_gradient else (),
         vector=y * rule.backward,
-        touched=y + 2 * y * changes + weights + x + again,
+        touched=y + 2 * y * changes + weights + x + reread,
         compute_sets=int(changes),
         convolution=products.convolution,
     )
-    own = work_of(
+    weight_half = work_of(
         itemsize,
         products=(products.own,),
         vector=VectorWork(reductions=y * biased),
-        touched=x + y + weights + bias + again,
+        touched=x + y + weights + bias + reread,
         compute_sets=2 * biased,
         convolution=products.convolution,
     )
-    for_input = weights + x + again if need_input_gradient else 0
-    touched = (y + x + y * changes + weights + bias + again + for_input) * itemsize
-    backward = in_one(into, own, (products.own, *into.products), touched)
-    return LayerCost(forward, backward, Halves(into, own) if need_input_gradient else all_later(backward))
+    for_input = weights + x + reread if need_input_gradient else 0
+    sram_bytes = (y + x + y * changes + weights + bias + reread + for_input) * itemsize
+    backward = in_one(into, weight_half, (products.own, *into.products), sram_bytes)
+    return LayerCost(forward, backward, Halves(into, weight_half) if need_input_gradient else all_later(backward))

@@ -79,9 +79,9 @@ class LayerCost:
         Returns:
             The same cost with the given size in every product.
         """
-        apart = self.apart and Halves(*(replace(half, partials_itemsize=itemsize) for half in self.apart))
+        halves = self.apart and Halves(*(replace(half, partials_itemsize=itemsize) for half in self.apart))
         forward, backward = (replace(work, partials_itemsize=itemsize) for work in (self.forward, self.backward))
-        return LayerCost(forward, backward, apart)
+        return LayerCost(forward, backward, halves)
 
 
 def all_later(backward: Work) -> Halves:

@@ -235,10 +235,10 @@ class ActivationLayer(Parameterless):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work: the activation's per element, read and written in place."""
-        rule, none = activation(self.activation), Work(itemsize=itemsize)
+        rule, no_work = activation(self.activation), Work(itemsize=itemsize)
         if rule.keeps == "nothing":
-            return LayerCost(none, none)
+            return LayerCost(no_work, no_work)
         elements = batch * math.prod(input_shape)
         forward = work_of(itemsize, vector=elements * rule.forward, touched=2 * elements)
         backward = work_of(itemsize, vector=elements * rule.backward, touched=3 * elements)
-        return LayerCost(forward, backward if need_input_gradient else none)
+        return LayerCost(forward, backward if need_input_gradient else no_work)

@@ -55,11 +55,11 @@ class SoftmaxCrossEntropy(ParameterlessLoss):
         rows = np.arange(len(logits))
         # The ufuncs' reduce: on small arrays like a micro-batch's logits the methods take twice the time.
         shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
-        picked = shifted[rows, flat]
+        label_logits = shifted[rows, flat]
         probabilities = np.exp(shifted, out=shifted)
         total = np.add.reduce(probabilities, axis=1, keepdims=True)
         probabilities /= total
-        loss = np.log(total[:, 0]) - picked
+        loss = np.log(total[:, 0]) - label_logits
         return np.asarray(np.add.reduce(loss) / loss.dtype.type(len(rows))), (probabilities, rows, flat, x.shape)
 
     def input_gradient(self, saved: Saved, scale: float) -> Array:
@@ -121,7 +121,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
         if self.positions < 1:
             raise ModelError(f"expected at least 1 position to take the loss of, got {self.positions}")
 
-    def _taken(self, input_shape: Shape) -> Shape:
+    def _selected_shape(self, input_shape: Shape) -> Shape:
         """Return the shape of the logits in use; raises ModelError for samples with too few positions."""
         if len(input_shape) < 2 or input_shape[0] < self.positions:
             raise ModelError(
@@ -132,7 +132,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     def check_labels(self, input_shape: Shape, labels: Array) -> None:
         """Raise ModelError unless the positions have class numbers."""
-        logits = self._taken(input_shape)
+        logits = self._selected_shape(input_shape)
         if labels.ndim < 2 or labels.shape[1] < self.positions:
             raise ModelError(
                 f"masked softmax cross entropy needs labels of at least {self.positions} positions for each sample, "
@@ -142,7 +142,7 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     def zero_labels(self, input_shape: Shape, samples: int, dtype: npt.DTypeLike) -> Array:
         """Return class 0 per position."""
-        return _CROSS_ENTROPY.zero_labels(self._taken(input_shape), samples, dtype)
+        return _CROSS_ENTROPY.zero_labels(self._selected_shape(input_shape), samples, dtype)
 
     def forward(self, parameters: Parameters, x: Array, labels: Array) -> tuple[Array, Saved]:
         """Return the mean loss of the first positions."""
@@ -169,11 +169,11 @@ class MaskedSoftmaxCrossEntropy(ParameterlessLoss):
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work on the logits in use; backward, zeros for other logits."""
-        logits = self._taken(input_shape)
+        logits = self._selected_shape(input_shape)
         cost = _CROSS_ENTROPY.cost(logits, batch, itemsize, need_input_gradient)
-        others = batch * (math.prod(input_shape) - math.prod(logits))
-        written = replace(cost.backward, sram_bytes=cost.backward.sram_bytes + others * itemsize)
-        return LayerCost(cost.forward, written)
+        other_logits = batch * (math.prod(input_shape) - math.prod(logits))
+        backward = replace(cost.backward, sram_bytes=cost.backward.sram_bytes + other_logits * itemsize)
+        return LayerCost(cost.forward, backward)
 
 
 @dataclass(frozen=True)

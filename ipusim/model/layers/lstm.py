@@ -73,12 +73,12 @@ class LSTM(Recurrent):
         dh, dc = dstates
         for t in reversed(range(steps)):
             i, f, g, o = self._split(gates[:, t])
-            before = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
+            previous = cells[:, t - 1] if t else states[1] if states else zero_state(x, self.units)
             dh = dh + grad[:, t]
             dc = dc + pull_back(self.activation, squashed[:, t], dh * o)
             parts = self._split(dgates[:, t])
             parts[0][...] = pull_back(self.recurrent_activation, i, dc * g)
-            parts[1][...] = pull_back(self.recurrent_activation, f, dc * before)
+            parts[1][...] = pull_back(self.recurrent_activation, f, dc * previous)
             parts[2][...] = pull_back(self.activation, g, dc * i)
             parts[3][...] = pull_back(self.recurrent_activation, o, dh * squashed[:, t])
             dh = dgates[:, t] @ U.T

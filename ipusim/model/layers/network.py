@@ -51,11 +51,11 @@ def chain_shapes(layers: Sequence[NamedLayer[Layer]], input_shape: Shape) -> tup
     Raises ModelError, with the layer's name, for an unsuitable input.
     """
     shapes = [input_shape]
-    for named in layers:
+    for named_layer in layers:
         try:
-            shapes.append(named.layer.output_shape(shapes[-1]))
+            shapes.append(named_layer.layer.output_shape(shapes[-1]))
         except ModelError as error:
-            raise ModelError(f"layer {named.name!r} on an input of shape {shapes[-1]}: {error}") from None
+            raise ModelError(f"layer {named_layer.name!r} on an input of shape {shapes[-1]}: {error}") from None
     return tuple(shapes)
 
 
@@ -67,10 +67,12 @@ def first_trained(layers: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape], 
         shapes: shape of the input of each layer.
         frozen: names of layers whose parameters do not learn.
     """
-    trained = (
-        at for at, (named, shape) in enumerate(zip(layers, shapes, strict=False)) if named.trained(shape, frozen)
+    indices = (
+        index
+        for index, (named_layer, shape) in enumerate(zip(layers, shapes, strict=False))
+        if named_layer.trained(shape, frozen)
     )
-    return next(trained, len(layers))
+    return next(indices, len(layers))
 
 
 def why_not_shared(
@@ -85,38 +87,38 @@ def why_not_shared(
         shapes: input shapes of the ``earlier`` layers.
     """
     layer, name = owner
-    if any(named.name == layer and isinstance(named.layer, OnHost) for named in earlier):
+    if any(named_layer.name == layer and isinstance(named_layer.layer, OnHost) for named_layer in earlier):
         return f"expected a layer whose parameters lie on the IPU, got {layer!r}, whose lie on the host"
-    having = {
-        named.name: shapes_of[name]
-        for named, before in zip(earlier, shapes, strict=False)
-        if name in (shapes_of := named.owned_shapes(before))
+    candidates = {
+        named_layer.name: shapes_of[name]
+        for named_layer, layer_shape in zip(earlier, shapes, strict=False)
+        if name in (shapes_of := named_layer.owned_shapes(layer_shape))
     }
-    if layer not in having:
+    if layer not in candidates:
         return (
-            f"expected an earlier layer with a parameter {name}, got {layer!r}{did_you_mean(layer, list(having))} "
-            f"(these are {', '.join(having) or 'none'})"
+            f"expected an earlier layer with a parameter {name}, got {layer!r}{did_you_mean(layer, list(candidates))} "
+            f"(these are {', '.join(candidates) or 'none'})"
         )
-    if having[layer] != shape:
-        return f"expected {layer}/{name} to have the shape {list(shape)}, got {list(having[layer])}"
+    if candidates[layer] != shape:
+        return f"expected {layer}/{name} to have the shape {list(shape)}, got {list(candidates[layer])}"
     return ""
 
 
 def _joining(
-    named: NamedLayer[Layer], earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
+    named_layer: NamedLayer[Layer], earlier: Sequence[NamedLayer[Layer]], shapes: Sequence[Shape]
 ) -> NamedLayer[Layer]:
     """Return a joining layer with the shape of the earlier output; other layers stay unchanged.
 
     ``shapes`` contains the input shapes of the ``earlier`` layers, then the last output's shape. Raises ModelError for
     a source that is no earlier layer.
     """
-    if not isinstance(named.layer, Join):
-        return named
+    if not isinstance(named_layer.layer, Join):
+        return named_layer
     outputs = {layer.name: shape for layer, shape in zip(earlier, shapes[1:], strict=True)}
-    if (source := named.layer.source) not in outputs:
-        known = ", ".join(outputs)
-        raise ModelError(f"layer {named.name!r}: expected an earlier layer, got {source!r} (these are {known})")
-    return NamedLayer(named.name, named.layer.with_beside(outputs[source]))
+    if (source := named_layer.layer.source) not in outputs:
+        names = ", ".join(outputs)
+        raise ModelError(f"layer {named_layer.name!r}: expected an earlier layer, got {source!r} (these are {names})")
+    return NamedLayer(named_layer.name, named_layer.layer.with_beside(outputs[source]))
 
 
 @dataclass(frozen=True)
@@ -144,27 +146,27 @@ class Network:
         """Check names and shapes."""
         if not self.layers:
             raise ModelError("a network needs at least one layer, got none")
-        seen: set[str] = set()
+        names: set[str] = set()
         for name in self.names:
             if not name or "/" in name:
                 raise ModelError(f"expected a layer name without '/', got {name!r}")
-            if name in seen:
+            if name in names:
                 raise ModelError(f"two layers are named {name!r}: layer names must differ")
-            seen.add(name)
+            names.add(name)
         if any(size < 1 for size in self.input_shape):
             raise ModelError(f"expected an input shape of sizes from 1 upwards, got {self.input_shape}")
         layers: list[NamedLayer[Layer]] = []
         shapes = [self.input_shape]
-        for named in self.layers:
-            layers.append(_joining(named, layers, shapes))
+        for named_layer in self.layers:
+            layers.append(_joining(named_layer, layers, shapes))
             shapes += chain_shapes(layers[-1:], shapes[-1])[1:]
         object.__setattr__(self, "layers", tuple(layers))
         object.__setattr__(self, "shapes", tuple(shapes))
-        for position, named in enumerate(self.layers):
-            own = named.layer.parameter_shapes(shapes[position]) if named.shared else {}
-            for name, owner in named.shared.items():
-                if problem := why_not_shared(owner, own[name], self.layers[:position], shapes):
-                    raise ModelError(f"layer {named.name!r}: {problem}")
+        for position, named_layer in enumerate(self.layers):
+            parameter_shapes = named_layer.layer.parameter_shapes(shapes[position]) if named_layer.shared else {}
+            for name, owner in named_layer.shared.items():
+                if problem := why_not_shared(owner, parameter_shapes[name], self.layers[:position], shapes):
+                    raise ModelError(f"layer {named_layer.name!r}: {problem}")
 
     @property
     def first_trained(self) -> int:
@@ -174,5 +176,5 @@ class Network:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the layers in order, the loss last."""
-        names = tuple(named.name for named in self.layers)
+        names = tuple(named_layer.name for named_layer in self.layers)
         return names if self.loss is None else (*names, self.loss.name)

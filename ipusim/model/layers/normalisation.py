@@ -132,7 +132,7 @@ class _Normalisation(InHalves):
             exchanged=elements,
             compute_sets=2 + 1 + 2 + self.scale + self.center,
         )
-        back = VectorWork(int(self.scale), reductions=self.scale + self.center)
+        weight_work = VectorWork(int(self.scale), reductions=self.scale + self.center)
         first = work_of(
             itemsize,
             vector=(elements * VectorWork(7 + self.scale, reductions=2) + VectorWork(2 * groups)) * need_input_gradient,
@@ -143,13 +143,13 @@ class _Normalisation(InHalves):
         read = (1 + self.scale) * elements
         second = work_of(
             itemsize,
-            vector=elements * back,
+            vector=elements * weight_work,
             touched=read + parameters,
             exchanged=read,
             compute_sets=self.scale + 2 if parameters else 0,
         )
-        touched = ((2 + need_input_gradient) * elements + 2 * parameters) * itemsize
-        backward = in_one(first, second, (), touched, first.exchange_bytes)
+        sram_bytes = ((2 + need_input_gradient) * elements + 2 * parameters) * itemsize
+        backward = in_one(first, second, (), sram_bytes, first.exchange_bytes)
         if not parameters:
             return LayerCost(forward, backward)
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))

@@ -45,13 +45,13 @@ class Outline(NDArrayOperatorsMixin):
             step *= shape[axis]
         self.base: Outline | None = None
         self.span = span
-        self._view = _laid(tuple(shape), kind, tuple(strides))  # only used for views, never read
+        self._view = _view_of_shape(tuple(shape), kind, tuple(strides))  # only used for views, never read
 
-    def _seen_as(self, view: npt.NDArray[Any]) -> Outline:
+    def _with_view(self, view: npt.NDArray[Any]) -> Outline:
         """Return a view of this array."""
-        seen = Outline.__new__(Outline)
-        seen.base, seen.span, seen._view = self if self.base is None else self.base, self.span, view
-        return seen
+        outline = Outline.__new__(Outline)
+        outline.base, outline.span, outline._view = self if self.base is None else self.base, self.span, view
+        return outline
 
     def __repr__(self) -> str:
         """Return shape and dtype as text."""
@@ -90,7 +90,7 @@ class Outline(NDArrayOperatorsMixin):
     @property
     def T(self) -> Outline:  # noqa: N802 - NumPy's name
         """Array with reversed axes."""
-        return self._seen_as(self._view.T)
+        return self._with_view(self._view.T)
 
     def __len__(self) -> int:
         """Return the size of the first axis."""
@@ -108,17 +108,17 @@ class Outline(NDArrayOperatorsMixin):
         """Return a view, or a new array for selection by whole numbers."""
         keys = key if isinstance(key, tuple) else (key,)
         if any(isinstance(index, Outline | np.ndarray | list) for index in keys):
-            return self._chosen([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
+            return self._pick([index if isinstance(index, Outline) else np.asarray(index) for index in keys])
         whole = (
             keys if any(index is Ellipsis for index in keys) else (*keys, Ellipsis)
         )  # the ellipsis keeps a single element a view
-        return _number_or(self._seen_as(self._view[whole]))
+        return _number_or(self._with_view(self._view[whole]))
 
-    def _chosen(self, keys: Sequence[Any]) -> Any:
+    def _pick(self, keys: Sequence[Any]) -> Any:
         if any(key.dtype.kind not in "iu" for key in keys):
             raise TypeError("which elements of an outline are true is not known")
-        chosen = np.broadcast_shapes(*(key.shape for key in keys))
-        return _number_or(Outline((*chosen, *self.shape[len(keys) :]), self.dtype))
+        shape = np.broadcast_shapes(*(key.shape for key in keys))
+        return _number_or(Outline((*shape, *self.shape[len(keys) :]), self.dtype))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Ignore the assignment: an outline has no elements."""
@@ -126,20 +126,20 @@ class Outline(NDArrayOperatorsMixin):
     def reshape(self, *shape: Any) -> Outline:
         """Return a view in another shape, or a copy if no view exists."""
         target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-        known = math.prod(size for size in target if size != -1)
-        sizes = tuple(self.size // known if size == -1 else size for size in target)
+        product = math.prod(size for size in target if size != -1)
+        sizes = tuple(self.size // product if size == -1 else size for size in target)
         try:
-            return self._seen_as(np.reshape(self._view, sizes, copy=False))
+            return self._with_view(np.reshape(self._view, sizes, copy=False))
         except ValueError:
             return Outline(sizes, self.dtype)
 
-    def swapaxes(self, one: int, other: int) -> Outline:
+    def swapaxes(self, axis1: int, axis2: int) -> Outline:
         """Return a view with two axes swapped."""
-        return self._seen_as(self._view.swapaxes(one, other))
+        return self._with_view(self._view.swapaxes(axis1, axis2))
 
     def transpose(self, *axes: Any) -> Outline:
         """Return a view with axes in another order."""
-        return self._seen_as(self._view.transpose(*axes))
+        return self._with_view(self._view.transpose(*axes))
 
     def copy(self) -> Outline:
         """Return a separate array."""
@@ -177,7 +177,7 @@ class Outline(NDArrayOperatorsMixin):
         """Return the result of an element-wise operation, a matrix product, or a reduction."""
         if method not in ("__call__", "reduce") or ufunc.nout != 1:
             return NotImplemented
-        made = _tried(ufunc, method, tuple(map(_form, inputs)), tuple(more.items()))
+        result = _try_ufunc(ufunc, method, tuple(map(_form, inputs)), tuple(more.items()))
         if method == "reduce":
             shape = _reduced(inputs[0].shape, more.get("axis", 0), more.get("keepdims", False))
         elif ufunc is np.matmul:
@@ -189,23 +189,23 @@ class Outline(NDArrayOperatorsMixin):
             if not isinstance(into, Outline):
                 return NotImplemented
             return into
-        return Outline(shape, *made) if isinstance(made, tuple) else made
+        return Outline(shape, *result) if isinstance(result, tuple) else result
 
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Return the outline of the result of a supported NumPy function."""
-        known = _FUNCTIONS.get(function)
-        return NotImplemented if known is None else known(*args, **kwargs)
+        implementation = _FUNCTIONS.get(function)
+        return NotImplemented if implementation is None else implementation(*args, **kwargs)
 
 
 def _reduce(ufunc: Any, array: Outline, axis: Any, keepdims: bool) -> Any:
     return ufunc.reduce(array, axis=axis, keepdims=keepdims)
 
 
-def _number_or(made: Outline) -> Any:
+def _number_or(array: Outline) -> Any:
     """Return zero for an array without axes, like NumPy returns a number."""
-    return made if made.ndim else made.dtype.type(0)
+    return array if array.ndim else array.dtype.type(0)
 
 
 def _order(array: Any) -> list[int]:
@@ -219,7 +219,7 @@ def _falling(strides: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _laid(shape: Shape, dtype: np.dtype[Any], strides: tuple[int, ...]) -> npt.NDArray[Any]:
+def _view_of_shape(shape: Shape, dtype: np.dtype[Any], strides: tuple[int, ...]) -> npt.NDArray[Any]:
     """Return a one-element array, viewed with the given shape and strides."""
     return as_strided(np.empty(1, dtype), shape, strides)
 
@@ -233,19 +233,19 @@ class _Form(NamedTuple):
 
     def array(self) -> npt.NDArray[Any]:
         """Return zeros of this form."""
-        made = np.zeros([self.shape[axis] for axis in self.axes], self.dtype)
-        return made.transpose(np.argsort(self.axes)) if self.axes else made
+        array = np.zeros([self.shape[axis] for axis in self.axes], self.dtype)
+        return array.transpose(np.argsort(self.axes)) if self.axes else array
 
 
 def _form(operand: Any) -> Any:
     """Return the form of an operand; a number stays unchanged, paired with its type."""
     if not isinstance(operand, Outline | np.ndarray):
         return type(operand), operand
-    return _formed(operand.shape, operand.strides, operand.dtype)
+    return _make_form(operand.shape, operand.strides, operand.dtype)
 
 
 @lru_cache(maxsize=4096)
-def _formed(shape: Shape, strides: tuple[int, ...], dtype: np.dtype[Any]) -> _Form:
+def _make_form(shape: Shape, strides: tuple[int, ...], dtype: np.dtype[Any]) -> _Form:
     return _Form(tuple(min(size, 2) for size in shape), dtype, _falling(strides))
 
 
@@ -256,11 +256,11 @@ def _small(array: Any) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=4096)  # layers repeat
-def _tried(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
+def _try_ufunc(ufunc: np.ufunc, method: str, forms: tuple[Any, ...], more: tuple[tuple[str, Any], ...]) -> Any:
     """Return type and axis order of NumPy's result, or a resulting number."""
     operands = [form.array() if isinstance(form, _Form) else form[1] for form in forms]
-    made = getattr(ufunc, method)(*operands, **dict(more))
-    return (made.dtype, tuple(_order(made))) if isinstance(made, np.ndarray) and made.ndim else made
+    result = getattr(ufunc, method)(*operands, **dict(more))
+    return (result.dtype, tuple(_order(result))) if isinstance(result, np.ndarray) and result.ndim else result
 
 
 def _product(left: Shape, right: Shape) -> Shape:
@@ -274,32 +274,38 @@ def _reduced(shape: Shape, axis: Any, keepdims: bool) -> Shape:
     """Return the shape after a reduction of ``shape`` along ``axis``, or along every axis for None."""
     count = len(shape)
     axes = range(count) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    gone = {axis_of % count for axis_of in axes}
-    return tuple(1 if at in gone else size for at, size in enumerate(shape) if keepdims or at not in gone)
+    reduced_axes = {axis_of % count for axis_of in axes}
+    return tuple(
+        1 if position in reduced_axes else size
+        for position, size in enumerate(shape)
+        if keepdims or position not in reduced_axes
+    )
 
 
 def _like(like: Any, dtype: npt.DTypeLike | None = None, order: str = "K", shape: Shape | None = None) -> Outline:
-    same = shape is None or len(shape) == like.ndim
-    axes = _order(like) if order == "K" and same else None
+    is_same_rank = shape is None or len(shape) == like.ndim
+    axes = _order(like) if order == "K" and is_same_rank else None
     return Outline(like.shape if shape is None else shape, like.dtype if dtype is None else dtype, axes)
 
 
-def _stacked(arrays: Sequence[Any], axis: int = 0) -> Outline:
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Outline:
     first = arrays[0]
-    at = axis % (first.ndim + 1)
-    return Outline((*first.shape[:at], len(arrays), *first.shape[at:]), np.result_type(*(a.dtype for a in arrays)))
+    position = axis % (first.ndim + 1)
+    return Outline(
+        (*first.shape[:position], len(arrays), *first.shape[position:]), np.result_type(*(a.dtype for a in arrays))
+    )
 
 
-def _joined(arrays: Sequence[Any], axis: int = 0) -> Outline:
+def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Outline:
     first = arrays[0]
-    at, size = axis % first.ndim, sum(array.shape[axis] for array in arrays)
-    made = np.concatenate([_small(array) for array in arrays], axis)
-    return Outline((*first.shape[:at], size, *first.shape[at + 1 :]), made.dtype, _order(made))
+    position, size = axis % first.ndim, sum(array.shape[axis] for array in arrays)
+    result = np.concatenate([_small(array) for array in arrays], axis)
+    return Outline((*first.shape[:position], size, *first.shape[position + 1 :]), result.dtype, _order(result))
 
 
-def _split(array: Any, sections: int, axis: int = 0) -> list[Any]:
-    at, size = axis % array.ndim, array.shape[axis] // sections
-    return [array[(slice(None),) * at + (slice(part * size, (part + 1) * size),)] for part in range(sections)]
+def _split_array(array: Any, sections: int, axis: int = 0) -> list[Any]:
+    position, size = axis % array.ndim, array.shape[axis] // sections
+    return [array[(slice(None),) * position + (slice(part * size, (part + 1) * size),)] for part in range(sections)]
 
 
 def _padded(array: Any, width: Any, **_: object) -> Outline:
@@ -319,16 +325,16 @@ def _triangle(rows: int, M: int | None = None, *, dtype: npt.DTypeLike, **_: obj
     return Outline((rows, rows if M is None else M), dtype)
 
 
-def _result_type(*of: Any) -> np.dtype[Any]:
-    return np.result_type(*(operand.dtype if isinstance(operand, Outline) else operand for operand in of))
+def _result_type(*operands: Any) -> np.dtype[Any]:
+    return np.result_type(*(operand.dtype if isinstance(operand, Outline) else operand for operand in operands))
 
 
 _FUNCTIONS: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.zeros_like: _like,
     np.empty_like: _like,
-    np.stack: _stacked,
-    np.concatenate: _joined,
-    np.split: _split,
+    np.stack: _stack,
+    np.concatenate: _concatenate,
+    np.split: _split_array,
     np.pad: _padded,
     np.clip: _clipped,
     np.copyto: _copied_into,

@@ -53,8 +53,8 @@ class Branch(chain.InChains):
         self, input_shape: Shape, rng: np.random.Generator, dtype: npt.DTypeLike
     ) -> dict[str, Array]:
         """Draw the inner parameters; a single branch gets the same parameters as beside others."""
-        own = np.random.default_rng([int(rng.integers(2**63)), self.number])
-        return super().initial_parameters(input_shape, own, dtype)
+        branch_rng = np.random.default_rng([int(rng.integers(2**63)), self.number])
+        return super().initial_parameters(input_shape, branch_rng, dtype)
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Run the layers in order; a layer's key is ``key``, the branch's number, and the layer's position."""
@@ -96,7 +96,7 @@ class Parallel(chain.InChains):
         """Raise ModelError for fewer than two branches, duplicate names, or names containing a slash."""
         if len(self.branches) < 2:
             raise ModelError(f"expected at least two branches, got {len(self.branches)}")
-        chain.check_names((named for layers in self.branches for named in layers), "parallel branches")
+        chain.check_names((named_layer for layers in self.branches for named_layer in layers), "parallel branches")
 
     @property
     def parts(self) -> tuple[Branch, ...]:
@@ -128,9 +128,9 @@ class Parallel(chain.InChains):
 
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the branches' outputs for ``x`` (batch, ...), joined."""
-        made = [part.forward(parameters, x, key) for part in self.parts]
-        widths = [y.shape[-1] for y, _ in made]
-        return np.concatenate([y for y, _ in made], axis=-1), ([saved for _, saved in made], widths)
+        outputs = [part.forward(parameters, x, key) for part in self.parts]
+        widths = [y.shape[-1] for y, _ in outputs]
+        return np.concatenate([y for y, _ in outputs], axis=-1), ([saved for _, saved in outputs], widths)
 
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
@@ -139,8 +139,8 @@ class Parallel(chain.InChains):
         saved_of, widths = saved
         rests: list[Rest] = []
         total: Array | None = None
-        for part, own, piece in zip(self.parts, saved_of, _pieces(grad, widths), strict=True):
-            dx, rest = part.backward_input(parameters, own, piece, need_input_gradient)
+        for part, part_saved, piece in zip(self.parts, saved_of, _pieces(grad, widths), strict=True):
+            dx, rest = part.backward_input(parameters, part_saved, piece, need_input_gradient)
             rests.append(rest)
             if dx is not None:
                 total = dx if total is None else total + dx
@@ -149,8 +149,8 @@ class Parallel(chain.InChains):
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradients of the inner parameters."""
         gradients: dict[str, Array] = {}
-        for part, own in zip(self.parts, rest, strict=True):
-            gradients |= part.backward_weights(parameters, own)
+        for part, part_rest in zip(self.parts, rest, strict=True):
+            gradients |= part.backward_weights(parameters, part_rest)
         return gradients
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
@@ -162,9 +162,9 @@ class Parallel(chain.InChains):
         return chain.cost_in_turn(costs, itemsize, need_input_gradient, behind=(join,), before=(join,), after=(add,))
 
 
-def _pieces(joined: Array, widths: Sequence[int]) -> Iterator[Array]:
+def _pieces(array: Array, widths: Sequence[int]) -> Iterator[Array]:
     """Yield copies of adjacent pieces along the last axis."""
     end = 0
     for width in widths:
         start, end = end, end + width
-        yield joined[..., start:end].copy()
+        yield array[..., start:end].copy()

@@ -95,12 +95,12 @@ class MaxPool2D(_Pool):
         x, y = saved
         padded = self._windows.pad(x, -np.inf)
         result = np.zeros_like(padded)
-        left = grad.copy()
+        remainder = grad.copy()
         places = zip(*(self._windows.offsets(array, x.shape[1:]) for array in (padded, result)), strict=True)
         for view, target in places:
-            here = view == y
-            np.add(target, left * here, out=target)
-            left *= ~here
+            is_maximum = view == y
+            np.add(target, remainder * is_maximum, out=target)
+            remainder *= ~is_maximum
         return self._windows.crop(result, x.shape[1:])
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:

@@ -134,8 +134,8 @@ class Recurrent(InHalves):
     ) -> tuple[Array | None, Rest]:
         """Return dx, computed in reverse over time steps, and the gate gradients of the steps."""
         x = saved[0]
-        none = tuple(zero_state(x, self.units) for _ in range(self.states))
-        dx, _, rest = self.go_back(parameters, saved, self._all_steps(grad, x.shape[1]), none, need_input_gradient)
+        zeros = tuple(zero_state(x, self.units) for _ in range(self.states))
+        dx, _, rest = self.go_back(parameters, saved, self._all_steps(grad, x.shape[1]), zeros, need_input_gradient)
         return dx, rest
 
     def elements(self, input_shape: Shape) -> int:
@@ -202,7 +202,7 @@ class Recurrent(InHalves):
         steps, elements = input_shape[0], self.elements(input_shape)
         rows, columns = batch * steps, self.gates * self.units
         x, y, gates = rows * input_shape[1], rows * self.units, rows * columns
-        returned = y if self.return_sequences else batch * self.units
+        result = y if self.return_sequences else batch * self.units
         kernel, recurrent = elements * columns, self.units * columns
         bias = math.prod(self._bias_shape) if self.use_bias else 0
         forward = work_of(
@@ -213,24 +213,24 @@ class Recurrent(InHalves):
             compute_sets=_STEP_SETS * steps,
         )
         states, into = Product(batch, columns, self.units, times=steps), Product(rows, columns, elements)
-        own = Product(self.units, rows, columns), Product(elements, rows, columns)
+        weight_products = Product(self.units, rows, columns), Product(elements, rows, columns)
         sums = VectorWork(reductions=unit_work[1].reductions)
         first = work_of(
             itemsize,
             products=(states, into),
             vector=y * (unit_work[1] - sums),
-            touched=returned + x + y * saved + 2 * gates + steps * recurrent + kernel,
+            touched=result + x + y * saved + 2 * gates + steps * recurrent + kernel,
             compute_sets=_STEP_SETS * steps,
         )
         second = work_of(
             itemsize,
-            products=own,
+            products=weight_products,
             vector=y * sums,
             touched=x + y + gates + kernel + recurrent + bias,
             compute_sets=2 * self.use_bias,
         )
         for_input = x + kernel if need_input_gradient else 0
-        products = (states, *own, into) if need_input_gradient else (states, *own)
+        products = (states, *weight_products, into) if need_input_gradient else (states, *weight_products)
         backward = in_one(first, second, products, first.sram_bytes + (recurrent + bias + for_input) * itemsize)
         return LayerCost(forward, backward, Halves(first, second) if need_input_gradient else all_later(backward))
 
@@ -242,11 +242,14 @@ class Recurrent(InHalves):
         self, recurrent_gates: int, activations: int, forward: VectorWork, backward: VectorWork
     ) -> tuple[VectorWork, VectorWork]:
         """Return the work per unit and step: activations, two sums per gate, and the given remainder."""
-        gate, own = activation(self.recurrent_activation), activation(self.activation)
+        gate, unit = activation(self.recurrent_activation), activation(self.activation)
         sums = VectorWork(self.gates * (1 + self.use_bias))
         return (
-            recurrent_gates * gate.forward + activations * own.forward + sums + forward,
-            recurrent_gates * gate.backward + activations * own.backward + VectorWork(reductions=self.gates) + backward,
+            recurrent_gates * gate.forward + activations * unit.forward + sums + forward,
+            recurrent_gates * gate.backward
+            + activations * unit.backward
+            + VectorWork(reductions=self.gates)
+            + backward,
         )
 
 

@@ -55,10 +55,10 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradients of the projections, of ``Wp`` and of both biases."""
-        _, _, _, beside = rest
-        keys = joined(beside["keys"][None])[0]
+        _, _, _, extras = rest
+        keys = joined(extras["keys"][None])[0]
         table = _table(len(keys), len(parameters["Wp"]), keys.dtype)
-        biases = {name: beside[name] for name in ("content_bias", "position_bias")}
+        biases = {name: extras[name] for name in ("content_bias", "position_bias")}
         return super().backward_weights(parameters, rest) | {"Wp": table.T @ keys} | biases
 
     def _biased(self, parameters: Parameters, q: Array) -> tuple[Array, Array]:
@@ -112,11 +112,13 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         second = work_of(
             itemsize, products=(Product(elements, positions, inner),), touched=table + keys, compute_sets=0
         )
-        backward = _both(attention.backward, _both(first, second))
+        backward = _add_work(attention.backward, _add_work(first, second))
         halves = attention.halves
-        apart = Halves(_both(halves.input, first), _both(halves.weights, second))
+        total_halves = Halves(_add_work(halves.input, first), _add_work(halves.weights, second))
         return LayerCost(
-            _both(attention.forward, forward), backward, apart if need_input_gradient else all_later(backward)
+            _add_work(attention.forward, forward),
+            backward,
+            total_halves if need_input_gradient else all_later(backward),
         )
 
 
@@ -131,7 +133,7 @@ def _table(positions: int, elements: int, dtype: npt.DTypeLike) -> Array:
     return np.where(element % 2, np.cos(angle), np.sin(angle)).astype(dtype)
 
 
-def _both(one: Work, other: Work) -> Work:
+def _add_work(first: Work, second: Work) -> Work:
     """Return the combined work of two parts of a layer."""
-    sram_bytes, exchange_bytes = one.sram_bytes + other.sram_bytes, one.exchange_bytes + other.exchange_bytes
-    return in_one(one, other, (*one.products, *other.products), sram_bytes, exchange_bytes)
+    sram_bytes, exchange_bytes = first.sram_bytes + second.sram_bytes, first.exchange_bytes + second.exchange_bytes
+    return in_one(first, second, (*first.products, *second.products), sram_bytes, exchange_bytes)

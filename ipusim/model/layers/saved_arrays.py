@@ -30,28 +30,28 @@ def root_of(array: Array) -> Array:
 
 def _arrays(saved: Any) -> Iterator[Any]:
     """Yield the arrays that ``saved`` keeps alive: in containers, dataclasses, closures of an autograd trace."""
-    seen: dict[int, Any] = {}
-    waiting = [saved]
-    while waiting:
-        thing = waiting.pop()
-        if id(thing) in seen:
+    things_by_id: dict[int, Any] = {}
+    stack = [saved]
+    while stack:
+        thing = stack.pop()
+        if id(thing) in things_by_id:
             continue
-        seen[id(thing)] = thing  # keeps the object alive, and the id unique
+        things_by_id[id(thing)] = thing  # keeps the object alive, and the id unique
         match thing:
             case np.ndarray() | Outline():
                 yield thing
             case tuple() | list() | set() | frozenset():
-                waiting.extend(thing)
+                stack.extend(thing)
             case dict():
-                waiting.extend(thing.values())
+                stack.extend(thing.values())
             case FunctionType():
-                waiting.extend(cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell))
+                stack.extend(cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell))
             case MethodType():
-                waiting.append(thing.__self__)
+                stack.append(thing.__self__)
             case _ if is_dataclass(thing) and not isinstance(thing, type):
-                waiting.extend(getattr(thing, field.name) for field in fields(thing))
+                stack.extend(getattr(thing, field.name) for field in fields(thing))
             case _ if hasattr(type(thing), "__slots__"):
-                waiting.extend(getattr(thing, slot, None) for slot in type(thing).__slots__)
+                stack.extend(getattr(thing, slot, None) for slot in type(thing).__slots__)
 
 
 def _is_filled(cell: Any) -> bool:

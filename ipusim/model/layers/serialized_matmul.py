@@ -84,16 +84,16 @@ class SerializedMatmul:
         """
         if self.factor == 1:
             return product
-        split = order.index(dict(zip(get_args(Dimension), "mkn", strict=True))[self.dimension])
+        axis = order.index(dict(zip(get_args(Dimension), "mkn", strict=True))[self.dimension])
         sizes = [product.m, product.k, product.n]
-        sizes[split] = -(-sizes[split] // self.factor)
+        sizes[axis] = -(-sizes[axis] // self.factor)
         m, k, n = sizes
         return replace(product, m=m, k=k, n=n, times=self.factor)
 
     def repeated(self, a: int, b: int, y: int) -> int:
         """Return the elements read or written in addition to an unsplit product."""
-        once = {"a_columns": b, "a_rows_b_columns": 2 * y, "b_rows": a}[self.dimension]
-        return (self.factor - 1) * once
+        elements = {"a_columns": b, "a_rows_b_columns": 2 * y, "b_rows": a}[self.dimension]
+        return (self.factor - 1) * elements
 
     def _parts(self, m: int, k: int, n: int) -> Iterator[tuple[slice, slice, slice]]:
         whole = {"a_columns": m, "a_rows_b_columns": k, "b_rows": n}

@@ -76,11 +76,11 @@ class Conv2DTranspose(InHalves):
     def forward(self, parameters: Parameters, x: Array, key: Key | None = None) -> tuple[Array, Saved]:
         """Return the sum of overlapping kernels scaled by the elements of ``x`` (batch, height, width, channels)."""
         W, shape = parameters["W"], self.output_shape(x.shape[1:])
-        made = x.reshape(-1, x.shape[-1]) @ W.reshape(-1, x.shape[-1]).T
-        made = made.reshape(*x.shape[:-1], self._taps, self.filters)
-        padded = np.zeros_like(made, order="C", shape=(len(x), *self._windows.padded_shape(shape)))
+        products = x.reshape(-1, x.shape[-1]) @ W.reshape(-1, x.shape[-1]).T
+        products = products.reshape(*x.shape[:-1], self._taps, self.filters)
+        padded = np.zeros_like(products, order="C", shape=(len(x), *self._windows.padded_shape(shape)))
         for tap, view in enumerate(self._windows.offsets(padded, shape)):
-            np.add(view, made[..., tap, :], out=view)
+            np.add(view, products[..., tap, :], out=view)
         y = self._windows.crop(padded, shape).copy()
         if self.use_bias:
             y += parameters["b"]

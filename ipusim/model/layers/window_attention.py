@@ -88,8 +88,8 @@ class WindowAttention(MultiHeadAttention):
 
     def backward_weights(self, parameters: Parameters, rest: Rest) -> dict[str, Array]:
         """Return the gradients of the projections, and of ``position_bias``: sums over the uses of each row."""
-        *_, beside = rest
-        uses = beside["position_bias"].reshape(self.num_heads, -1).T
+        *_, extras = rest
+        uses = extras["position_bias"].reshape(self.num_heads, -1).T
         table = np.zeros_like(parameters["position_bias"])
         np.add.at(table, relative_places(self.window).reshape(-1), uses)
         return super().backward_weights(parameters, rest) | {"position_bias": table}
@@ -136,7 +136,7 @@ class WindowAttention(MultiHeadAttention):
             exchanged=scores,
             compute_sets=masks,
         )
-        summed = work_of(
+        bias_sum = work_of(
             itemsize,
             vector=VectorWork(reductions=scores),
             touched=scores + pairs,
@@ -146,7 +146,7 @@ class WindowAttention(MultiHeadAttention):
         costs = (
             LayerCost(move, move if need_input_gradient else Work(itemsize=itemsize)),
             self._table.cost((positions**2,), 1, itemsize),
-            LayerCost(biased, summed, all_later(summed)),
+            LayerCost(biased, bias_sum, all_later(bias_sum)),
             super().cost((positions, input_shape[-1]), windows, itemsize, need_input_gradient),
             LayerCost(move, move),
         )
@@ -175,5 +175,5 @@ def apart(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.floa
         Array (windows, size * size, size * size).
     """
     rows, columns = np.divmod(window_places(height, width, size, shift), width)
-    wrapped = 2 * (rows < shift) + (columns < shift)
-    return np.where(wrapped[:, :, None] == wrapped[:, None], 0.0, -np.inf)
+    region = 2 * (rows < shift) + (columns < shift)
+    return np.where(region[:, :, None] == region[:, None], 0.0, -np.inf)

@@ -55,7 +55,7 @@ class Adagrad(InSlots):
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return the initial sums of squares of the parameters."""
-        return _filled(parameters, self.slots, self.initial_accumulator)
+        return _fill_slots(parameters, self.slots, self.initial_accumulator)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Add to the sums, then step along the gradient."""
@@ -96,7 +96,7 @@ class Adadelta(InSlots):
 
     def initial_state(self, parameters: Parameters) -> State:
         """Return zeros for both means of the parameters."""
-        return _filled(parameters, self.slots, 0)
+        return _fill_slots(parameters, self.slots, 0)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Update the mean of gradients, step, then update the mean of steps."""
@@ -159,18 +159,20 @@ class Ftrl(InSlots):
     def initial_state(self, parameters: Parameters) -> State:
         """Return the initial sums of squares of the parameters, and zeros for the linear terms."""
         sums, linear = self.slots
-        return _filled(parameters, (sums,), self.initial_accumulator) | _filled(parameters, (linear,), 0)
+        return _fill_slots(parameters, (sums,), self.initial_accumulator) | _fill_slots(parameters, (linear,), 0)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
         """Update the sums and the linear terms, then set the weights."""
         for name, variable in parameters.items():
             gradient = gradients[name]
             accumulator, linear = (state[f"{name}/{slot}"] for slot in self.slots)
-            before = self._power(accumulator)
+            old_power = self._power(accumulator)
             accumulator += np.square(gradient)
-            now = self._power(accumulator)
-            linear += gradient + 2 * self.l2_shrinkage * variable - (now - before) / self.learning_rate * variable
-            curvature = now / self.learning_rate + (2 * self.l2 + self.beta / self.learning_rate)
+            new_power = self._power(accumulator)
+            linear += (
+                gradient + 2 * self.l2_shrinkage * variable - (new_power - old_power) / self.learning_rate * variable
+            )
+            curvature = new_power / self.learning_rate + (2 * self.l2 + self.beta / self.learning_rate)
             variable[...] = (np.clip(linear, -self.l1, self.l1) - linear) / curvature
 
     def _power(self, accumulator: Array) -> Array:
@@ -189,6 +191,6 @@ class Ftrl(InSlots):
         return self.update_work(per_element, parameter_count, itemsize, _FTRL_SETS)
 
 
-def _filled(parameters: Parameters, slots: tuple[str, ...], value: float) -> State:
+def _fill_slots(parameters: Parameters, slots: tuple[str, ...], value: float) -> State:
     """Return slots of the parameters, filled with a value."""
     return {f"{name}/{slot}": np.full_like(array, value) for name, array in parameters.items() for slot in slots}

@@ -69,8 +69,8 @@ class Moments(InSlots):
 
     def slot_itemsize(self, slot: str, itemsize: int) -> int:
         """Return the bytes of an element of a moment."""
-        said = self._types[slot]
-        return itemsize if said is None else np.dtype(said).itemsize
+        dtype = self._types[slot]
+        return itemsize if dtype is None else np.dtype(dtype).itemsize
 
     @property
     def _types(self) -> dict[str, str | None]:
@@ -79,9 +79,9 @@ class Moments(InSlots):
     def initial_state(self, parameters: Parameters) -> State:
         """Return zeros for m and v of each parameter, and no update yet."""
         slots = {
-            f"{name}/{slot}": np.zeros_like(array, dtype=said)
+            f"{name}/{slot}": np.zeros_like(array, dtype=dtype)
             for name, array in parameters.items()
-            for slot, said in self._types.items()
+            for slot, dtype in self._types.items()
         }
         return slots | {_STEP: np.zeros((), np.int64)}
 
@@ -214,9 +214,11 @@ class LARS(Momentum):
         for name, variable in parameters.items():
             gradient, rate = gradients[name], float(self.learning_rate)
             if not any(part in name for part in self.skip_list):
-                own, its = (math.sqrt(np.square(array, dtype=np.float64).sum()) for array in (variable, gradient))
-                length = its + self.weight_decay * own + self.epsilon
-                rate *= self.eeta * own / length if own and its else 1.0
+                weight_norm, gradient_norm = (
+                    math.sqrt(np.square(array, dtype=np.float64).sum()) for array in (variable, gradient)
+                )
+                length = gradient_norm + self.weight_decay * weight_norm + self.epsilon
+                rate *= self.eeta * weight_norm / length if weight_norm and gradient_norm else 1.0
                 gradient = gradient + variable.dtype.type(self.weight_decay) * variable
             accumulator = state[name]
             accumulator *= accumulator.dtype.type(self.momentum)

@@ -14,7 +14,7 @@ from ipusim.base.errors import ModelError
 from ipusim.model.layers.layer import Array
 from ipusim.model.work import MappingWork, VectorWork, Work
 
-_Bound = Annotated[float, Gt(0), Le(1e9)]
+_Limit = Annotated[float, Gt(0), Le(1e9)]
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,17 @@ class GradientMap:
     #: Decay from the example in MapGradientOptimizer's documentation.
     decay: Annotated[float, Ge(0), Le(1), Doc("share of the variable that is added to its gradient")] = 0.0
     #: Bound of ``tf.clip_by_value``.
-    clip_by_value: Annotated[_Bound | None, Doc("bound of each element's absolute value")] = None
+    clip_by_value: Annotated[_Limit | None, Doc("bound of each element's absolute value")] = None
     #: Bound of ``tf.clip_by_norm``.
-    clip_by_norm: Annotated[_Bound | None, Doc("maximum norm; gradients with a larger norm are scaled down")] = None
+    clip_by_norm: Annotated[_Limit | None, Doc("maximum norm; gradients with a larger norm are scaled down")] = None
 
     def __post_init__(self) -> None:
         """Raise ModelError for a decay below 0, or bounds not above 0."""
         if not (math.isfinite(self.decay) and self.decay >= 0):
             raise ModelError(f"expected a decay of 0 or more, got {self.decay}")
-        for name, bound in (("value", self.clip_by_value), ("norm", self.clip_by_norm)):
-            if bound is not None and not (math.isfinite(bound) and bound > 0):
-                raise ModelError(f"expected to clip by a {name} above 0, got {bound}")
+        for name, limit in (("value", self.clip_by_value), ("norm", self.clip_by_norm)):
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise ModelError(f"expected to clip by a {name} above 0, got {limit}")
 
     def __call__(self, gradient: Array, variable: Array) -> Array:
         """Return the gradient to accumulate; neither argument changes."""

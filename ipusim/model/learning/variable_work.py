@@ -72,11 +72,11 @@ def with_variables(
     """
     slots: list[int] = []
     if isinstance(optimizer, SlottedOptimizer):
-        slots = [one for size in owned for one in optimizer.slot_bytes(size.elements, size.itemsize)]
+        slots = [slot for size in owned for slot in optimizer.slot_bytes(size.elements, size.itemsize)]
     elif optimizer is not None:
         for size in owned:
-            own = size.elements * size.itemsize
-            slots += [own] * (optimizer.state_bytes(size.elements, size.itemsize) // max(own, 1))
+            byte_count = size.elements * size.itemsize
+            slots += [byte_count] * (optimizer.state_bytes(size.elements, size.itemsize) // max(byte_count, 1))
     tensors = tuple((size.elements, size.accumulator_itemsize) for size in owned)
     return replace(
         profile,

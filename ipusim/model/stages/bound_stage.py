@@ -101,8 +101,10 @@ class BoundStage:
         self._gives_predictions = gives_predictions
         self._all: tuple[Bound[Any], ...] = (*self._layers, *(() if loss is None else (loss,)))
         self._adding = [
-            bound.layer if isinstance(bound.layer, AddsGradients) and len(bound.keys) == len(bound.own) else None
-            for bound in self._all
+            bound_layer.layer
+            if isinstance(bound_layer.layer, AddsGradients) and len(bound_layer.keys) == len(bound_layer.own)
+            else None
+            for bound_layer in self._all
         ]
 
     def forward(
@@ -115,11 +117,11 @@ class BoundStage:
         """
         saved = []
         position = self._first_position
-        for bound in self._layers:
+        for bound_layer in self._layers:
             try:
-                x, of_layer = bound.layer.forward(bound.own, x, None if key is None else (*key, position))
+                x, of_layer = bound_layer.layer.forward(bound_layer.own, x, None if key is None else (*key, position))
             except BaseException as error:
-                bound.failing.raise_for(error)
+                bound_layer.failing.raise_for(error)
             saved.append(of_layer)
             position += 1
         if self._loss is not None:
@@ -177,12 +179,14 @@ class BoundStage:
         self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
         """Run the second halves, from the last layer with parameters to the first."""
-        for index, left in rest:
-            if isinstance(left, _Untouched):
-                bound = self._all[index]
-                with bound.failing:
-                    _, left = bound.layer.backward_input(bound.own, left.saved, left.grad, False)  # noqa: PLW2901
-            self._hand_out(index, left, receive, totals)
+        for index, layer_rest in rest:
+            if isinstance(layer_rest, _Untouched):
+                bound_layer = self._all[index]
+                with bound_layer.failing:
+                    _, layer_rest = bound_layer.layer.backward_input(  # noqa: PLW2901
+                        bound_layer.own, layer_rest.saved, layer_rest.grad, False
+                    )
+            self._hand_out(index, layer_rest, receive, totals)
 
     def _go_back(
         self,
@@ -205,15 +209,15 @@ class BoundStage:
             if self._loss.keys:
                 leave(count, rest)
         for index in range(count - 1, lowest - 1, -1):
-            bound = self._layers[index]
+            bound_layer = self._layers[index]
             if grad is None:
                 raise self._no_gradient(index)
-            needed = need_input_gradient or index > lowest
+            needs_gradient = need_input_gradient or index > lowest
             try:
-                grad, rest = bound.layer.backward_input(bound.own, saved[index], grad, needed)
+                grad, rest = bound_layer.layer.backward_input(bound_layer.own, saved[index], grad, needs_gradient)
             except BaseException as error:
-                bound.failing.raise_for(error)
-            if bound.keys:
+                bound_layer.failing.raise_for(error)
+            if bound_layer.keys:
                 leave(index, rest)
         return grad if need_input_gradient else None
 
@@ -222,22 +226,22 @@ class BoundStage:
 
     def _hand_out(self, index: int, rest: Rest, receive: Receiver, totals: Parameters | None) -> None:
         """Compute a layer's parameter gradients and hand them out, or let the layer add to ``totals``."""
-        bound, adding = self._all[index], self._adding[index]
+        bound_layer, adding = self._all[index], self._adding[index]
         if totals is not None and adding is not None:
-            own = {name: totals[key] for name, key in bound.keys}
+            layer_totals = {name: totals[key] for name, key in bound_layer.keys}
             try:
-                adding.add_weight_gradients(bound.own, rest, own)
+                adding.add_weight_gradients(bound_layer.own, rest, layer_totals)
             except BaseException as error:
-                bound.failing.raise_for(error)
+                bound_layer.failing.raise_for(error)
             return
-        with bound.failing:
-            gradients = bound.layer.backward_weights(bound.own, rest)
-        for name, key in bound.keys:
+        with bound_layer.failing:
+            gradients = bound_layer.layer.backward_weights(bound_layer.own, rest)
+        for name, key in bound_layer.keys:
             receive(key, gradients[name])
 
     def predict(self, x: Array) -> Array:
         """Return the output of the layers before the loss, without saving data for a backward pass."""
-        for bound in self._layers:
-            with bound.failing:
-                x, _ = bound.layer.forward(bound.own, x)
+        for bound_layer in self._layers:
+            with bound_layer.failing:
+                x, _ = bound_layer.layer.forward(bound_layer.own, x)
         return x

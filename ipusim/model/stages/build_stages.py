@@ -31,9 +31,11 @@ def build_stages(
     since its output leaves the stage. ``returning`` selects values of skip connections that stay on an IPU; by default
     every value travels. Raises ModelError unless the non-empty groups are the network's layers in order.
     """
-    listed = [name for group in groups for name in group]
-    if listed != list(network.names):
-        raise ModelError(f"expected the stages to list all layers in order, {', '.join(network.names)}; got {listed}")
+    layer_names = [name for group in groups for name in group]
+    if layer_names != list(network.names):
+        raise ModelError(
+            f"expected the stages to list all layers in order, {', '.join(network.names)}; got {layer_names}"
+        )
     if not all(groups):
         raise ModelError(f"stage {[bool(group) for group in groups].index(False)} has no layers: every stage needs one")
     names = [f"stage {index}" for index in range(len(groups))] if names is None else names
@@ -45,9 +47,9 @@ def build_stages(
         if index in concurrent:
             crossing = skips[index]
             if crossing is not None and (crossing.arriving or crossing.leaving):
-                over = crossing.arriving or crossing.leaving
+                values = crossing.arriving or crossing.leaving
                 raise ModelError(
-                    f"stage {name!r}: expected no skip connection over concurrent stages, got {over[0].source!r}"
+                    f"stage {name!r}: expected no skip connection over concurrent stages, got {values[0].source!r}"
                 )
             stages += _parts(network, name, start, group)
             start = end
@@ -62,7 +64,7 @@ def build_stages(
                 first_position=start,
                 is_last=index == len(groups) - 1,
                 labels_travel_on=network.loss is not None and not has_loss,
-                checkpoints=tuple(at for at, layer in enumerate(group[:-1], 1) if layer in checkpoints),
+                checkpoints=tuple(position for position, layer in enumerate(group[:-1], 1) if layer in checkpoints),
                 skips=skips[index],
                 owners=_owners(network, start, end),
                 frozen=network.frozen,
@@ -75,42 +77,46 @@ def build_stages(
 
 def _owners(network: Network, start: int, end: int) -> tuple[PlacedLayer, ...]:
     """Return the layers before ``start`` with parameters shared by layers from ``start`` to ``end``."""
-    used = {owner for named in network.layers[start:end] for owner, _ in named.shared.values()}
-    before = zip(network.layers[:start], network.shapes, strict=False)
-    return tuple(PlacedLayer(at, named, shape) for at, (named, shape) in enumerate(before) if named.name in used)
+    owner_names = {owner for named_layer in network.layers[start:end] for owner, _ in named_layer.shared.values()}
+    candidates = zip(network.layers[:start], network.shapes, strict=False)
+    return tuple(
+        PlacedLayer(position, named_layer, shape)
+        for position, (named_layer, shape) in enumerate(candidates)
+        if named_layer.name in owner_names
+    )
 
 
 def _skips(network: Network, groups: Sequence[Sequence[str]], returning: Returning | None) -> list[Skips | None]:
     """Return every stage's part in skip connections; None throughout for a network without skip connections."""
     stage_of = {name: stage for stage, group in enumerate(groups) for name in group}
     uses: dict[Taken, list[int]] = {}
-    for named in network.layers:
-        if isinstance(named.layer, Join):
-            uses.setdefault(named.layer.taken, []).append(stage_of[named.name])
+    for named_layer in network.layers:
+        if isinstance(named_layer.layer, Join):
+            uses.setdefault(named_layer.layer.taken, []).append(stage_of[named_layer.name])
     if not uses:
         return [None] * len(groups)
     ways = [Skips() for _ in groups]
     for value in sorted(uses, key=lambda value: network.names.index(value.source)):
         stages = sorted(set(uses[value]))
         for stage in stages:
-            ways[stage] = _with(ways[stage], used=value)
-        at = stage_of[value.source]
+            ways[stage] = _extend(ways[stage], used=value)
+        holder = stage_of[value.source]
         # The whole output of a stage's last layer crosses to the next stage anyway.
-        crosses = value.crop is None and value.source == groups[at][-1]
-        while at < stages[-1]:
-            back = returning.next_stage(at, stages) if returning else None
-            if back is not None:
+        crosses = value.crop is None and value.source == groups[holder][-1]
+        while holder < stages[-1]:
+            next_stage = returning.next_stage(holder, stages) if returning else None
+            if next_stage is not None:
                 assert returning is not None
-                ways[at] = _with(ways[at], stored=(value, returning.depth(at, back)))
-                ways[back] = _with(ways[back], fetched=value)
-                at = back
+                ways[holder] = _extend(ways[holder], stored=(value, returning.depth(holder, next_stage)))
+                ways[next_stage] = _extend(ways[next_stage], fetched=value)
+                holder = next_stage
                 continue
-            if crosses and at == stage_of[value.source]:
-                ways[at + 1] = replace(ways[at + 1], input_is=value.name)
+            if crosses and holder == stage_of[value.source]:
+                ways[holder + 1] = replace(ways[holder + 1], input_is=value.name)
             else:
-                ways[at] = _with(ways[at], leaving=value)
-                ways[at + 1] = _with(ways[at + 1], arriving=value)
-            at += 1
+                ways[holder] = _extend(ways[holder], leaving=value)
+                ways[holder + 1] = _extend(ways[holder + 1], arriving=value)
+            holder += 1
     return list(ways)
 
 
@@ -129,17 +135,29 @@ class Returning:
 
     def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
         """Return the next non-adjacent stage on the same IPU, without uses in between."""
-        back = next((at for at in range(stage + 1, len(self.devices)) if self.devices[at] == self.devices[stage]), None)
-        if back is None or back < stage + 2 or back > uses[-1] or any(stage < use < back for use in uses):
+        next_stage = next(
+            (
+                candidate
+                for candidate in range(stage + 1, len(self.devices))
+                if self.devices[candidate] == self.devices[stage]
+            ),
+            None,
+        )
+        if (
+            next_stage is None
+            or next_stage < stage + 2
+            or next_stage > uses[-1]
+            or any(stage < use < next_stage for use in uses)
+        ):
             return None
-        return back
+        return next_stage
 
-    def depth(self, stage: int, back: int) -> int:
+    def depth(self, stage: int, next_stage: int) -> int:
         """Return the number of micro-batches waiting between the two stages."""
-        return back - stage - 1 if self.fifos else 0
+        return next_stage - stage - 1 if self.fifos else 0
 
 
-def _with(skips: Skips, **more: Any) -> Skips:
+def _extend(skips: Skips, **more: Any) -> Skips:
     """Return ``skips`` with a value appended to some attributes."""
     longer: dict[str, Any] = {name: (*getattr(skips, name), value) for name, value in more.items()}
     return replace(skips, **longer)
@@ -147,16 +165,16 @@ def _with(skips: Skips, **more: Any) -> Skips:
 
 def _parts(network: Network, name: str, start: int, group: Sequence[str]) -> Iterator[LayerStage]:
     """Yield a stage per branch of ``group``'s single parallel layer; labels travel with the first branch."""
-    named = network.layers[start]
-    if len(group) != 1 or not isinstance(named.layer, Parallel):
+    named_layer = network.layers[start]
+    if len(group) != 1 or not isinstance(named_layer.layer, Parallel):
         raise ModelError(f"stage {name!r}: expected one parallel layer for concurrent stages, got {', '.join(group)}")
-    before = network.shapes[start]
-    for number, branch in enumerate(named.layer.parts):
+    input_shape = network.shapes[start]
+    for number, branch in enumerate(named_layer.layer.parts):
         yield LayerStage(
             name=f"{name}{chr(ord('a') + number)}",
-            named_layers=(NamedLayer[Layer](named.name, branch),),
+            named_layers=(NamedLayer[Layer](named_layer.name, branch),),
             loss=None,
-            shapes=(before, branch.output_shape(before)),
+            shapes=(input_shape, branch.output_shape(input_shape)),
             first_position=start,
             is_last=False,
             labels_travel_on=network.loss is not None and number == 0,

@@ -49,9 +49,9 @@ class CheckpointedStage(InParts):
         inputs, y = [], x
         for cluster in first:
             inputs.append(y)
-            made = cluster.forward(y, labels, key)[0]  # saved data is released before the next cluster runs
-            assert not isinstance(made, tuple)  # only the last cluster may contain a loss
-            y = made
+            result = cluster.forward(y, labels, key)[0]  # saved data is released before the next cluster runs
+            assert not isinstance(result, tuple)  # only the last cluster may contain a loss
+            y = result
         if not self._keeps_tail:
             return last.forward(y, labels, key)[0], Checkpoints((*inputs, y), labels, key, [])
         output, tail = last.forward(y, labels, key)

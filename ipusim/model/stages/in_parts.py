@@ -38,9 +38,9 @@ class InParts:
     ) -> Any:
         """Run the parts' backward passes, starting with the last."""
 
-        def run(number: int, grad: Any, needed: bool) -> Any:
+        def run(number: int, grad: Any, needs_gradient: bool) -> Any:
             # No name refers to the activations: a part's are released before the next part's arrive.
-            return self._parts[number].backward(self._saved_of(saved, number), grad, needed, receive, totals)
+            return self._parts[number].backward(self._saved_of(saved, number), grad, needs_gradient, receive, totals)
 
         return self._go_back(grad, need_input_gradient, run)
 
@@ -48,8 +48,8 @@ class InParts:
         """Run the parts' first halves, starting with the last; the rests stay until the second halves."""
         rests: list[tuple[int, Rest]] = []
 
-        def run(number: int, grad: Any, needed: bool) -> Any:
-            grad, rest = self._parts[number].backward_input(self._saved_of(saved, number), grad, needed)
+        def run(number: int, grad: Any, needs_gradient: bool) -> Any:
+            grad, rest = self._parts[number].backward_input(self._saved_of(saved, number), grad, needs_gradient)
             rests.append((number, rest))
             return grad
 
@@ -59,5 +59,5 @@ class InParts:
         self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
         """Run the parts' second halves, starting with the last."""
-        for number, left in rest:
-            self._parts[number].backward_weights(left, receive, totals)
+        for number, part_rest in rest:
+            self._parts[number].backward_weights(part_rest, receive, totals)

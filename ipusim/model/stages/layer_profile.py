@@ -47,7 +47,7 @@ def layer_profile(
     has a gradient and a sum per use. The stage with the first use owns weights, state, accumulator and update. The
     weight update reads the accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
     """
-    forward, backward, apart = _passes(stage, batch, itemsize)
+    forward, backward, halves = _passes(stage, batch, itemsize)
     width = accumulator_itemsize or itemsize
     variables = {
         name: VariableSize(size, itemsize, width(name) if callable(width) else width)
@@ -66,8 +66,8 @@ def layer_profile(
     profile = replace(
         profile,
         backward=(*backward, *accumulation),
-        backward_input=apart[0],
-        backward_weights=(*apart[1], *accumulation),
+        backward_input=halves[0],
+        backward_weights=(*halves[1], *accumulation),
         gradient_bytes=batch * itemsize * (math.prod(stage.shapes[0]) + arriving) * stage.needs_input_gradient,
         waiting_bytes=2 * profile.waiting_bytes,  # values forward, and their gradients backward
         stash_bytes=saved.stash,
@@ -86,19 +86,19 @@ def _forward_profile(
 ) -> StageProfile:
     """Return the profile of the stage without a backward pass or a weight update."""
     skips, element_bytes = stage.skips or Skips(), batch * itemsize
-    used = skips.elements(skips.beside_input, skips.used)
-    leaving = element_bytes * skips.elements(skips.leaving)
+    used_elements = skips.elements(skips.beside_input, skips.used)
+    leaving_bytes = element_bytes * skips.elements(skips.leaving)
     passing_labels = label_bytes if stage.labels_travel_on else 0
     frozen = sum(size for name, size in stage.owned_sizes.items() if name in stage.frozen_names)
     return StageProfile(
         name=stage.name,
         forward=forward,
         backward=(),
-        output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving + passing_labels,
+        output_bytes=0 if stage.is_last else stage.result_bytes(batch, itemsize) + leaving_bytes + passing_labels,
         parameter_bytes=(sum(stage.owned_sizes.values()) - frozen) * itemsize,
         untrained_bytes=frozen * itemsize,
         label_bytes=0 if stage.is_last else passing_labels,
-        input_bytes=element_bytes * (math.prod(stage.shapes[0]) + used)
+        input_bytes=element_bytes * (math.prod(stage.shapes[0]) + used_elements)
         + (label_bytes if stage.labels_travel_on or stage.loss is not None else 0),
         working_bytes=element_bytes * _most_touched(stage),
         waiting_bytes=element_bytes * sum(depth * math.prod(value.shape) for value, depth in skips.stored),
@@ -114,16 +114,16 @@ def _most_touched(stage: LayerStage) -> int:
     """
     sizes = [*map(math.prod, stage.shapes), 0]
     layers = zip(stage.described, pairwise(sizes), strict=False)
-    return max((sum(ends) for named, ends in layers if not isinstance(named.layer, View)), default=0)
+    return max((sum(ends) for named_layer, ends in layers if not isinstance(named_layer.layer, View)), default=0)
 
 
 def _most_weights(stage: LayerStage) -> int:
     """Return the weights that learn on the IPU of the layer that has most."""
     layers = zip(stage.described, stage.shapes, strict=False)
     learn = (
-        each for each in layers if not isinstance(each[0].layer, OnHost) and each[0].trained(each[1], stage.frozen)
+        entry for entry in layers if not isinstance(entry[0].layer, OnHost) and entry[0].trained(entry[1], stage.frozen)
     )
-    return max((parameter_count(named.layer, shape) for named, shape in learn), default=0)
+    return max((parameter_count(named_layer.layer, shape) for named_layer, shape in learn), default=0)
 
 
 def _passes(
@@ -137,34 +137,34 @@ def _passes(
     lowest = stage.first_trained if first else 0
     forward: list[Work] = []
     backward: list[Work] = []
-    apart: list[Halves] = []
-    for index, (named, shape) in enumerate(zip(stage.described, stage.shapes, strict=False)):
+    halves: list[Halves] = []
+    for index, (named_layer, shape) in enumerate(zip(stage.described, stage.shapes, strict=False)):
         try:
-            cost = named.layer.cost(shape, batch, itemsize, not first or index > lowest)
+            cost = named_layer.layer.cost(shape, batch, itemsize, not first or index > lowest)
         except ModelError as error:
-            raise ModelError(f"layer {named.name!r} on {batch} samples of shape {shape}: {error}") from None
+            raise ModelError(f"layer {named_layer.name!r} on {batch} samples of shape {shape}: {error}") from None
         forward.append(cost.forward)
-        if index >= lowest and not named.trained(shape, stage.frozen):
+        if index >= lowest and not named_layer.trained(shape, stage.frozen):
             backward.append(cost.halves.input)
-            apart.append(Halves(cost.halves.input, Work(itemsize=itemsize)))
+            halves.append(Halves(cost.halves.input, Work(itemsize=itemsize)))
         elif index >= lowest:
             backward.append(cost.backward)
-            left = first and index == lowest < len(stage.named_layers)
-            apart.append(all_later(cost.backward) if left else cost.halves)
-    apart.reverse()
-    into = tuple(half.input for half in apart if not half.input.is_nothing)
-    own = tuple(half.weights for half in apart if not half.weights.is_nothing)
-    return tuple(forward), tuple(reversed(backward)), (into, own)
+            is_lowest = first and index == lowest < len(stage.named_layers)
+            halves.append(all_later(cost.backward) if is_lowest else cost.halves)
+    halves.reverse()
+    into = tuple(half.input for half in halves if not half.input.is_nothing)
+    weights = tuple(half.weights for half in halves if not half.weights.is_nothing)
+    return tuple(forward), tuple(reversed(backward)), (into, weights)
 
 
 def _tables(stage: LayerStage, batch: int, itemsize: int) -> TableBytes:
     """Return the bytes moved between the IPU and tables on the host in training."""
-    moved = TableBytes()
-    for named, shape in zip(stage.described, stage.shapes, strict=False):
-        if isinstance(named.layer, OnHost):
-            own = named.layer.table_bytes(shape, batch, itemsize)
-            moved += own if named.trained(shape, stage.frozen) else replace(own, gradients=0)
-    return moved
+    total = TableBytes()
+    for named_layer, shape in zip(stage.described, stage.shapes, strict=False):
+        if isinstance(named_layer.layer, OnHost):
+            layer_bytes = named_layer.layer.table_bytes(shape, batch, itemsize)
+            total += layer_bytes if named_layer.trained(shape, stage.frozen) else replace(layer_bytes, gradients=0)
+    return total
 
 
 def _with_checkpoints(
@@ -179,7 +179,7 @@ def _with_checkpoints(
     first = 0 if stage.needs_input_gradient else stage.first_needed
     recomputed = stage.clusters[first : -1 if stage.is_last else None]
     inner = stage.checkpoints[:-1] if stage.is_last else stage.checkpoints
-    values = sum(batch * math.prod(stage.shapes[at]) * itemsize for at in inner)
+    values = sum(batch * math.prod(stage.shapes[position]) * itemsize for position in inner)
     tail = saved_bytes(stage.clusters[-1], batch, itemsize).stash if stage.is_last else 0
     return replace(
         profile,

@@ -31,21 +31,21 @@ def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, k
         return "the samples of the data"
     if not isinstance(stage, LayerStage):
         return f"the function{_heard(lambda: stage.bind(parameters).forward(x, labels, key))}"
-    seen: list[_Watched] = []
+    findings: list[_Watched] = []
     watched = replace(
         stage,
-        named_layers=tuple(_watched(named_layer, seen) for named_layer in stage.named_layers),
-        loss=None if stage.loss is None else _watched(stage.loss, seen),
+        named_layers=tuple(_watched(named_layer, findings) for named_layer in stage.named_layers),
+        loss=None if stage.loss is None else _watched(stage.loss, findings),
     )
     watched.bind(parameters).forward(x, labels, key)
-    return seen[0].words() if seen else "a sum"
+    return findings[0].words() if findings else "a sum"
 
 
 class _Watched:
-    """Layer or loss that records itself in ``seen`` when finite input gives non-finite output."""
+    """Layer or loss that records itself in ``findings`` when finite input gives non-finite output."""
 
-    def __init__(self, name: str, layer: Any, seen: list[_Watched]) -> None:
-        self._name, self._layer, self._seen = name, layer, seen
+    def __init__(self, name: str, layer: Any, findings: list[_Watched]) -> None:
+        self._name, self._layer, self._findings = name, layer, findings
 
     @property
     def shared(self) -> Any:
@@ -58,11 +58,11 @@ class _Watched:
 
     def forward(self, *arguments: Any) -> Any:
         """Run the layer, and record a non-finite result."""
-        made = self._layer.forward(*arguments)
-        if not self._seen and not is_finite(made[0]):
-            self._seen.append(self)
+        result = self._layer.forward(*arguments)
+        if not self._findings and not is_finite(result[0]):
+            self._findings.append(self)
             self._arguments = arguments
-        return made
+        return result
 
     def words(self) -> str:
         """Return the layer's name, and NumPy's message in a repeated run."""
@@ -82,7 +82,11 @@ def _heard(run: Callable[[], object]) -> str:
     return ""
 
 
-def _watched(named: NamedLayer[Any], seen: list[_Watched]) -> NamedLayer[Any]:
+def _watched(named_layer: NamedLayer[Any], findings: list[_Watched]) -> NamedLayer[Any]:
     """Return a watched layer, except for joins, which stages recognise by class."""
-    layer = named.layer
-    return named if isinstance(layer, Join) else NamedLayer(named.name, _Watched(named.name, layer, seen))
+    layer = named_layer.layer
+    return (
+        named_layer
+        if isinstance(layer, Join)
+        else NamedLayer(named_layer.name, _Watched(named_layer.name, layer, findings))
+    )

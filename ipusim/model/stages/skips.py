@@ -49,9 +49,9 @@ class Skips:
         """Values that arrive or are fetched, in the order behind the stage's input."""
         return (*self.arriving, *self.fetched)
 
-    def elements(self, values: Sequence[Taken], only: Sequence[Taken] | None = None) -> int:
-        """Return the elements of a sample of ``values``, restricted to ``only`` if given."""
-        return sum(math.prod(value.shape) for value in values if only is None or value in only)
+    def elements(self, values: Sequence[Taken], selection: Sequence[Taken] | None = None) -> int:
+        """Return the elements of a sample of ``values``, restricted to ``selection`` if given."""
+        return sum(math.prod(value.shape) for value in values if selection is None or value in selection)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class SkippingStage(InParts):
         self._pieces = tuple(pieces)
         self._skips = skips
         self._arriving = tuple(value.name for value in skips.beside_input)
-        self._leaving = tuple(value.name for value in skips.going_on)
+        self._leaving_names = tuple(value.name for value in skips.going_on)
 
     def forward(self, x: Any, labels: Array | None, key: Key | None = None) -> tuple[Any, Saved]:
         """Run the pieces in order; with additional values, ``x`` and the output are tuples.
@@ -86,7 +86,7 @@ class SkippingStage(InParts):
         saved = []
         for piece in self._pieces:
             y, of_piece = piece.layers.forward(y, labels, key)
-            y = self._after(piece, y, values)
+            y = self._finish(piece, y, values)
             saved.append(of_piece)
         return self._leave(y, values), saved
 
@@ -94,8 +94,8 @@ class SkippingStage(InParts):
         """Call ``run`` for each piece from the last one; a value's gradients add up on the way."""
         if not need_input_gradient and self._first_needed == len(self._pieces):
             return None
-        g, *others = grad if self._leaving else (grad,)
-        gradients = dict(zip(self._leaving, others, strict=True))
+        g, *other_gradients = grad if self._leaving_names else (grad,)
+        gradients = dict(zip(self._leaving_names, other_gradients, strict=True))
         lowest = 0 if need_input_gradient else self._first_needed
         for index in range(len(self._pieces) - 1, lowest - 1, -1):
             piece = self._pieces[index]
@@ -104,8 +104,8 @@ class SkippingStage(InParts):
                     g = g + value.gradient(gradients.pop(value.name))
             if piece.join is not None:
                 name = piece.join.taken.name
-                g, other = piece.join.gradients(g)
-                gradients[name] = gradients[name] + other if name in gradients else other
+                g, taken_gradient = piece.join.gradients(g)
+                gradients[name] = gradients[name] + taken_gradient if name in gradients else taken_gradient
             g = run(index, g, need_input_gradient or index > lowest)
         if not need_input_gradient:
             return None
@@ -117,21 +117,21 @@ class SkippingStage(InParts):
         """Return the output of the layers before the loss, for a stage with the whole network."""
         y, values = self._enter(x)
         for piece in self._pieces:
-            y = self._after(piece, piece.layers.predict(y), values)
+            y = self._finish(piece, piece.layers.predict(y), values)
         return y
 
     def _enter(self, x: Any) -> tuple[Array, dict[str, Array]]:
-        y, *others = x if self._arriving else (x,)
-        values = dict(zip(self._arriving, others, strict=True))
+        y, *other_values = x if self._arriving else (x,)
+        values = dict(zip(self._arriving, other_values, strict=True))
         if self._skips.input_is:
             values[self._skips.input_is] = y
         return y, values
 
-    def _after(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:
+    def _finish(self, piece: Piece, y: Any, values: dict[str, Array]) -> Any:
         if piece.join is not None:
             y = piece.join.joined(y, values[piece.join.taken.name])
         values.update((value.name, value.of(y)) for value in piece.taken)
         return y
 
     def _leave(self, y: Any, values: Mapping[str, Array]) -> Any:
-        return (y, *(values[name] for name in self._leaving)) if self._leaving else y
+        return (y, *(values[name] for name in self._leaving_names)) if self._leaving_names else y

@@ -109,12 +109,12 @@ class LayerStage:
     @property
     def layers(self) -> tuple[str, ...]:
         """Names of the layers, the loss included."""
-        return tuple(named.name for named in self.described)
+        return tuple(named_layer.name for named_layer in self.described)
 
     @property
     def described(self) -> tuple[NamedLayer[Described], ...]:
         """Layers in order, the loss last."""
-        layers = tuple(NamedLayer[Described](named.name, named.layer) for named in self.named_layers)
+        layers = tuple(NamedLayer[Described](named_layer.name, named_layer.layer) for named_layer in self.named_layers)
         return layers if self.loss is None else (*layers, NamedLayer[Described](self.loss.name, self.loss.layer))
 
     @cached_property
@@ -131,9 +131,9 @@ class LayerStage:
     def uses(self) -> Counter[str]:
         """Number of layers that use a parameter, by name ``layer/W``."""
         return Counter(
-            named.flat_name(name)
-            for named, shape in zip(self.described, self.shapes, strict=False)
-            for name in named.layer.parameter_shapes(shape)
+            named_layer.flat_name(name)
+            for named_layer, shape in zip(self.described, self.shapes, strict=False)
+            for name in named_layer.layer.parameter_shapes(shape)
         )
 
     @property
@@ -156,17 +156,17 @@ class LayerStage:
     def parameter_sizes(self) -> dict[str, int]:
         """Elements of the parameters on the IPU, by name ``layer/W``."""
         return {
-            named.flat_name(name): math.prod(size)
-            for named, shape in zip(self.described, self.shapes, strict=False)
-            if not isinstance(named.layer, OnHost)
-            for name, size in named.layer.parameter_shapes(shape).items()
+            named_layer.flat_name(name): math.prod(size)
+            for named_layer, shape in zip(self.described, self.shapes, strict=False)
+            if not isinstance(named_layer.layer, OnHost)
+            for name, size in named_layer.layer.parameter_shapes(shape).items()
         }
 
     @cached_property
     def owned_sizes(self) -> dict[str, int]:
         """Sizes of the parameters not owned by an earlier stage."""
-        shared = self.shared_names
-        return {name: size for name, size in self.parameter_sizes.items() if name not in shared}
+        shared_names = self.shared_names
+        return {name: size for name, size in self.parameter_sizes.items() if name not in shared_names}
 
     def initial_parameters(self, seed: int, dtype: npt.DTypeLike) -> dict[str, Array]:
         """Draw the layers' parameters from generators seeded by (seed, position in the network).
@@ -174,13 +174,17 @@ class LayerStage:
         Parameters of an earlier layer use the earlier layer's position.
         """
         first = self.first_position
-        here = enumerate(zip(self.described, self.shapes, strict=False), first)
-        used = [PlacedLayer(position, named, shape) for position, (named, shape) in here]
+        places = enumerate(zip(self.described, self.shapes, strict=False), first)
+        placed_layers = [PlacedLayer(position, named_layer, shape) for position, (named_layer, shape) in places]
         parameters: dict[str, Array] = {}
-        for position, named, shape in (*self.owners, *used):
-            drawn = named.layer.initial_parameters(shape, np.random.default_rng([seed, position]), dtype)
-            own = {named.flat_name(name): array for name, array in drawn.items() if name not in named.shared}
-            parameters.update((name, array) for name, array in own.items() if position >= first or name in self.uses)
+        for position, named_layer, shape in (*self.owners, *placed_layers):
+            arrays = named_layer.layer.initial_parameters(shape, np.random.default_rng([seed, position]), dtype)
+            layer_parameters = {
+                named_layer.flat_name(name): array for name, array in arrays.items() if name not in named_layer.shared
+            }
+            parameters.update(
+                (name, array) for name, array in layer_parameters.items() if position >= first or name in self.uses
+            )
         return parameters
 
     def initial_untrained(self) -> dict[str, Array]:
@@ -252,27 +256,32 @@ class LayerStage:
         """Yield pieces that end at a join or at an output used later, then the remaining layers."""
         values = dict.fromkeys((*skips.used, *skips.going_on))
         start = 0
-        for index, named in enumerate(self.named_layers):
-            join = named.layer if isinstance(named.layer, Join) else None
-            taken = tuple(value for value in values if value.source == named.name)
-            if join is not None or taken:
-                yield self._piece(start, index + (join is None), parameters, join, taken)
+        for index, named_layer in enumerate(self.named_layers):
+            join = named_layer.layer if isinstance(named_layer.layer, Join) else None
+            taken_values = tuple(value for value in values if value.source == named_layer.name)
+            if join is not None or taken_values:
+                yield self._piece(start, index + (join is None), parameters, join, taken_values)
                 start = index + 1
         yield self._piece(start, len(self.named_layers), parameters)
 
     def _piece(
-        self, start: int, end: int, parameters: Parameters, join: Join | None = None, taken: tuple[Taken, ...] = ()
+        self,
+        start: int,
+        end: int,
+        parameters: Parameters,
+        join: Join | None = None,
+        taken_values: tuple[Taken, ...] = (),
     ) -> Piece:
-        layers = self._section(start, end, with_loss=join is None and not taken)
-        return Piece(layers.bound(parameters), join, taken, layers.trains)
+        layers = self._section(start, end, with_loss=join is None and not taken_values)
+        return Piece(layers.bound(parameters), join, taken_values, layers.trains)
 
     def bound(self, parameters: Parameters) -> BoundStage:
         """Return the passes of the whole sequence of layers."""
         layers = [
-            _bound(named, shape, parameters, self.frozen)
-            for named, shape in zip(self.named_layers, self.shapes, strict=False)
+            _bind_layer(named_layer, shape, parameters, self.frozen)
+            for named_layer, shape in zip(self.named_layers, self.shapes, strict=False)
         ]
-        loss = None if self.loss is None else _bound(self.loss, self.shapes[-1], parameters, self.frozen)
+        loss = None if self.loss is None else _bind_layer(self.loss, self.shapes[-1], parameters, self.frozen)
         return BoundStage(
             self.name,
             layers,
@@ -294,9 +303,13 @@ class LayerStage:
         return sum(self.result_elements(batch)) * itemsize
 
 
-def _bound(
-    named: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
+def _bind_layer(
+    named_layer: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
 ) -> Bound[DescribedT]:
     """Sort out a layer's parameters by its own names."""
-    own = {name: parameters[named.flat_name(name)] for name in named.layer.parameter_shapes(input_shape)}
-    return Bound(named.name, named.layer, own, tuple(named.trained(input_shape, frozen).items()))
+    layer_parameters = {
+        name: parameters[named_layer.flat_name(name)] for name in named_layer.layer.parameter_shapes(input_shape)
+    }
+    return Bound(
+        named_layer.name, named_layer.layer, layer_parameters, tuple(named_layer.trained(input_shape, frozen).items())
+    )

@@ -75,13 +75,13 @@ def with_options(
 ) -> StageProfile:
     """Return ``profile`` with the given options for the products of the passes."""
     halves = (profile.backward_input, profile.backward_weights)
-    into, own = (None if cost is None else backward.applied(cost) for cost in halves)
+    into, weights = (None if cost is None else backward.applied(cost) for cost in halves)
     return replace(
         profile,
         forward=forward.applied(profile.forward),
         backward=backward.applied(profile.backward),
         update=update.applied(profile.update),
         backward_input=into,
-        backward_weights=own,
+        backward_weights=weights,
         recompute=None if profile.recompute is None else forward.applied(profile.recompute),
     )

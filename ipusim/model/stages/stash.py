@@ -56,46 +56,48 @@ def outlined_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
 def measured_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the same bytes, measured with zeros as temporary parameters and activations."""
     try:
-        one, two = (_run(stage, samples, itemsize, np.zeros) for samples in (1, 2))
+        single, double = (_run(stage, samples, itemsize, np.zeros) for samples in (1, 2))
     except ModelError:  # a layer with rows split in equal parts may need more samples
         return _run(stage, batch, itemsize, np.zeros)
-    return SavedBytes(*(first + (batch - 1) * (second - first) for first, second in zip(one, two, strict=True)))
+    return SavedBytes(*(first + (batch - 1) * (second - first) for first, second in zip(single, double, strict=True)))
 
 
 def _run(stage: LayerStage, samples: int, itemsize: int, make: Callable[[Shape, Any], Any]) -> SavedBytes:
     """Run both passes on arrays ``make(shape, dtype)``, and count the kept bytes."""
     dtype = np.dtype(f"f{_MEASURED_ITEMSIZE[itemsize]}")
     parameters = {
-        named.flat_name(name): make(shape, dtype)
-        for named, before in zip(stage.described, stage.shapes, strict=False)
-        for name, shape in named.layer.parameter_shapes(before).items()
+        named_layer.flat_name(name): make(shape, dtype)
+        for named_layer, layer_shape in zip(stage.described, stage.shapes, strict=False)
+        for name, shape in named_layer.layer.parameter_shapes(layer_shape).items()
     }
     labels = None
     if stage.loss is not None:
-        none = stage.loss.layer.zero_labels(stage.shapes[-1], 0, dtype)
-        labels = make((samples, *none.shape[1:]), none.dtype)
+        no_labels = stage.loss.layer.zero_labels(stage.shapes[-1], 0, dtype)
+        labels = make((samples, *no_labels.shape[1:]), no_labels.dtype)
     x = make((samples, *stage.shapes[0]), np.dtype(np.int32) if _takes_ids(stage) else dtype)
-    beside = stage.skips.beside_input if stage.skips else ()
-    arriving = [make((samples, *value.shape), dtype) for value in beside]
+    values = stage.skips.beside_input if stage.skips else ()
+    arriving = [make((samples, *value.shape), dtype) for value in values]
     stage_input: Any = (x, *arriving) if arriving else x
-    bound = stage.whole(parameters)
+    passes = stage.whole(parameters)
     with np.errstate(all="ignore"):  # zeros may divide by zero although data would not
-        output, saved = bound.forward(stage_input, labels)
+        output, saved = passes.forward(stage_input, labels)
         # With skip connections what is kept is not sorted by layers, and all of it counts.
         lowest = 0 if stage.needs_input_gradient or stage.skips is not None else stage.first_trained
         stash = saved_arrays(saved[lowest:], parameters)
         grad: Any = tuple(map(np.zeros_like, output)) if isinstance(output, tuple) else np.zeros_like(output)
-        _, rest = bound.backward_input(saved, None if stage.loss else grad, stage.needs_input_gradient)
+        _, rest = passes.backward_input(saved, None if stage.loss else grad, stage.needs_input_gradient)
     return SavedBytes(_size(stash, itemsize), _size(saved_arrays(rest, parameters), itemsize))
 
 
 def _size(arrays: Iterable[Array], itemsize: int) -> int:
     """Return the bytes of the measured arrays, in elements of ``itemsize``."""
-    measured = _MEASURED_ITEMSIZE[itemsize]
-    return sum(array.nbytes * itemsize // measured if array.dtype.kind == "f" else array.nbytes for array in arrays)
+    measured_itemsize = _MEASURED_ITEMSIZE[itemsize]
+    return sum(
+        array.nbytes * itemsize // measured_itemsize if array.dtype.kind == "f" else array.nbytes for array in arrays
+    )
 
 
 def _takes_ids(stage: LayerStage) -> bool:
     """Tell whether the first layer of the stage takes whole numbers as input."""
-    layers = (named.layer for named in stage.named_layers if not isinstance(named.layer, View))
+    layers = (named_layer.layer for named_layer in stage.named_layers if not isinstance(named_layer.layer, View))
     return isinstance(next(layers, None), TakesTokens)

@@ -52,18 +52,18 @@ class SummedStage:
         """
         if totals is not None:
             return receive
-        left, sums = dict(self._uses), dict[str, Array]()
+        use_counts, sums = dict(self._uses), dict[str, Array]()
 
         def take(name: str, gradient: Array) -> None:
-            if name not in left:
+            if name not in use_counts:
                 receive(name, gradient)
                 return
             if name in sums:
                 np.add(sums[name], gradient, out=sums[name])
             else:
                 sums[name] = gradient
-            left[name] -= 1
-            if not left[name]:
+            use_counts[name] -= 1
+            if not use_counts[name]:
                 receive(name, sums.pop(name))
 
         return take

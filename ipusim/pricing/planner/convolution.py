@@ -43,7 +43,7 @@ def products(
     while combined <= min(_MOST_COMBINED, convolution.groups):
         channels = combined * convolution.channels
         padded = -(-channels // block) * block
-        for inputs, own in ((taps * padded, padded * min(convolution.stride, taps)), (taps * channels, 0)):
+        for inputs, own_inputs in ((taps * padded, padded * min(convolution.stride, taps)), (taps * channels, 0)):
             yield Product(
                 m=combined * convolution.filters,
                 k=inputs,
@@ -51,7 +51,7 @@ def products(
                 groups=-(-convolution.groups // combined),
                 itemsize=itemsize,
                 partials_itemsize=partials_itemsize,
-                own_inputs=own,
+                own_inputs=own_inputs,
             )
         combined *= 2
 

@@ -131,12 +131,12 @@ def plan_product(
         if best is not None and excess > best[0][0]:
             continue
         cycles = split_cycles(work, ipu, rates).total
-        which = int(least[cycles[least].argmin()])
-        key = (excess, float(cycles[which]))
+        index = int(least[cycles[least].argmin()])
+        key = (excess, float(cycles[index]))
         if best is None or key < best[0]:
-            split = _split(table, which, unit, output_steps, input_steps)
-            best = key, split, SplitWork(*(np.broadcast_to(column, cycles.shape)[which] for column in work))
-        if output_steps * input_steps == 1 and not excess and cycles[which] == cycles.min():
+            split = _split(table, index, unit, output_steps, input_steps)
+            best = key, split, SplitWork(*(np.broadcast_to(column, cycles.shape)[index] for column in work))
+        if output_steps * input_steps == 1 and not excess and cycles[index] == cycles.min():
             break  # the fastest split fits without steps
     assert best is not None
     return _plan(product, ipu, rates, *best)
@@ -146,8 +146,8 @@ def _steps(product: Product, unit: MatrixUnit) -> Iterator[tuple[int, int]]:
     """Yield (output steps, input steps), ordered by product; every step has a block."""
     outputs, inputs = -(-product.m // unit.outputs), -(-product.k // unit.inputs)
     powers = [1 << power for power in range(_MOST_STEPS.bit_length())]
-    both = [(a, b) for a in powers for b in powers if a <= outputs and b <= inputs and a * b <= _MOST_STEPS]
-    yield from sorted(both, key=lambda pair: pair[0] * pair[1])
+    pairs = [(a, b) for a in powers for b in powers if a <= outputs and b <= inputs and a * b <= _MOST_STEPS]
+    yield from sorted(pairs, key=lambda pair: pair[0] * pair[1])
 
 
 @lru_cache(maxsize=64)  # a megabyte each; fitting of rates asks for the same few products repeatedly
@@ -174,17 +174,17 @@ def _worked(
     return table, split_work(product, table, unit, output_steps * input_steps, input_steps), least, float(excess)
 
 
-def _split(table: Splits, which: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:
-    one = Splits(*(column[which] for column in table))
+def _split(table: Splits, index: int, unit: MatrixUnit, output_steps: int, input_steps: int) -> Split:
+    best = Splits(*(column[index] for column in table))
     return Split(
-        row_parts=int(one.row_parts),
-        output_parts=int(one.output_parts),
-        input_parts=int(one.input_parts),
-        group_parts=int(one.group_parts),
-        rows=int(one.rows),
-        outputs=int(one.output_blocks) * unit.outputs,
-        inputs=int(one.input_blocks) * unit.inputs,
-        groups=int(one.groups),
+        row_parts=int(best.row_parts),
+        output_parts=int(best.output_parts),
+        input_parts=int(best.input_parts),
+        group_parts=int(best.group_parts),
+        rows=int(best.rows),
+        outputs=int(best.output_blocks) * unit.outputs,
+        inputs=int(best.input_blocks) * unit.inputs,
+        groups=int(best.groups),
         output_steps=output_steps,
         input_steps=input_steps,
     )
@@ -209,11 +209,11 @@ def _terms(work: dict[str, int], ipu: IpuSpec, rates: PlannerRates) -> Iterator[
     ceiling, efficiency, launch, slowdown = (Fraction(repr(getattr(rates, field.name))) for field in fields(rates))
     bus = ipu.exchange_bytes_per_cycle_per_tile, efficiency
     yield ProductTerm("launches", Cycles(launched, work["compute_sets"], launch))
-    yield ProductTerm("exchange", Cycles(_received, work["received_bytes"], *bus))
+    yield ProductTerm("exchange", Cycles(_exchange_cycles, work["received_bytes"], *bus))
     yield ProductTerm("loading", work["load_cycles"])
-    yield ProductTerm("matrix", Cycles(_multiplied, work["start_cycles"], work["row_cycles"], ceiling))
-    yield ProductTerm("reduction", Cycles(_received, work["reduced_bytes"], *bus))
-    yield ProductTerm("adding", Cycles(_added, work["added_bytes"], slowdown, PATH_BYTES))
+    yield ProductTerm("matrix", Cycles(_matrix_cycles, work["start_cycles"], work["row_cycles"], ceiling))
+    yield ProductTerm("reduction", Cycles(_exchange_cycles, work["reduced_bytes"], *bus))
+    yield ProductTerm("adding", Cycles(_adding_cycles, work["added_bytes"], slowdown, PATH_BYTES))
 
 
 def launched(compute_sets: Any, cycles: Any) -> Any:
@@ -221,13 +221,13 @@ def launched(compute_sets: Any, cycles: Any) -> Any:
     return ceil(compute_sets * cycles)
 
 
-def _received(size: Any, bus: Any, efficiency: Any) -> Any:
+def _exchange_cycles(size: Any, bus: Any, efficiency: Any) -> Any:
     return ceil(size / (bus * efficiency))
 
 
-def _multiplied(started: Any, rows: Any, ceiling: Any) -> Any:
-    return ceil(started + rows / ceiling)
+def _matrix_cycles(start: Any, rows: Any, ceiling: Any) -> Any:
+    return ceil(start + rows / ceiling)
 
 
-def _added(size: Any, slowdown: Any, path: Any) -> Any:
+def _adding_cycles(size: Any, slowdown: Any, path: Any) -> Any:
     return ceil(size * slowdown / path)

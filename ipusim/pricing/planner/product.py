@@ -44,8 +44,8 @@ class Product:
         if self.itemsize not in (2, 4):
             raise QuantityError(f"product: expected elements of 2 or 4 bytes, got {self.itemsize}")
         if self.partials_itemsize not in (2, 4) or self.partials_itemsize < self.itemsize:
-            expected = "2 or 4" if self.itemsize == 2 else "4"
-            raise QuantityError(f"product: expected partial sums of {expected} bytes, got {self.partials_itemsize}")
+            sizes = "2 or 4" if self.itemsize == 2 else "4"
+            raise QuantityError(f"product: expected partial sums of {sizes} bytes, got {self.partials_itemsize}")
         if not 0 <= self.own_inputs <= self.k:
             raise QuantityError(f"product: expected own_inputs from 0 to k, {self.k}, got {self.own_inputs}")
 

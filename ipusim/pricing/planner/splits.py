@@ -57,15 +57,15 @@ def parts(count: int, most: int) -> Counts:
 @lru_cache(maxsize=256)
 def splits(rows: int, output_blocks: int, input_blocks: int, groups: int, tiles: int) -> Splits:
     """Return the splits over at most ``tiles`` tiles."""
-    chosen = [np.zeros(1, dtype=np.int64)]
-    used = np.ones(1, dtype=np.int64)
+    columns = [np.zeros(1, dtype=np.int64)]
+    tile_counts = np.ones(1, dtype=np.int64)
     ways = [parts(count, tiles) for count in (rows, output_blocks, input_blocks, groups)]
     for way in ways:
-        together = (used[:, None] * way[0][None, :]).ravel()
-        here = np.flatnonzero(together <= tiles)
-        used = together.take(here)
-        earlier, here = np.divmod(here, way.shape[1])
-        chosen = [*(column.take(earlier) for column in chosen), here]
+        products = (tile_counts[:, None] * way[0][None, :]).ravel()
+        indices = np.flatnonzero(products <= tiles)
+        tile_counts = products.take(indices)
+        earlier, indices = np.divmod(indices, way.shape[1])
+        columns = [*(column.take(earlier) for column in columns), indices]
     # Floats hold whole numbers of any size; products of integers would wrap.
-    pairs = [(way.astype(np.float64), which) for way, which in zip(ways, chosen[1:], strict=True)]
-    return Splits(*(way[row].take(which) for row in (0, 1) for way, which in pairs))
+    pairs = [(way.astype(np.float64), index) for way, index in zip(ways, columns[1:], strict=True)]
+    return Splits(*(way[row].take(index) for row in (0, 1) for way, index in pairs))

@@ -91,7 +91,7 @@ def split_work(product: Product, split: Splits, unit: MatrixUnit, steps: int, in
     added = np.where(adds, sums_bytes, 0) + np.where(sums_up, sums_bytes / split.input_parts, 0)
     sets = _COMMON_SETS + reduces + sums_up
     return SplitWork(
-        received_bytes=steps * np.ceil(_received(split, row_bytes, weight_bytes)),
+        received_bytes=steps * np.ceil(_operand_bytes(split, row_bytes, weight_bytes)),
         load_cycles=steps * passes * unit.load_cycles,
         start_cycles=steps * (unit.vertex_cycles + passes * (unit.pass_cycles + unit.workers * unit.worker_cycles)),
         row_cycles=steps * (passes * unit.workers * unit.row_cycles * worker_rows + zeroing),
@@ -123,14 +123,14 @@ def _operands(product: Product, split: Splits, unit: MatrixUnit) -> tuple[Number
     )
 
 
-def _received(split: Splits, row_bytes: Numbers, weight_bytes: Numbers) -> Numbers:
+def _operand_bytes(split: Splits, row_bytes: Numbers, weight_bytes: Numbers) -> Numbers:
     """Return the received bytes of both operands of a tile, counting a shared operand half."""
     rows = row_bytes * (split.output_parts - 1) / split.output_parts
     weights = weight_bytes * (split.row_parts - 1) / split.row_parts
     share_rows = np.where(split.output_parts % 2 == 0, rows / 2, rows) + weights
     share_weights = np.where(split.row_parts % 2 == 0, weights / 2, weights) + rows
-    received: Numbers = np.minimum(share_rows, share_weights)
-    return received
+    byte_count: Numbers = np.minimum(share_rows, share_weights)
+    return byte_count
 
 
 def split_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCycles:
@@ -140,12 +140,12 @@ def split_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCyc
 
 def smooth_cycles(work: SplitWork, ipu: IpuSpec, rates: PlannerRates) -> SplitCycles:
     """Return the unrounded cycles of the work, smooth in every rate."""
-    received = ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_efficiency
+    byte_rate = ipu.exchange_bytes_per_cycle_per_tile * rates.exchange_efficiency
     return SplitCycles(
         launches=work.compute_sets * rates.compute_set_cycles,
-        exchange=work.received_bytes / received,
+        exchange=work.received_bytes / byte_rate,
         loading=work.load_cycles,
         matrix=work.start_cycles + work.row_cycles / rates.amp_ceiling,
-        reduction=work.reduced_bytes / received,
+        reduction=work.reduced_bytes / byte_rate,
         adding=work.added_bytes * rates.vector_slowdown / PATH_BYTES,
     )

@@ -147,7 +147,9 @@ def test_an_element_counted_from_the_data_is_made_smaller_by_the_micro_batch(loa
 def test_a_micro_batch_of_one_sample_is_not_made_smaller(load):
     """An element of 512 x 512 x 64 numbers of 8 bytes lies on the first IPU."""
     first = "{name: a, type: layer_norm}"
-    pooled = f"{first}\n    - {{name: p, type: average_pool2d, pool_size: [64, 64]}}\n    - {{name: flat, type: flatten}}"
+    pooled = (
+        f"{first}\n    - {{name: p, type: average_pool2d, pool_size: [64, 64]}}\n    - {{name: flat, type: flatten}}"
+    )
     text = COUNTED.replace(first, pooled).replace("shape: [65536]", "shape: [512, 512, 64]")
     with pytest.raises(ScenarioMemoryError) as caught:
         load(text, "pipeline.micro_batch_size=1")
