@@ -121,8 +121,8 @@ def _refuse(action: str = "", remedy: str = _REMEDY) -> NoReturn:
         frame = frame.f_back
     action = action or _name_of_call(frame)
     raise UntraceableError(
-        f"{action} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and its result has no "
-        f"gradient: {remedy}"
+        f"{action} ({frame.f_code.co_filename}:{frame.f_lineno}) takes an array out of the trace, and the result "
+        f"has no gradient: {remedy}"
     )
 
 
