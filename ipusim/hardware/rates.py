@@ -161,7 +161,7 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        401_000,
+        359_000,
         meaning="for each variable, of a session run behind which the program sends its optimizer's values anew; or "
         "what else each variable takes of a session run",
         source=PODS,
@@ -178,10 +178,10 @@ class Rates(ComputationRates):
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
         "with both moments of LAMB in single precision, where they count as half here, less the streams",
         plausible=(26, 350),
-        evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 145",
+        evidence="the same, 3 and 20 times; by rows of BERT, of which two in TensorFlow 2 stream all of it, 100",
     )
     offchip_state_ns: Fraction = _offchip_ns(
-        112,
+        74,
         meaning="for each kilobyte of the model's weights, of a weight update whose optimizer state lies off chip, "
         "however much of it a replica streams",
         source=PODS,
@@ -189,7 +189,7 @@ class Rates(ComputationRates):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        599,
+        574,
         meaning="the same of a PyTorch program",
         source=PODS,
         plausible=(100, 1900),
