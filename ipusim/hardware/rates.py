@@ -163,7 +163,7 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        401_000,
+        359_000,
         meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
         "after the run; also any other host time for each variable of a session run",
         source=PODS,
@@ -182,10 +182,10 @@ class Rates(ComputationRates):
         "with both moments of LAMB in single precision, which count as half here, less the streams",
         plausible=(26, 350),
         evidence="the same source, 3 and 20 times; from rows of BERT, two in TensorFlow 2 with the whole state "
-        "streamed, 145",
+        "streamed, 100",
     )
     offchip_state_ns: Fraction = _offchip_ns(
-        112,
+        74,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, for "
         "any streamed part of the state",
         source=PODS,
@@ -193,7 +193,7 @@ class Rates(ComputationRates):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        599,
+        574,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
         "PyTorch program",
         source=PODS,

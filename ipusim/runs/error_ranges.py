@@ -16,7 +16,7 @@ COLUMNS: Final = ("kind", "rows", "least", "most")
 #: Ending of the name of a kind on several pods.
 SEVERAL_PODS: Final = ", several pods"
 _MOST_BYTES: Final = 2**16
-#: Maximum bytes of weights of a small network, whose time between layers counts as much as its layers.
+#: Maximum bytes of all weights of a small network, whose time between layers counts as much as its layers.
 _SMALL: Final = 20 * 10**6
 
 
@@ -32,7 +32,7 @@ def kind_of(job: Job) -> str:
     model = job.request.options.model
     if model is None or job.request.options.pipeline.cycles is not None:
         return ""
-    small = sum(stage.parameter_bytes for stage in job.program.stages) <= _SMALL
+    small = sum(stage.parameter_bytes + stage.untrained_bytes for stage in job.program.stages) <= _SMALL
     kind = "small networks" if small else _kind_of_layers(list(_flat(model.layers)))
     return f"{kind}{SEVERAL_PODS}" if kind and job.system.pods > 1 else kind
 

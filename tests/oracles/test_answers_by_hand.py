@@ -173,7 +173,7 @@ def test_a_measure_that_no_point_has_is_not_one_that_does_not_fit():
 
 def test_a_range_of_two_units_says_both():
     rates = {rate.name: rate.plausible_text() for rate in hardware.RATES}
-    assert (rates["pytorch_offchip_state"], rates["offchip_state"]) == ("300 ns to 2.2 us", "0 s to 520 ns")
+    assert (rates["pytorch_offchip_state"], rates["offchip_state"]) == ("100 ns to 1.9 us", "0 s to 520 ns")
     assert (rates["amp_ceiling"], rates["link"]) == ("0.8 to 0.95 of peak", "16 to 17.18 GB/s")
 
 
