@@ -76,7 +76,7 @@ def read_timeline(file: Path | BinaryIO) -> Parts:
         _check_ranges(info, columns, blocks)
     except FileError as error:
         name = file if isinstance(file, Path) else getattr(file, "name", "the file")
-        raise TimelineError(f"{name}: expected a Timeline saved by ipusim, got another file: {error}") from error
+        raise TimelineError(f"{name}: expected a Timeline saved by ipusim, got another format: {error}") from error
     is_shared = (columns["ipu"] == NONE) & of_kinds(columns["kind"], IPU_KINDS)
     columns["ipu"][is_shared] = ALL_IPUS
     return info, table, blocks

@@ -156,7 +156,7 @@ def test_what_is_kept_and_what_is_alive(load):
     assert profile.cluster_bytes < profile.stash_bytes
     without = execute(load(*INLINE)).memory.footprint.stages[0]
     with_them = execute(load(*INLINE, at("drop", "b"))).memory.footprint.stages[0]
-    assert with_them.saved - without.saved == 4 * 70 * 8
+    assert with_them.kept_bytes - without.kept_bytes == 4 * 70 * 8
     assert without.backward - with_them.backward == profile.stash_bytes - profile.cluster_bytes
 
 
@@ -169,9 +169,9 @@ def test_the_last_stage_keeps_what_is_behind_its_last_checkpoint(load):
     assert 4 * (10 + 3) * 8 + labels <= tail <= 4 * (10 + 2 * 3) * 8 + labels
     assert tail + 4 * 20 * 8 <= load().program.stages[1].stash_bytes
     held = execute(experiment).memory.footprint.stages[1]
-    assert held.saved == profile.checkpoint_bytes
+    assert held.kept_bytes == profile.checkpoint_bytes
     none = execute(load(*INLINE)).memory.footprint.stages[1]
-    assert none.saved == load().program.stages[1].stash_bytes
+    assert none.kept_bytes == load().program.stages[1].stash_bytes
 
 
 @pytest.mark.parametrize(

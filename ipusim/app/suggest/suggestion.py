@@ -250,8 +250,7 @@ def suggest(
 ) -> Suggestion:
     """Search for the best legal plan of ``request`` within ``limits``.
 
-    Results depend on the computer's speed only under a time limit: the order of the search and ties between equal
-    plans are deterministic, and so is a search that ends by itself. Concurrent stages stay unchanged, without a search.
+    Results depend on the computer's speed only under a time limit. Concurrent stages stay unchanged, without a search.
 
     Args:
         request: request with the given plan.
@@ -277,11 +276,8 @@ def suggest(
             text = "expected no limits of a search for concurrent stages, which are not changed, got {}"
             raise OptionError(names[0], f"{text}{' and {}' * len(names[1:])}", *names)
         return Suggestion(baseline, given_trial, Searched(given_cycles=given_trial.cycles), limits)
-    searches = [
-        _SearchStart(
-            {}, baseline, given_trial if analysis.usable(given_trial.fits) and limits.leave(baseline) else None, budget
-        )
-    ]
+    usable_trial = given_trial if analysis.usable(given_trial.fits) and limits.leave(baseline) else None
+    searches = [_SearchStart({}, baseline, usable_trial, budget)]
     if (with_room := _with_products_in_half(baseline, given_trial, limits, budget)) is not None:
         searches.insert(0, with_room)
     # Bounds are products over thousands of cuts and a few IPUs: BLAS threads would wait more than work.
@@ -299,14 +295,9 @@ def suggest(
         budget.begin_afterwards()
         best.runners_up(runners_up)
     start = searches[past.index(best)]
+    moved_baseline = start.trial if start.added_options else None
     return Suggestion(
-        baseline,
-        given_trial,
-        best.searched,
-        limits,
-        start.added_options,
-        start.trial if start.added_options else None,
-        runner_up,
+        baseline, given_trial, best.searched, limits, start.added_options, moved_baseline, runner_up=runner_up
     )
 
 

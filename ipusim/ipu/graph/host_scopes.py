@@ -57,6 +57,10 @@ class HostScopes:
             self._block_of[name] = self._of_node(node)
         return self._block_of[name]
 
+    def outside(self, nodes: Iterable[ObservedNode]) -> list[ObservedNode]:
+        """Return the nodes that run on the IPU."""
+        return [entry for entry in nodes if not self.of(entry.node.name)]
+
     def _of_node(self, node: Node) -> str:
         if node.type in _ON_IPU:
             return ""

@@ -80,13 +80,9 @@ class ObservedStage:
 def observe(
     trace: Trace, variables: Mapping[str, Array], inputs: Sequence[Any], constants: Constants
 ) -> list[ObservedStage]:
-    """Run a micro-batch through all stages under observation.
+    """Run a micro-batch, ``inputs`` of the first stage, through all stages under observation.
 
-    Args:
-        trace: the traced step.
-        variables: values of all variables by shared name.
-        inputs: input values of the first stage.
-        constants: values of tensors from outside the step.
+    ``variables`` are values by shared name; ``constants`` are values of tensors from outside the step.
     """
     cuts, uncounted = cut(trace), frozenset(trace.uncounted)
     graph = with_sums(trace.graph, cuts)
@@ -106,9 +102,8 @@ def observe(
                 outputs, stash = stage.forward(Invocation(state), values, constants)
             value_of.update(zip(stage.cut.gives, outputs, strict=True))
             forward_nodes = [entry for entry in observation.take() if entry.node.name not in uncounted]
-            forward_runs.append(
-                (values, outputs, stash, forward_nodes, tuple(calls), sum(look_ups, models.TableBytes()))
-            )
+            tables = sum(look_ups, models.TableBytes())
+            forward_runs.append((values, outputs, stash, forward_nodes, tuple(calls), tables))
         result: list[ObservedStage] = []
         gradient_of: dict[Output, Any] = {}
         for stage, (values, outputs, stash, forward_nodes, forward_calls, tables) in zip(
@@ -121,14 +116,11 @@ def observe(
                     input_gradients, _ = stage.backward(Invocation(state), stash, arriving, constants)
                 gradient_of.update(zip(stage.cut.returns, input_gradients, strict=True))
             backward_nodes = observation.take()
-            of_stage = work_of_stage if training else _work_of_body
-            ipu_forward, ipu_backward = (
-                [entry for entry in pass_nodes if not scopes.of(entry.node.name)]
-                for pass_nodes in (forward_nodes, backward_nodes)
-            )
+            ipu_forward, ipu_backward = scopes.outside(forward_nodes), scopes.outside(backward_nodes)
+            price = work_of_stage if training else _work_of_body
             observed = ObservedStage(
                 stage.cut,
-                of_stage(graph, stage.cut, ipu_forward, ipu_backward),
+                price(graph, stage.cut, ipu_forward, ipu_backward),
                 values,
                 outputs,
                 stash,

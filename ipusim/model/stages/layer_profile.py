@@ -41,11 +41,10 @@ def layer_profile(
             default: the parameters' itemsize.
         reduction: scaling in the accumulation.
 
-    In training, the backward pass ends with the accumulation: a sum per parameter, which reads the gradient, and reads
-        and
-    writes the accumulator. In halves, the accumulation belongs to the second half. A parameter shared by several layers
-    has a gradient and a sum per use. The stage with the first use owns weights, state, accumulator and update. The
-    weight update reads the accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
+    In training, the backward pass, or its second half, ends with the accumulation: a sum per parameter, which reads the
+    gradient, and reads and writes the accumulator. A parameter shared by several layers has a gradient and a sum per
+    use. The stage with the first use owns weights, state, accumulator and update. The weight update reads the
+    accumulators. The last stage sends no output: see :meth:`LayerStage.result_bytes`.
     """
     forward, backward, halves = _passes(stage, batch, itemsize)
     width = accumulator_itemsize or itemsize
