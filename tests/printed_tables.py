@@ -28,7 +28,7 @@ def recorded():
         tables.append(table)
         return fit_table(table, width)
 
-    with mock.patch.object(fitted_tables, "fitted", record):
+    with mock.patch.object(fitted_tables, "fit_table", record):
         yield tables
 
 

@@ -104,7 +104,7 @@ class SpeedRule(NamedTuple):
 
 @singledispatch
 def rule(disturbance: Disturbance, system: System) -> SpeedRule | None:  # noqa: ARG001 - read by most rules
-    """Return the Rule of a disturbance, by class; None without any effect."""
+    """Return the SpeedRule of a disturbance, by class; None without any effect."""
     raise TypeError(f"expected a disturbance that has a rule, got {disturbance!r}")
 
 

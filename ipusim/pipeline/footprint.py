@@ -182,7 +182,8 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
     inline = program.recomputes_inside(stage)
     recomputed_somewhere = shape.recomputes(stage) or inline
-    recomputes = recomputed_somewhere and not inline
+    # Inline recomputation has no passes, also in a stage with nothing to recompute as nothing learns up to its end.
+    recomputes = shape.recomputes(stage) and not shape.recompute_inline
     kept_bytes = program.saved_bytes(stage)
     # Activations in Streaming Memory occupy the IPU only during passes on them.
     away_bytes = kept_bytes if offload.activations and shape.neighbours(stage, 1) else 0

@@ -29,7 +29,7 @@ from ipusim.hardware.disturbances import Swing
 
 
 @rule.register
-def _swing(disturbance: Swing, system: System) -> Rule | None:
+def _swing(disturbance: Swing, system: System) -> SpeedRule | None:
     def pace(worker: Resource, work: Work, cycle: int) -> Pace:
         return FULL, None
 
@@ -37,7 +37,7 @@ def _swing(disturbance: Swing, system: System) -> Rule | None:
         is_its = worker == Resource("IPU", disturbance.ipu) and work.stage != NONE
         return disturbance.swing if is_its and work.micro_batch % 3 == 0 else 0
 
-    return Rule(pace, None, delay)
+    return SpeedRule(pace, None, delay)
 """
 SCENARIO = """\
 system: {name: m2000, clock: 1 GHz, auto_select_ipus: 2}

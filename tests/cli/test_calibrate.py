@@ -235,7 +235,7 @@ def test_rates_that_act_together_alone_are_refused_by_name(own, tmp_path):
     throughput_rows(path, rows, DEFAULT_RATES.with_values(link_efficiency=Fraction(84, 100)), noise=0.001)
     text = refused(path, "--rates", "link,link_efficiency,vector_slowdown")
     together = "expected rows that distinguish the rates, got rows in which only their common effect shows"
-    assert text == f"link, link_efficiency: {together}: fit link or link_efficiency alone\n"
+    assert text == f"link, link_efficiency: {together}: fit link or link_efficiency only\n"
     rows = "".join(f"{name}.yaml,{stage},{'100000' if stage == 1 else '0'}\n" for name in SIZES for stage in range(4))
     assert refused(own(f"scenario,stage,forward\n{rows}"), "--rates", "vector_slowdown,transcendental_operations") == (
         f"vector_slowdown, transcendental_operations: {together}: fit vector_slowdown or transcendental_operations, "

@@ -71,7 +71,7 @@ def test_each_schedule_has_its_own_mode_unless_others_are_asked_for(four, tmp_pa
     ]
     text = " ".join(both.stdout.split())
     assert "Best in lock-step: 1f1b, 34.59 us per weight update. Best in point-to-point: 1f1b, 24.81 us" in text
-    assert "Point-to-point is an idealised machine, on which IPUs do not meet" in text
+    assert "Point-to-point is an idealised machine: IPUs never meet" in text
     assert "1f1b in lock-step: 46,000 cycles" in (tmp_path / "comparison.svg").read_text()
 
 

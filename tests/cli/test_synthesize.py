@@ -54,7 +54,7 @@ def test_what_is_written_runs_as_long_as_is_said_and_for_more_micro_batches_too(
     assert third.endswith("The bound ignores memory, and links shared by several copies.")
     assert copied.startswith("dualpipe in lock-step, with two copies of each stage, takes ")
     csv = "the CSV for torch is for 8 micro-batches, without the time-steps."
-    assert fourth == f"It serves every count from 8 on; {csv}"
+    assert fourth == f"The Order serves every count from 8 on; {csv}"
     assert fifth.startswith("out: scenario.yaml, synthesized.py, synthesized.csv, comparison.json")
     job = load_job(folder / "out" / "scenario.yaml")
     cycles = execute(job).summary.makespan_cycles
@@ -93,7 +93,7 @@ def test_a_limit_of_each_ipu_holds(folder):
 def test_a_limit_of_micro_batches_holds(folder):
     done = synthesized(folder, "--memory", "3 micro-batches")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "\nNo IPU holds more than 3 micro-batches. The cost, the longest time from an IPU's first " in done.stdout
+    assert "\nNo IPU holds more than 3 micro-batches. The cost, the longest time from the first " in done.stdout
     job = load_job(folder / "out" / "scenario.yaml").whole
     for ipu in range(4):
         held = [0]

@@ -616,7 +616,7 @@ def test_a_configuration_reads_the_cluster_of_the_environment(case, monkeypatch)
         ),
         (
             '{"cluster": {"chief": ["a"]}, "task": {"type": "worker", "index": 0}}',
-            "expected chief as type of its task, as in its cluster, got 'worker'",
+            "expected chief as type of its task, as its cluster has them, got 'worker'",
         ),
         (
             '{"cluster": {"chief": ["a"], "worker": ["b", "c"]}, "task": {"type": "worker", "index": 2}}',

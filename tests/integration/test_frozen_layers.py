@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from ipusim.analysis.memory import memory_curves
 from ipusim.app.scenario import load_job
 from ipusim.pipeline.ops import Pass
 from ipusim.runs.execute import execute
@@ -33,11 +34,14 @@ SCENARIO = {
         {"schedule": "sequential", "allow_recompute": True},
         {"schedule": "zero_bubble_h1"},
         {"schedule": "gpipe", "allow_recompute": True},
+        {"schedule": "popart", "allow_recompute": True},
     ],
 )
 def test_frozen_stages_run_forward_alone(more):
     job = job_from(SCENARIO | {"pipeline": SCENARIO["pipeline"] | more})
     run = execute(job)
+    curves = memory_curves(run.timeline, job.footprint)
+    assert min(int(curve.live_bytes.min()) for curve in curves) == 0
     backward = {
         stage: sum(job.costs.passes.get((kind, stage), 0) for kind in Pass if kind is not Pass.FORWARD)
         for stage in range(4)

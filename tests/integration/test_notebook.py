@@ -555,7 +555,7 @@ def test_what_is_no_run_folder(folder, tmp_path):
         f"{broken / 'weights.npz'}: expected the arrays of a run, got another format: "
     )
     (broken / "timeline.npz").write_bytes(b"no archive")
-    assert "expected a Timeline as ipusim saves it" in refused(TimelineError, ipusim.load, broken)
+    assert "expected a Timeline saved by ipusim" in refused(TimelineError, ipusim.load, broken)
 
 
 def test_without_pandas_all_but_frames_works(timed, monkeypatch):

@@ -82,7 +82,7 @@ def test_a_half_that_has_nothing_to_go_on_says_so(tmp_path):
     executor.begin(0)
     with pytest.raises(MissingTensorError, match=r"cannot run I0\.0 in execution 0: the stash of its forward pass"):
         executor.run(0, Pass.INPUT_GRADIENT, 0, 0)
-    with pytest.raises(MissingTensorError, match=r"cannot run W0\.0 .*: what the other half of its backward"):
+    with pytest.raises(MissingTensorError, match=r"cannot run W0\.0 .*: the result of the other half of its backward"):
         executor.run(0, Pass.WEIGHT_GRADIENT, 0, 0)
     executor.infeed(0, 0)
     executor.run(0, Pass.FORWARD, 0, 0)

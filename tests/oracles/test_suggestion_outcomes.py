@@ -127,7 +127,7 @@ def test_a_search_that_ends_before_it_finds_a_plan_does_not_say_that_none_fits()
     others = replace(LIMITED, schedules=("gpipe", "1f1b", "interleaved"))  # without the given plan, which is grouped
     found, cache = (suggest(transformer(), others, budget=Budget(work=0)) for _ in range(2))
     assert found.outcome is Outcome.NONE_FOUND
-    assert "not proven: the limit of 0 bounded cuts ended the search" in found.why_none
+    assert "without a proof that no plan fits pod16: the limit of 0 bounded cuts ended the search" in found.why_none
     assert "Still open: " in found.why_none
     assert "fits m2000" not in found.why_none
     kept = suggest(transformer(), LIMITED, budget=Budget(work=0))
@@ -174,7 +174,7 @@ def test_time_ends_a_search_in_the_middle_of_a_loop() -> None:
 
 def test_python_gets_the_same_ends_as_values() -> None:
     none = ipusim.suggest(dense(2, 16_384, memory="report"))
-    assert (none.outcome, none.why_none[:26]) == ("none fits", "No plan in the search ")
+    assert (none.outcome, none.why_none[:26]) == ("none fits", "No plan in the search fits")
     assert "No plan in the search fits" in repr(none)
     assert "No plan in the search fits" in none._repr_html_()
     plan = ipusim.suggest(dense(3, 64), schedules=["grouped"], seconds=None)

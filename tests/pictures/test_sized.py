@@ -111,7 +111,7 @@ def test_a_text_that_is_cut_or_lies_over_another_is_named():
     figure, picture = run.figure(), Picture(size="10x4in")
     assert finish(figure, picture) is figure
     figure.write(0.1, 0.1, "over the title")
-    with pytest.raises(OptionError, match=r"over the title.* would lie over each other"):
+    with pytest.raises(OptionError, match=r"over the title.* would overlap"):
         finish(figure, picture)
     figure.texts[-1].set_position((0.99, 0.5))
     with pytest.raises(OptionError, match=r"over the title. would be cut off"):

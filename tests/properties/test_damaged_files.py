@@ -108,7 +108,7 @@ def test_a_damaged_timeline_is_a_picture_or_one_message(lock_step, tmp_path):
         path.write_bytes(damage(buffer.getvalue(), seed))
         message = refusal(TimelineError, Timeline.load, path)
         refused += bool(message)
-        assert not message or message.startswith(f"{path}: expected a Timeline as ipusim saves it, found"), seed
+        assert not message or message.startswith(f"{path}: expected a Timeline saved by ipusim, got"), seed
         assert "\n" not in message, seed
     assert refused > FLIPS / 3
 

@@ -118,8 +118,8 @@ class _Normalisation(InHalves):
         square, sum, product with 1 / sqrt, product with gamma, sum with beta. Backward: a product and a sum for gamma,
         a sum for beta; for dx a difference and a product to normalise again, a product with gamma, then sum, product,
         sum, product, sum, difference and product. The sums for gamma and beta form the second half. Related sums share
-        two compute sets. Further
-        compute sets: 1 / sqrt, every element-wise operation, the scale of the means, and the copy for dx.
+        two compute sets. Further compute sets: 1 / sqrt, every element-wise operation, the scale of the means, and the
+        copy for dx.
         """
         shape, axes = self._view(input_shape)
         elements = batch * math.prod(input_shape)
