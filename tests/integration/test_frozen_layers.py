@@ -40,7 +40,7 @@ SCENARIO = {
 def test_frozen_stages_run_forward_alone(more):
     job = job_from(SCENARIO | {"pipeline": SCENARIO["pipeline"] | more})
     run = execute(job)
-    curves = memory_curves(run.timeline, job.footprint)
+    curves = memory_curves(run.timeline, job.memory.footprint)
     assert min(int(curve.live_bytes.min()) for curve in curves) == 0
     backward = {
         stage: sum(job.costs.passes.get((kind, stage), 0) for kind in Pass if kind is not Pass.FORWARD)
