@@ -40,11 +40,11 @@ TOLD = """
 AssertionError: {at}/plans/good.yaml is not as expected
 missed  slowest_stage: s0, expected s1
 
-AssertionError: {at}/plans/good.yaml is not as good.pin.json has it
+AssertionError: {at}/plans/good.yaml differs from good.pin.json
 price: forward of s0 was 1,000 cycles, is 3,000 (and 1 more)
   forward of s0: law 'given' was 1000 = 1000, is 3000 = 3000
   all rates are the same: the priced work differs, or the law reads different numbers of the work
-  the scenario asks for pipeline.stages.s0.forward: 3,000, was 1,000
+  the scenario sets pipeline.stages.s0.forward: 3,000, was 1,000
 
 missed  time_steps: 12, expected at most 3
 """
