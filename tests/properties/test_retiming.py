@@ -388,7 +388,7 @@ MUTATIONS: dict[str, tuple[Any, str, Any]] = {
         "_parts",
         lambda _, durations, slot: np.stack([durations[:, kind, stage] for kind, stage in slot]),
     ),
-    "feeds without copies in lock-step": (stretches.Execution, "moved", lambda _, code, shard, now: now),
+    "feeds without copies in lock-step": (stretches.Execution, "move_feed", lambda _, code, shard, now: now),
     "meetings of replicas without time": (stretches, "meeting_cycles", lambda run, row: 0),
     "slower IPUs as fast as others": (ExactRun, "slowed", lambda run, cycles, ipus: int(cycles)),
     "transfers that share nothing": (
