@@ -64,9 +64,8 @@ def fastest(
         itemsize: bytes per element.
 
     Algorithms unsuitable for a group are left out: the ladder needs an even number of participants, the algorithm
-        across
-    pods needs several pods with equal numbers of participants. Ties go to the first algorithm in :data:`ALGORITHMS`.
-    Raises DeviceError for participants outside the system.
+    across pods needs several pods with equal numbers of participants. Ties go to the first algorithm in
+    :data:`ALGORITHMS`. Raises DeviceError for participants outside the system.
     """
     choices = []
     for name, algorithm in ALGORITHMS[operation].items():

@@ -146,10 +146,8 @@ class _Convolution(InHalves, ABC):
         """Return the work, with K = window x channels of a group products for each of Y outputs.
 
         Forward: Y*K multiply-accumulates, and the additional work of :func:`kernel_cost` per output. Backward: Y*K for
-            dW, and,
-        if needed, for dx. Products with padding count (PopLibs only counts products inside the image). Tiles read
-        windows in
-        place: im2col belongs to this simulator's arithmetic, not to the machine's.
+        dW, and, if needed, for dx. Products with padding count (PopLibs only counts products inside the image). Tiles
+        read windows in place: im2col belongs to this simulator's arithmetic, not to the machine's.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         groups, filters = self._grouping(input_shape[-1])

@@ -173,10 +173,9 @@ class GRU(Recurrent):
         """Return the vector work per unit and step, forward and backward.
 
         Forward: two gates, an activation, r times its factor, and z*h + (1 - z)*n. Backward: products with both
-            operands of
-        every product, the sum per gate for ``b``, the sums of dh, and two more bias sums with the reset gate after. An
-        attention score adds a product forward, and two products and a sum over units backward. A mask adds a product in
-        both passes, and backward the masked value again, with a product and a sum.
+        operands of every product, the sum per gate for ``b``, the sums of dh, and two more bias sums with the reset
+        gate after. An attention score adds a product forward, and two products and a sum over units backward. A mask
+        adds a product in both passes, and backward the masked value again, with a product and a sum.
         """
         forward = VectorWork(5 + self.attended + self.masked)
         backward = VectorWork(8 + 2 * self.attended + 6 * self.masked, reductions=2 + self.beside)

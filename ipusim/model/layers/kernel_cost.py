@@ -46,9 +46,8 @@ def kernel_cost(
     """Return the work of both passes.
 
     Forward, per output: a sum for the bias and the activation's work, a compute set each. Backward, the first half
-        makes
-    dx. An activation that changes the gradient reads its saved array and writes g. The second half makes dW, and db as
-    sums whose parts are exchanged.
+    makes dx. An activation that changes the gradient reads its saved array and writes g. The second half makes dW, and
+    db as sums whose parts are exchanged.
     """
     x, y, weights, bias, reread = elements
     rule, biased = activation(activation_name), bias > 0

@@ -187,9 +187,8 @@ class Dense(InHalves):
         """Return the work, with R = batch x rows, I inputs and U units.
 
         Forward: R*I*U multiply-accumulates, and the additional work of :func:`kernel_cost` for R*U outputs. Backward:
-            R*I*U
-        for dW, and, if needed, for dx. A serialized product consists of several products, which repeatedly read the
-        operands that are not split. Raises ModelError if the factor does not divide R.
+        R*I*U for dW, and, if needed, for dx. A serialized product consists of several products, which repeatedly read
+        the operands that are not split. Raises ModelError if the factor does not divide R.
         """
         inputs, units = input_shape[-1], self.units
         rows = batch * math.prod(input_shape[:-1])

@@ -194,9 +194,8 @@ class Recurrent(InHalves):
 
         With R = batch x time steps, E elements, U units and G gates: R*(E + U)*G*U multiply-accumulates forward.
         Backward: the same for the kernels, R*U*G*U for the states, and, if needed, R*E*G*U for dx. A time step consists
-            of products and three
-        compute sets for gates, state and output, similar to PopLibs' fused cells (assumed), and reads the recurrent
-        kernel again. Kernel gradients are products over the whole sequence.
+        of products and three compute sets for gates, state and output, similar to PopLibs' fused cells (assumed), and
+        reads the recurrent kernel again. Kernel gradients are products over the whole sequence.
         """
         unit_work, saved = self.unit_work(), self.saved_elements
         steps, elements = input_shape[0], self.elements(input_shape)

@@ -80,9 +80,8 @@ class RelativeMultiHeadAttention(MultiHeadAttention):
         """Return the work of attention plus the work of P positions, in the attention's symbols.
 
         Forward: P*D*I + S*key_dim further multiply-accumulates, in two products; the samples share the keys of
-            positions. A sum
-        per bias, and a sum of both parts per score. Backward: P*D*I again for Wp, in the second half, and twice
-        S*key_dim; a sum of both gradients of the queries, and sums for both biases.
+        positions. A sum per bias, and a sum of both parts per score. Backward: P*D*I again for Wp, in the second half,
+        and twice S*key_dim; a sum of both gradients of the queries, and sums for both biases.
         """
         attention = super().cost(input_shape, batch, itemsize, need_input_gradient)
         positions, elements = input_shape

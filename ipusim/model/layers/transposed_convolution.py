@@ -119,9 +119,8 @@ class Conv2DTranspose(InHalves):
         """Return the work, with X elements per input channel and K = window x filters x channels.
 
         Forward: X*K multiply-accumulates, and the additional work of :func:`kernel_cost` per output. Backward: X*K for
-            dW, and,
-        if needed, for dx. Forward is planned like the dx pass of a convolution, and the dx pass like a convolution's
-        forward.
+        dW, and, if needed, for dx. Forward is planned like the dx pass of a convolution, and the dx pass like a
+        convolution's forward.
         """
         x, y = batch * math.prod(input_shape), batch * math.prod(self.output_shape(input_shape))
         channels, filters, taps = input_shape[-1], self.filters, self._taps

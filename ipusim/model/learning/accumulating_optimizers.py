@@ -32,8 +32,7 @@ class Adagrad(InSlots):
 
     Duchi, Hazan and Singer, Journal of Machine Learning Research 12 (2011), in the form of TensorFlow's
     ResourceApplyAdagrad: accumulator += grad^2; var -= learning_rate * grad / (sqrt(accumulator) + epsilon). TensorFlow
-        1
-    has no epsilon, Keras has (ResourceApplyAdagradV2).
+    1 has no epsilon, Keras has (ResourceApplyAdagradV2).
     """
 
     kind: ClassVar[str] = "adagrad"
@@ -184,8 +183,7 @@ class Ftrl(InSlots):
         """Return the work of an update.
 
         Per element: two operations for the sum, two powers, five for the linear term, four for l1, a product, a sum and
-            a
-        quotient for the weight, and two more with a shrinkage.
+        a quotient for the weight, and two more with a shrinkage.
         """
         per_element = VectorWork(15 if self.l2_shrinkage else 13, quotients=1, transcendentals=2)
         return self.update_work(per_element, parameter_count, itemsize, _FTRL_SETS)

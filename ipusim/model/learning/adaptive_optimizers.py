@@ -138,8 +138,7 @@ class Adam(Moments):
         """Return the work of an update.
 
         Per element: three operations for m and four for v, then square root, sum, quotient, product and difference, and
-            two for
-        the decay. Reads gradient, slots and weight; writes slots and weight.
+        two for the decay. Reads gradient, slots and weight; writes slots and weight.
         """
         per_element = VectorWork(12 if self.weight_decay else 10, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _MOMENT_SETS)
@@ -312,9 +311,8 @@ class RMSProp(InSlots):
         """Return the work of an update.
 
         Per element: four operations for the mean square, the sum with epsilon, root, quotient, two products and a sum
-            for the
-        step, and the difference. Centered: three for the mean gradient, its square and a difference. Reads gradient,
-        slots and weight; writes slots and weight.
+        for the step, and the difference. Centered: three for the mean gradient, its square and a difference. Reads
+        gradient, slots and weight; writes slots and weight.
         """
         per_element = VectorWork(14 if self.centered else 9, quotients=1, transcendentals=1)
         return self.update_work(per_element, parameter_count, itemsize, _RMSPROP_SETS + self.centered)

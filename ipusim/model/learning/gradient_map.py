@@ -59,10 +59,8 @@ class GradientMap:
         """Return the work for a micro-batch's gradients.
 
         Per element: a product and a sum for the decay, two comparisons with a value, a square, sum and product for a
-            norm. Reads
-        the gradient, with decay also the weight; writes the gradient. Decay and comparisons take a compute set each, a
-        norm
-        three: two for the reduction, one for the product.
+        norm. Reads the gradient, with decay also the weight; writes the gradient. Decay and comparisons take a compute
+        set each, a norm three: two for the reduction, one for the product.
         """
         decay, value, norm = self.decay > 0, self.clip_by_value is not None, self.clip_by_norm is not None
         return MappingWork(
