@@ -15,6 +15,7 @@ from ipusim.app.fidelity.throughputs import Prepared, SimulatedRow, prepare_rows
 from ipusim.app.fidelity.validation import Validation
 from ipusim.app.study.result import table_markdown
 from ipusim.base.cache import sharing
+from ipusim.base.units import enumerated
 from ipusim.hardware.rates import DEFAULT_RATES
 from reports.fidelity_tries import with_shared_statistics
 
@@ -76,8 +77,8 @@ TRUST: Final = """\
 - The fixed cost of a global exchange, measured on the first generation (GC2), is the same in seconds on later ones,
   and the tiles' code around it in cycles. A Bow-2000's links are those of an M2000.
 - Streaming Memory moves 8 GB/s for each of four IPUs, but for what `offchip_stream` adds to the optimizer's state. That
-  is counted in the precision of the weights; most of the programs above keep it in single precision. Rows of BERT alone
-  would tell `offchip_stream` to within a factor of two.
+  rate takes moments to count as half of single precision, as TensorFlow's do here; PopART's and PyTorch's count whole.
+  Rows of BERT would tell `offchip_stream` to within a factor of two.
 - With PopART, PyTorch and TensorFlow 2 each variable takes its time behind each session run, with TensorFlow 1 none:
   of frameworks' defaults these have the least error, with sources left out and the layout of variables as it is.
 - Tensors lie between layers as the next layer needs them, or are exchanged once with its operands.
@@ -121,7 +122,8 @@ measurements, `ipusim validate --fit` fits rates to them, and `pipeline.cycles` 
 
 #: Causes of errors in whole trainings, plus tried explanations; all figures are from runs.
 TRAININGS: Final = """\
-What a sentence says was tried was run with that setting, and nothing else changed.
+Errors here are with the rates in use. What a sentence says was tried was run with that setting, and nothing else
+changed.
 
 - **BERT in TensorFlow 2, {tensorflow2.errors}, and {base.errors}.** On 16 IPUs each replica streams the optimizer's
   state whole, as published configurations of TensorFlow 2 alone have it. Were streams as fast as the memory they come
@@ -163,7 +165,7 @@ What a sentence says was tried was run with that setting, and nothing else chang
 - **BERT's fine-tuning, {tuning.errors}.** Graphcore's PyTorch programs, and Hugging Face's Trainer, set their optimizer
   behind each step, and PopTorch sends its values before the next. Were they sent in no time, these would be
   {tuning_no_values}. The last two are by the clock of a whole training, of 284 and 135 s: a start of 13 s explains
-  both, and without it each update takes 176 ms, of {tuning_last} simulated.
+  both, and without it each update takes 176 ms, where {tuning_last} are simulated.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
@@ -257,9 +259,10 @@ def residuals(found: Validation) -> str:
     def as_fast_as_memory(rows: Sequence[SimulatedRow]) -> str:
         # Simulated cycles exclude off-chip time, so a new rate needs no new simulation.
         rates = DEFAULT_RATES.with_values(offchip_stream_ns=NOTHING)
-        return _errors([SimulatedRow(each.row, replace(each.time, rates=rates)) for each in rows])
+        return _errors([each.with_rates(rates) for each in rows])
 
-    rows = [each for each in rows if each.row.use != "input" or each.row.model == "resnet50"]
+    # Errors with the rates in use, as those of what was tried are.
+    rows = [replace(each, unseen=None) for each in rows if each.row.use != "input" or each.row.model == "resnet50"]
     gpt2, tensorflow2 = _rows_of(rows, "gpt2", "pytorch"), _rows_of(rows, "bert_large", "tensorflow2")
     tuning = [each for each in rows if each.row.model.startswith("squad")]
     base = _rows_of(rows, "bert_base", "tensorflow2")
@@ -289,9 +292,9 @@ def residuals(found: Validation) -> str:
         mlperf=Residual.of(mlperf),
         mlperf_unmerged=Residual.of(unmerged),
         mlperf_merged=_tried(unmerged, MERGED),
-        mlperf_no_values=_errors([SimulatedRow(each.row, replace(each.time, rates=no_values)) for each in mlperf]),
+        mlperf_no_values=_errors([each.with_rates(no_values) for each in mlperf]),
         tuning=Residual.of(tuning),
-        tuning_no_values=_errors([SimulatedRow(each.row, replace(each.time, rates=no_values)) for each in tuning]),
+        tuning_no_values=_errors([each.with_rates(no_values) for each in tuning]),
         tuning_last=f"{tuning[-1].seconds * 1e3:.0f} ms",
         small=Residual.of(small),
         small_nothing=priced(small, **LAID_OUT),
@@ -378,8 +381,7 @@ class Residual:
 
 
 def _errors(rows: Sequence[SimulatedRow]) -> str:
-    *first, last = (f"{abs(round(each.judged, 2)) and each.judged:+.0%}" for each in rows)
-    return f"{', '.join(first)} and {last}" if first else last
+    return enumerated(f"{abs(round(each.judged, 2)) and each.judged:+.0%}" for each in rows)
 
 
 def _milliseconds(seconds: float) -> str:

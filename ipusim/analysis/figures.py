@@ -14,7 +14,7 @@ from ipusim.base.units import enumerated, format_bytes, format_figure, format_se
 
 #: Version of the keys of ``summary.json``; grows when a key is removed or changes its meaning.
 SCHEMA_VERSION: Final = 4
-#: Changes of version 4.
+#: Differences of versions 2 and 3 from version 4, phrased to follow "it".
 _BEFORE_4: Final = (
     "answers true or false to whether a program fits, compares the run with the arithmetic alone on one IPU, and "
     "counts gaps in main as fill and drain, so that its parts of the time are left out"
@@ -29,7 +29,8 @@ OLDER_VERSIONS: Final[Mapping[int, str]] = {
 _TERMINAL: Final = 80
 #: Placeholder in a path for the item chosen by the suffix of a figure's name.
 _ITEM: Final = "{}"
-#: Suffixes that select from a list, as functions; None for lists with an infinite or NaN item.
+#: Suffixes that select from a list, as functions. A None in a list stands for an infinite or NaN item; ``most`` and
+#: ``least`` of such a list are None.
 ITEMS: Final[Mapping[str, Callable[[list[Any]], Any]]] = {
     "first": lambda items: items[0],
     "last": lambda items: items[-1],
@@ -71,7 +72,7 @@ class Figure:
     def value_in(self, summary: Mapping[str, Any], item: str = "") -> Any:
         """Return the figure's value from data of ``summary.json``; raises LookupError for a missing value.
 
-        A loss that is not finite gives NaN; several names give a list.
+        A None of a figure with unit ``number`` gives NaN, such as a loss that is not finite; several names give a list.
         """
         *lists, last = self.path.split(_ITEM)
         value: Any = _value_at(summary, lists[0] if lists else last)

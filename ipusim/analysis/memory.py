@@ -69,7 +69,7 @@ class MemoryCurve:
 def memory_curves(timeline: Timeline, footprint: Footprint, replica: int = 0) -> tuple[MemoryCurve, ...]:
     """Return the curves of a replica's IPUs that hold a stage, in ascending order.
 
-    Replicas have equal curves; only independent replicas differ in time.
+    Bytes are equal in all replicas; cycles differ only between replicas that run independently.
     """
     return tuple(_curve(timeline.peeled(), footprint, footprint_of, replica) for footprint_of in footprint.ipus)
 

@@ -12,8 +12,8 @@ from ipusim.base.foreign_words import folded, ours
 #: Least similarity of names for a suggestion, by difflib's measure; at 0.5, every second English word resembles some
 #: key of a scenario.
 _ALIKE: Final = 0.55
-#: Most names in a hint: for names with the same words, and for names a single typing mistake away, which are often
-#: short.
+#: Most names in a hint: for names with the same words, and for names a single typing mistake away, as short names
+#: often are.
 _FEW: Final = 3
 _MOST: Final = 5
 #: Most names listed in a message, and number of the nearest names listed of a longer list.
@@ -48,7 +48,7 @@ def all_nearest(wrong: object, names: Iterable[str]) -> Sequence[str]:
     """Return the names nearest to ``wrong`` regardless of case, several if equally near.
 
     The order of preference: synonyms, names a single typing mistake away, names with the next smaller and larger
-    number, names that contain the words of ``wrong``, and finally the most similar name.
+    number but otherwise equal, names that contain the words of ``wrong``, and finally the most similar name.
 
     >>> all_nearest("pod32", ("m2000", "pod16", "pod64", "pod256"))
     ['pod16', 'pod64']

@@ -179,7 +179,7 @@ class Rates(ComputationRates):
         "state",
         source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
-        "with both moments of LAMB in single precision, which count as half here, less the streams",
+        "with both moments of LAMB in single precision, which count as half in TensorFlow here, less the streams",
         plausible=(26, 350),
         evidence="the same source, 3 and 20 times; from rows of BERT, two in TensorFlow 2 with the whole state "
         "streamed, 100",

@@ -206,8 +206,9 @@ def pipeline(
         weight_update_poplar_options: without effect: operations of a weight update are elementwise.
         offload_weight_update_variables, offload_gradient_accumulation_buffers, offload_activations: whether Streaming
             Memory holds optimizer state, accumulators, and, under batch serialization, activations.
-        replicated_optimizer_state_sharding, replicated_weight_sharding, offload_weights: whether a replica stores only
-            its share of the optimizer state, or of the weights.
+        replicated_optimizer_state_sharding, replicated_weight_sharding: whether a replica stores only its share of the
+            optimizer state, or of the weights.
+        offload_weights: whether Streaming Memory holds sharded weights; False is refused with sharded weights.
         continuous_weight_updates: refused, as by Graphcore.
         outfeed_loss: whether to send the loss in place of the outputs.
         accumulate_outfeed, accumulate_outfeed_dtype: whether to sum an execution's results, and dtype of the sum.

@@ -1,7 +1,8 @@
 """IPU-Links that carry individual tensors: crossing routes share bandwidth, max-min fair.
 
 Between events every tensor moves at its max-min fair rate over the links that it crosses (progressive filling;
-Bertsekas and Gallager, Data Networks, section 6.5.2). A tensor arrives in the first whole cycle after its last byte.
+Bertsekas and Gallager, Data Networks, section 6.5.2). A tensor arrives in the first whole cycle in which the last byte
+has passed.
 Arithmetic is exact.
 
 Nearly every tensor has exclusive use of its links. Exclusive use is known at handover: the end of every earlier tensor
@@ -102,7 +103,7 @@ class Links:
     """The link directions of a device, used for sends."""
 
     def __init__(self, clock: Clock, recorder: Recorder, rates: Sequence[Fraction], labels: Sequence[str]) -> None:
-        """Begin idle; ``rates`` are bytes per cycle, by link number like ``labels``."""
+        """Begin idle; ``rates`` are bytes per cycle of link directions, ``labels`` their names, both by link number."""
         self._clock = clock
         self._recorder = recorder
         self._record = recorder.record
@@ -127,7 +128,7 @@ class Links:
         self.carry(tensor, ends)
 
     def carry(self, tensor: Tensor, ends: Workers) -> None:
-        """Carry a tensor along its route; ``ends`` are both IPUs."""
+        """Carry a tensor along its route from now on; ``ends`` are the sending and the receiving IPU."""
         clock, send, cycle = self._clock, tensor.send, self._clock.now
         begin = tensor.begin = clock.end(ends, _SEND, cycle, send.lead_cycles)
         if not send.links:
@@ -313,7 +314,7 @@ class Links:
                 )
                 last_end = cycle + math.ceil(_left_in(sharer, sharer.most, cycle) / rate)
             for neighbour in [neighbour for link in sharer.links for neighbour in self._exclusive[link]]:
-                # Its exclusive use began after another tensor's arrival, which is later now.
+                # The neighbour was to begin after another tensor's arrival, which is later now.
                 if neighbour.is_alone and cycle < neighbour.begin and not (rate and last_end <= neighbour.begin):
                     self._watch(neighbour)
         if not self._clock.steady:
@@ -321,7 +322,7 @@ class Links:
         return sharers
 
     def _share_anew(self, flow: RouteFlow, links: Iterable[int]) -> None:
-        """Schedule a new sharing of ``links`` at the next change of speed."""
+        """Schedule a new sharing of ``links``, one of which carries ``flow``, at the next change of a speed."""
         changes = [next_change for link in links if (next_change := self._speed(link)[1]) is not None]
         if changes:
             self._clock.call_at(min(changes), partial(self._share_again, flow, flow.base_cycle))

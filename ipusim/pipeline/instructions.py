@@ -1,6 +1,7 @@
 """Instructions of IPUs: passes, and all steps between passes.
 
 An instruction is a row of five integers: IPU, code, stage, micro-batch, and a number whose meaning depends on the code.
+Only ``BEGIN_IO`` has a period in executions in place of the stage.
 Codes of passes are values of :class:`~ipusim.pipeline.ops.Pass`.
 """
 
@@ -52,9 +53,9 @@ class Code(IntEnum):
     BEGIN_IO = 13
     #: Wait for I/O tiles.
     END_IO = 14
-    #: Load tensors for the next pass of a stage, or the weight update, from Streaming Memory; ``number``: a Pass.
+    #: Load tensors for the next pass of a stage, or the weight update (NONE), from Streaming Memory; ``number``: Pass.
     LOAD = 15
-    #: Store tensors changed by a pass of a stage, or the weight update; ``number``: a Pass.
+    #: Store tensors changed by a pass of a stage, or the weight update (NONE); ``number``: a Pass.
     STORE = 16
     #: Replicas gather variables of a stage, or of the weight update.
     GATHER = 17

@@ -28,18 +28,19 @@ class PlanShape:
     Attributes:
         mapping: logical IPU of each computational stage, in stage order; parts of
             concurrent stages count as separate stages.
-        micro_batches: number per execution: in training the gradient accumulation count times
+        micro_batches: number of micro-batches per execution: in training the gradient accumulation count times
             Graphcore's batch_serialization_iterations. With segments, every segment counts and has a number:
             segment s of micro-batch m is m x segments + s.
         training: whether backward passes and a weight update follow.
         recompute: whether each stage but the last runs again in a separate pass (RecomputeThenBackpropagate).
-        recompute_inline: whether stages run again inside their backward pass (RecomputeAndBackpropagateInterleaved).
+        recompute_inline: whether each stage but the last runs again inside its backward pass
+            (RecomputeAndBackpropagateInterleaved).
         overlapped_io: whether host copies run on I/O tiles in parallel with passes: infeeds run a
             time-step ahead of their pass, outfeeds a time-step behind.
         sizes: number of parts in each forward step of a micro-batch: 1 for a stage, more for
             concurrent stages; empty without concurrent stages.
         serialization: micro-batches that a stage runs in a row before the next stage begins (Graphcore's
-            batch_serialization_iterations); ``micro_batches`` is a multiple.
+            batch_serialization_iterations); ``micro_batches`` is a multiple of ``serialization``.
         mirrored: whether stages have two copies: micro-batches of odd numbers run on the second copy, on
             the IPU at equal distance from the other end of the pipeline.
         segments: parts of a micro-batch along its sequence; each part goes through the stages separately.

@@ -196,9 +196,9 @@ class Precedence:
 
 
 class Loads(NamedTuple):
-    """The loads of link directions, a row per tensor and direction, sorted.
+    """The loads of link directions in an execution, a row per tensor, direction and replica.
 
-    Rows are sorted by link direction, then by begin.
+    Rows are sorted by link direction; :meth:`are_apart` also sorts rows by begin and end.
 
     Attributes:
         tensor, link: number of the tensor, and of the link direction.
@@ -235,7 +235,7 @@ class Loads(NamedTuple):
         return exact, loads
 
     def _are_in_turn(self, leave_times: Cycles, further: Cycles) -> Mask:
-        """Return whether every tensor begins after its link's previous tensor, shape (K,)."""
+        """Return whether every tensor begins at or after the end of the previous tensor on its link, shape (K,)."""
         begins = leave_times[self.tensor, self.replica] + self.lead[:, np.newaxis]
         free = begins[1:] - begins[:-1] - self.cycles[:-1, np.newaxis] - further
         is_same = np.diff(self.link) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ipusim.base.csv_table import Columns, read_table
+from ipusim.base.units import counted
 from ipusim.runs.job import Job
 
 #: The range of each kind as ``ipusim validate`` finds it, which a test holds it to; without ends for few rows.
@@ -59,14 +60,23 @@ def error_words(job: Job) -> str:
     return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
 
 
+def end_text(error: float) -> str:
+    """Return an end of a range of errors in whole per cent, without a sign of zero below it.
+
+    >>> end_text(-0.061), end_text(-0.004)
+    ('-6%', '+0%')
+    """
+    return f"{round(error, 2) + 0.0:+.0%}"
+
+
 @cache
 def _words() -> dict[str, str]:
     """Return the range of each kind, in words."""
     words = {}
     for row in read_table(RANGES, Columns(COLUMNS, COLUMNS[:2], allows_others=False), _MOST_BYTES).rows:
         cells = row.cells
-        ends = [f"{float(cells[end]):+.0%}" for end in ("least", "most") if cells.get(end)]
-        rows = f"{cells['rows']} {'row' if cells['rows'] == '1' else 'rows'}"
+        ends = [end_text(float(cells[end])) for end in ("least", "most") if cells.get(end)]
+        rows = counted(int(cells["rows"]), "row")
         within = f"models of this kind ({cells['kind']}, {rows}): 80% within {' to '.join(ends)}"
         words[cells["kind"]] = within if ends else f"not known: {rows} of this kind ({cells['kind']})"
     return words

@@ -94,7 +94,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
 
 
 def _short(job: Job, executions: int) -> tuple[Job, int]:
-    """Return a Job reduced to its laid out part, and comparable executions."""
+    """Return a Job reduced to the laid out part, and the number of executions to compare."""
     if job.of is not None:
         job = job.of(job.plan.shape.count, job.program.repeat_count)
     spans = max(1, len(job.plan.instructions) * job.system.replicas)

@@ -186,7 +186,9 @@ def _neighbours(ranks: Sequence[_Slots], rank: int, number: int) -> Sequence[_Sl
 
 
 class _SavedBySlot:
-    """Number of stored micro-batches after each slot, from forward pass to weight-gradient half.
+    """Passes of an IPU, with the number of stored micro-batches after each slot.
+
+    A micro-batch is stored from a forward pass to the weight-gradient half, separately per direction.
 
     Attributes:
         lane: passes of the IPU.

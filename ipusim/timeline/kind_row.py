@@ -49,7 +49,7 @@ class Use:
         sync_modes: modes that show the column even without any such cycles: modes with a meeting after every time-step
             ("meets"), the other modes ("alone"), both or neither.
         computes: whether the cycles are a stage's arithmetic.
-        idle: cause of the IPU's idleness; None for arithmetic, and for waits, which are attributed later.
+        idle: cause of the IPU's idleness; None for arithmetic, and for waits, whose cause is the awaited activity.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Row:
         numbered: whether a slice's name ends with the micro-batch.
         of_pass: pass of a stage over a micro-batch; a slice's name begins with the pass's letter.
 
-    Raises ValueError for a use without computation and without a cause of idleness.
+    Raises ValueError for a use without computation and without a cause of idleness, unless the part is a wait.
     """
 
     number: int

@@ -12,7 +12,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, stretched
+from ipusim.app.fidelity.error_intervals import Interval, intervals, of_kinds, ranges_csv, stretched
 from ipusim.app.fidelity.products import product_verdict
 from ipusim.app.fidelity.throughput_fit import fitted_rates, source_of, speaking, with_sources_left_out
 from ipusim.app.fidelity.throughput_report import sensitivity_table, throughputs_chart, verdict
@@ -289,7 +289,7 @@ def test_no_fitted_rate_is_at_an_end_of_what_is_plausible():
 
 def test_a_run_says_how_far_off_models_of_its_kind_are(simulated, validate):
     """The file that runs read is what the published rows give; its kinds are told by layers, or there is none."""
-    assert RANGES.read_bytes() == validate.found.ranges
+    assert RANGES.read_bytes() == ranges_csv(validate.found.throughputs)
     kinds = {each.row.model: each.kind for each in simulated if each.row.ipus <= 64}
     assert kinds == {
         **dict.fromkeys(("bert_large", "bert_base", "bert_large_512"), "BERT, pre-training"),

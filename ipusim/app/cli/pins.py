@@ -70,7 +70,7 @@ def hold(
     if wrong := [outcome.mistake for outcome in outcomes if outcome.ended in ("mistake", "unfinished")]:
         if pins:  # with --pin, mistakes were not printed above
             typer.echo("\n".join(wrong), err=True)
-        raise typer.Exit(2)  # before any file is written
+        raise typer.Exit(2)  # before any pin is written
     if update or pins:
         _write(outcomes, makes=pins, quiet=bool(form))
     if any(outcome.ended == "missed" for outcome in outcomes):

@@ -198,7 +198,7 @@ def row_figures(row: Row) -> dict[str, Any]:
 
 
 def _traced_run(comparison: Comparison, row: Row, has_memory: bool) -> TracedRun:
-    assert row.timeline is not None, "of a row with a result"
+    assert row.timeline is not None, "of a row with a Timeline"
     excess = row.memory.excess_bytes if row.memory else 0
     remarks = [f"out of memory by {format_bytes(excess)}"] if excess else []
     strip = _strip(row)

@@ -29,7 +29,7 @@ from ipusim.base.errors import OptionError
 from ipusim.base.looks import Look
 from ipusim.base.units import format_seconds
 
-#: Maximum rows of a table, for parts of the critical path and for changes.
+#: Parts of the critical path in a table, before a last row for two or more other parts.
 _MOST_ROWS: Final = 12
 
 
@@ -40,7 +40,7 @@ class Explanation(Result):
     Attributes:
         timeline: Timeline of the run.
         execution: number of the execution with explained idle time; None for the whole run.
-        waterfall: parts of the whole run's time; None for an unknown scenario.
+        waterfall: parts of the whole run's time, for an unknown scenario from the run's files; None without such parts.
         idle: idle intervals of every IPU, with causes.
         path: critical path of the whole run.
         parts: critical path by kind and stage.
@@ -83,9 +83,9 @@ class Explanation(Result):
         return [{"ipu": row["ipu"], **row["cycles"]} for row in self._ipu_cycles()]
 
     def charts(self) -> dict[str, Callable[[], Chart]]:
-        """Return a bar chart of IPUs' time, and a trace with the critical path.
+        """Return functions by name, for a bar chart of IPUs' time and for a trace with the critical path.
 
-        The trace covers the chosen execution, a lost IPU's period, or the first execution.
+        The trace covers the chosen execution; by default the first loss of an IPU, else the first execution.
         """
         window = partial(part_window, self.timeline, execution=self.execution)
         return {

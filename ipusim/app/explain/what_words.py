@@ -11,7 +11,8 @@ from ipusim.app.explain.what_if import HELP, ON_REQUEST, ChangePair
 from ipusim.app.render.tables import Table
 from ipusim.base.units import enumerated, format_bytes, format_seconds
 
-#: Maximum number of changes in a table, and in a sentence.
+#: Number of changes in a table, unless more kinds have a best change; number of kinds, and of other changes as fast,
+#: in a sentence.
 _MOST_ROWS: Final = 16
 _MOST_KINDS: Final = 3
 #: Maximum number of listed changes without help.
@@ -60,7 +61,10 @@ def help_words(what_ifs: Sequence[WhatIf]) -> Iterator[str]:
 
 
 def _best(what_ifs: Sequence[WhatIf]) -> list[list[WhatIf]]:
-    """Return helpful, fitting changes by kind, with all ties, best kind first."""
+    """Return the first usable change that helps, by kind, with all ties; kinds keep the order of ``what_ifs``.
+
+    A change is usable if the changed program fits, or if the memory is unknown.
+    """
     best: dict[str, list[WhatIf]] = {}
     for what_if in what_ifs:
         if what_if.gain >= HELP and analysis.usable(what_if.fits):

@@ -23,6 +23,8 @@ from ipusim.base.csv_table import csv_bytes
 #: The share of trainings in an interval, and the least rows that give one.
 SHARE: Final = 0.8
 LEAST_ROWS: Final = 3
+#: Maximum difference between the logarithms of equal errors.
+_EQUAL: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class Interval:
 
     @classmethod
     def of(cls, rows: Sequence[SimulatedRow], stretch: float = 1.0) -> Interval | None:
-        """Return the interval of a kind's rows, ``stretch`` times Student's; None for fewer than :data:`LEAST_ROWS`.
+        """Return the interval of a kind's rows, ``stretch`` times Student's.
+
+        None for fewer rows than :data:`LEAST_ROWS`, and for equal errors, from which no width follows.
 
         Of n logarithms Student's width is t x s x sqrt(1 + 1 / n): s is their standard deviation, t the quantile of
         Student's distribution with n - 1 degrees of freedom.
@@ -49,6 +53,8 @@ class Interval:
         from scipy.stats import t  # noqa: PLC0415, 0.5 s to import, which few commands need
 
         logs = np.array([_log(row) for row in rows])
+        if np.ptp(logs) < _EQUAL:
+            return None
         quantile = float(t.ppf((1 + SHARE) / 2, len(rows) - 1))
         student = quantile * float(np.std(logs, ddof=1)) * math.sqrt(1 + 1 / len(rows))
         return cls(float(np.mean(logs)), stretch * student)
@@ -60,8 +66,7 @@ class Interval:
 
     def __str__(self) -> str:
         """Return both ends, in whole per cent."""
-        least, most = self.ends
-        return f"{least:+.0%} to {most:+.0%}"
+        return " to ".join(map(runs.end_text, self.ends))
 
 
 def of_kinds(rows: Iterable[SimulatedRow]) -> Mapping[str, list[SimulatedRow]]:

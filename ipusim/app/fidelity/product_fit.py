@@ -58,7 +58,7 @@ def at_edge(rates: pricing.PlannerRates) -> list[str]:
 
 
 def term_shares(measured: Sequence[Measured], ipu: hardware.IpuSpec) -> list[float]:
-    """Return the mean absolute elasticity of the products' cycles, per planner rate.
+    """Return the absolute value of the products' mean elasticity of cycles, per planner rate.
 
     The elasticity is the change of cycles in per cent for a one per cent change of the rate.
     """

@@ -27,7 +27,7 @@ class MeasuredPass:
     """A pass, or the weight update, of a stage.
 
     Attributes:
-        stage: the stage's name, followed by the name in the file.
+        stage: the stage's name, followed by the name in the file in brackets if both names differ.
         what: name of the pass.
         measured, simulated: cycles per micro-batch, or per weight update.
         source: author of the measurement; empty if unstated.

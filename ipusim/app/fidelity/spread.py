@@ -6,6 +6,6 @@ from collections.abc import Iterable
 
 
 def spread(errors: Iterable[float]) -> tuple[str, str, str]:
-    """Return number, mean and maximum of absolute errors as texts, in per cent."""
+    """Return number, mean and maximum of at least one absolute error as texts; mean and maximum are in per cent."""
     amounts = list(map(abs, errors))
     return str(len(amounts)), f"{sum(amounts) / len(amounts):.1%}", f"{max(amounts):.1%}"

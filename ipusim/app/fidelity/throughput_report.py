@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Final
 
 from ipusim.api import analysis, hardware, runs
-from ipusim.app.fidelity.error_intervals import SHARE, intervals, of_kinds, stretched, widths_apart
+from ipusim.app.fidelity.error_intervals import SHARE, Interval, of_kinds, stretched, widths_apart
 from ipusim.app.fidelity.product_rows import MEASURED, read_rows
 from ipusim.app.fidelity.spread import spread
 from ipusim.app.fidelity.throughput_fit import FITTED, fitted_rates, speaking
@@ -39,7 +39,7 @@ _USES: Final = {
 _FITTED: Final = "BERT and ResNet-50 on one pod"
 #: Names of the rows of each use in a verdict.
 _KINDS: Final = {
-    "held": "unlike all fitted models",
+    "held": "models unlike all fitted ones",
     "incomplete": "models that lack a part",
     "small": "small networks",
     "input": "trainings that their host may hold back",
@@ -54,7 +54,7 @@ def verdict(rows: Sequence[SimulatedRow]) -> str:
         return f"Throughputs of whole trainings: {_how_far(rows, ',')}."
     text = f"Throughputs of whole trainings: {_how_far(fitted, f' of {_FITTED}, each with its source in no fit,')}."
     means = [f"{name} {spread(row.judged for row in of)[1]}" for name, of in of_kinds(fitted).items()]
-    text += f" On average off: {', '.join(means)}."
+    text += f" On average off: {'; '.join(means)}."
     for use, of in _KINDS.items():
         if more := _of(rows, use):
             text += f" {_how_far(more, f' more, of {of}:')}."
@@ -112,11 +112,11 @@ def throughput_error_table(rows: Sequence[SimulatedRow]) -> Table:
         groups |= {f"of {_FITTED}, with rates fitted without their source": _of(rows, "fitted")}
         groups |= {f"of {name}": of for use, name in _KINDS.items() if (of := _of(rows, use))}
     body = [(name, *_errors(of), "", "") for name, of in groups.items()]
-    ranges, stretch = intervals(rows), stretched(rows)
+    stretch = stretched(rows)
     for name, of in of_kinds(rows).items():
         inside = [apart <= stretch for apart in widths_apart(of)]
         told = f"{sum(inside)} of {len(inside)}" if inside else ""
-        body.append((name, *_errors(of), str(ranges[name] or "not known"), told))
+        body.append((name, *_errors(of), str(Interval.of(of, stretch) or "not known"), told))
     title = "Errors of throughputs, mean and worst whatever their sign"
     header = ("rows", "number", "mean", "worst", "range", f"{SHARE:.0%} of such lie in", "without their source inside")
     return Table(title, header, tuple(body))

@@ -99,7 +99,6 @@ class ThroughputRow:
             f"system.name={self.machine}",
             f"system.host.framework={self.framework or 'null'}",
             f"system.auto_select_ipus={self.ipus}",
-            f"system.host.framework={self.framework or 'null'}",
             f"pipeline.micro_batch_size={self.micro_batch}",
             *self.settings,
         )

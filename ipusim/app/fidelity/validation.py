@@ -10,7 +10,6 @@ from typing import Any, Final
 from ipusim.api import hardware
 from ipusim.app.fidelity import micro_benchmarks as micro
 from ipusim.app.fidelity import products, throughput_report
-from ipusim.app.fidelity.error_intervals import ranges_csv
 from ipusim.app.fidelity.product_rows import MEASURED, ProductRow, read_rows
 from ipusim.app.fidelity.throughput_fit import with_sources_left_out
 from ipusim.app.fidelity.throughput_rows import PUBLISHED, read_throughputs
@@ -35,7 +34,6 @@ class Validation(Result):
         felt: sensitivity of a training to the rates; None if unrequested.
         dials: the fitted rates with their determining measurements; None if unrequested.
         prepared: the trainings laid out, to be priced by other rates.
-        ranges: the CSV file of ranges of errors by kind of training, from which runs state their own.
     """
 
     products: Sequence[products.ValidatedRow]
@@ -46,7 +44,6 @@ class Validation(Result):
     felt: Table | None = None
     dials: Table | None = None
     prepared: Sequence[Prepared] = ()
-    ranges: bytes = b""
 
     names = ("products.csv", "products.png", "throughputs.csv", "throughputs.png", "micro_benchmarks.csv")
 
@@ -132,6 +129,8 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
     chip = products.MEASURED_ON if ipu is None else hardware.find_ipu(ipu)
     measured: Sequence[ProductRow] = read_rows(own_products or MEASURED) if everything or own_products else ()
     published = read_throughputs(own_rows or PUBLISHED) if everything or own_rows else ()
+    if own_rows:  # also rows copied from the package's file fit no rates here
+        published = tuple(replace(row, use="held") if row.use == "fitted" else row for row in published)
     prepared = prepare_rows(published)
     simulated = simulate_rows(prepared)
     if everything:
@@ -146,5 +145,4 @@ def validated(own_products: Path | None = None, own_rows: Path | None = None, ip
         throughput_report.sensitivity_table(prepared) if everything else None,
         throughput_report.dial_table(prepared, simulated) if everything else None,
         prepared,
-        ranges_csv(simulated) if everything else b"",
     )

@@ -83,7 +83,7 @@ class Suggestion(ResultView):
             - schedule, sync, stages, ipus, replicas, gradient_accumulation_count, micro_batch_size, recompute: options
               of the plan;
             - peak_bytes, sram_bytes: memory peak of the fullest IPU, and memory of an IPU;
-            - fits: whether every IPU fits;
+            - fits: answer to whether every IPU holds the needed memory;
             - weight_update_period_s: seconds between weight updates;
             - times_best: weight_update_period_s over that of the suggested plan.
         """

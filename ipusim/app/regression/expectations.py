@@ -10,7 +10,7 @@ from typing import Any, Final
 from ipusim.api import Job, KeyPath, Problem, Request, RequestError, analysis, machine, runs
 from ipusim.base.near_names import did_you_mean
 
-#: Least ratio printed as a multiple instead of a percentage.
+#: Least relative difference from a bound that is printed as a multiple instead of a percentage.
 _TIMES: Final = 10.0
 
 

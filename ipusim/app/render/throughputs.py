@@ -27,9 +27,9 @@ class ThroughputPoint(NamedTuple):
 @own_settings()
 def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
     """Return two panels: simulated against published throughput, and the relative errors with bands."""
-    figure = Chart(figsize=(WIDTH_IN, 4.6))
+    figure = Chart(figsize=(WIDTH_IN, 4.8))
     panels = figure.subplots(1, 2)
-    figure.subplots_adjust(left=0.085, right=0.985, top=0.86, bottom=0.12, wspace=0.2)
+    figure.subplots_adjust(left=0.085, right=0.985, top=0.91, bottom=0.27, wspace=0.2)
     figure.text(0.1 / WIDTH_IN, 0.95, title, fontsize=TITLE_SIZE)
     least = min(min(point.published, point.simulated_rate) for point in points) / _MARGIN
     most = max(max(point.published, point.simulated_rate) for point in points) * _MARGIN
@@ -54,7 +54,8 @@ def throughput_chart(points: Sequence[ThroughputPoint], title: str) -> Chart:
         axes.tick_params(labelsize=TEXT_SIZE, color=FAINT_TEXT)
         axes.set_axisbelow(True)
     panels[0].yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    panels[0].legend(fontsize=TEXT_SIZE, frameon=False, loc="upper left")
+    # Below the panels, as points of many models lie wherever a legend would stand in one.
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="lower left", ncols=5, fontsize=TEXT_SIZE, frameon=False)
     return figure
 
 

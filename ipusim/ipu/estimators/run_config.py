@@ -66,7 +66,8 @@ class RunConfig:
             keep_checkpoint_every_n_hours: interval of checkpoints to keep permanently.
             log_step_count_steps: steps between logs of loss and steps a second.
             train_distribute, eval_distribute: strategies for several hosts.
-            experimental_distribute: object with train_distribute and eval_distribute as attributes, as an alternative.
+            experimental_distribute: object with train_distribute, eval_distribute or both as attributes, for
+                arguments not given.
             device_fn, protocol, experimental_max_worker_delay_secs, session_creation_timeout_secs: without effect.
 
         Raises:

@@ -40,7 +40,7 @@ class Averaging:
 
 
 def averaged_of(node: Node) -> Averaged | None:
-    """Return a node's gradient average over replicas; None for other nodes."""
+    """Return the marker of a node that averages a gradient over replicas; None for other nodes."""
     entry = entry_of(node)
     return entry.value if entry is not None and isinstance(entry.value, Averaged) else None
 

@@ -70,7 +70,8 @@ class GraphUpdate:
     def begin(self, stages: Sequence[learning.Updated], replicated: bool) -> Callable[[], object]:
         """Return a function that updates the variables of all stages after gradient averaging.
 
-        Replicas run the part of the update before averaging here. Without an averaging node, nothing runs yet.
+        Replicas run the part of the update before averaging here. Without replicas or an averaging node, nothing runs
+        yet.
         """
         averaging = self._averaging
         if not replicated or averaging is None:

@@ -123,7 +123,7 @@ def _cifar10(path: Path) -> Split:
 
 
 def _in_columns(split: Split, dtype: Any) -> Split:
-    """Return labels in Keras' form of CIFAR, shape [N, 1]."""
+    """Return images and labels; labels have Keras' form of CIFAR, shape [N, 1], and ``dtype``."""
     (x, y), (x_test, y_test) = split
     return (x, y.astype(dtype).reshape(-1, 1)), (x_test, y_test.astype(dtype).reshape(-1, 1))
 

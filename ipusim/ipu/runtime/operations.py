@@ -43,7 +43,7 @@ class PerExampleCTC:
         return (losses,), saved
 
     def backward(self, saved: layers.Saved, grads: Sequence[Array], argnums: Sequence[int]) -> list[Array]:
-        """Return the gradient of the outputs."""
+        """Return the loss's gradient by the outputs, the only argument with a gradient, as a list."""
         return [self.loss.per_example_gradient(saved, grads[0]) for _ in argnums]
 
     def cost(self, arrays: Sequence[Array], argnums: Sequence[int]) -> LayerCost:

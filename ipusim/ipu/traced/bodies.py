@@ -123,7 +123,11 @@ def _step(graph: Graph, nodes: set[str], feeds: set[str], results: Sequence[Outp
 
 
 def _accumulation(graph: Graph, nodes: set[str], iterations: int) -> Accumulation:
-    """Return a body's gradient accumulation; raises ProgramError in Graphcore's words for an indivisible count."""
+    """Return a body's gradient accumulation.
+
+    Raises ProgramError in Graphcore's words for a count that does not divide ``iterations``, UnsupportedProgramError
+    for several optimizers that accumulate gradients.
+    """
     accumulations = [
         accumulation for name in sorted(nodes) if (accumulation := accumulation_of(graph.nodes[name])) is not None
     ]

@@ -17,7 +17,7 @@ from ipusim.model.layers.windows import Extents, Padding
 
 @dataclass(frozen=True)
 class DepthwiseConv2D(OfImages):
-    """A convolution of images, separate per channel, with several output channels per input channel.
+    """A convolution of images, separate per channel, with ``depth_multiplier`` output channels per input channel.
 
     Names and defaults follow Keras ``DepthwiseConv2D``. Kernel ``W`` of shape (*kernel_size, channels,
     depth_multiplier) starts Glorot uniform, bias ``b`` of shape (channels * depth_multiplier,) zero. Arithmetic and

@@ -23,7 +23,7 @@ def is_finite(arrays: Any) -> bool:
 
 
 def origin(stage: Stage, parameters: Parameters, x: Any, labels: Array | None, key: Key | None) -> str:
-    """Return the origin of the first non-finite value in a repeated forward pass.
+    """Return in words the origin of the first non-finite value, from a repeated forward pass of ``stage``.
 
     For a Python function the answer includes the line, if NumPy detected the event there.
     """

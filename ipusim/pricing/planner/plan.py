@@ -156,8 +156,8 @@ def _worked(
 ) -> tuple[Splits, SplitWork, npt.NDArray[np.intp], float]:
     """Return the splits for these step counts, and the work, independent of rates.
 
-    Also returns the indices of the splits closest to ``limit`` bytes, and their excess in bytes. With several steps,
-    only the closest splits stay.
+    Also returns the indices of the splits with the least excess over ``limit`` bytes, and that excess in bytes. With
+    several steps, only these splits stay.
     """
     table = splits(
         product.n,

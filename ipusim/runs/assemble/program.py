@@ -190,7 +190,10 @@ def build_program(options: Options, name: str, schedule: str, content: Content, 
 
 
 def _sum_buffer_bytes(system: SystemSpec) -> int | None:
-    """Return the least bytes of gradients in a sum of replicas; PopART merges none unless told."""
+    """Return the bytes of waiting gradients that start a sum of replicas; None for a single joint sum.
+
+    By default PopART sums the gradients of every variable separately (0 bytes).
+    """
     size = system.maximum_cross_replica_sum_buffer_size
     if size is None and system.host.framework in ON_POPART:
         return 0

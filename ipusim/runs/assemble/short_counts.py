@@ -19,7 +19,9 @@ _LONGER = 2
 
 
 def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
-    """Yield the numbers of micro-batches of short runs for ``shape``, rising; none for a small number.
+    """Yield the numbers of micro-batches of short runs for ``shape``, rising.
+
+    No number comes for a small or refused number in ``shape``, and for a schedule without a period.
 
     Counts differ from the micro-batches of ``shape`` by a multiple of the schedule's period and of its step. If
     possible the difference is also a multiple of the number of micro-batches after which 1F1B's state recurs. That
@@ -44,5 +46,5 @@ def short_counts(schedule: Schedule, shape: PlanShape) -> Iterator[int]:
 
 
 def nearest_count(count: int, whole: int, multiple: int) -> int:
-    """Return the least number from ``count`` up that differs from ``whole`` by a multiple."""
+    """Return the least number of micro-batches from ``count`` up that differs from ``whole`` by a multiple."""
     return whole - (whole - count) // multiple * multiple
