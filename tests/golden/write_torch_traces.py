@@ -3,9 +3,10 @@
 Run by hand where torch is installed, which is no dependency of ipusim and never in its environment:
 
     python -m venv /tmp/torch && /tmp/torch/bin/pip install "torch==2.13.0" numpy
-    chrt -f 1 /tmp/torch/bin/python tests/golden/write_torch_traces.py [RANKS [SCHEDULE...]]
+    nice -n -20 /tmp/torch/bin/python tests/golden/write_torch_traces.py [RANKS [SCHEDULE...]]
 
-``chrt -f 1`` lets no other program take the cores, and needs root; the script runs without it too.
+``nice -n -20`` gives the ranks the cores before other programs, and needs root; the script runs without it too. A
+real-time class (``chrt -f``) makes passes longer: Linux stops such a program for 50 ms of each second.
 Each rank is a process with one thread, and copies go through gloo. Traces are of three steps, behind four that warm up.
 Of several tries the fastest is kept, as other programs of the computer lengthen them. What ipusim does not read is left
 out: operators, arguments, names of hosts and numbers of processes. Beside the traces stands what each program was, in
@@ -47,9 +48,9 @@ SCHEDULES: Final = {
 MIRRORED: Final = ("ZBVZeroBubble", "DualPipeV")
 #: Schedules that name no passes, or pairs of passes alone.
 WITHOUT_NAMES: Final = ("1F1B", "DualPipeV")
-#: Passes take 20 ms and more, so that Python's time between them is small.
-BATCH, WIDTH, LAYERS = 128, 512, 24
-STEPS, WARM_UP, TRIES = 3, 4, {2: 8, 4: 1}
+#: Passes take 50 ms and more, so that copies and Python's time between passes are small beside them.
+BATCH, WIDTH, LAYERS = 128, 512, 64
+STEPS, WARM_UP, TRIES = 3, 4, {2: 6, 4: 1}
 #: Spans that are read.
 READ: Final = re.compile(
     r"PP:(\d+[FBIW]\d+|\(.*\)OVERLAP_F_B)|(Forward|Backward) \d+"
