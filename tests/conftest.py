@@ -66,6 +66,7 @@ def pytest_configure(config):
 
         # Workers share the cores: threads of a BLAS would wait for each other. Processes that tests start have theirs.
         threadpool_limits(limits=1, user_api="blas")
+        effort.draw_the_same_everywhere()
         # The same examples in every run, and no judgement of how long one takes: machines are shared.
         settings.register_profile("ipusim", deadline=None, derandomize=True, max_examples=effort.share(100))
         settings.load_profile("ipusim")

@@ -39,6 +39,17 @@ def chosen(whole: bool, every: bool = False) -> Iterator[None]:
         _whole.pop()
 
 
+def draw_the_same_everywhere() -> None:
+    """Keep Hypothesis from drawing numbers and texts of the modules of this folder that happen to be imported.
+
+    What it draws would depend on which tests ran before, and on each changed constant of the code.
+    """
+    from hypothesis.internal.conjecture import providers  # noqa: PLC0415
+
+    nothing = providers.Constants()
+    providers._get_local_constants = lambda: nothing
+
+
 def runs_slowest() -> bool:
     """Return whether the slowest tests run, as ``--all`` and ``--every`` ask for."""
     return _whole[-1][0]

@@ -24,7 +24,7 @@ from ipusim.runs.problems import RequestError
 from ipusim.runs.request.request import Request
 from ipusim.runs.time_alone import timeline_of
 from ipusim.schedules.registry import find, names
-from tests.effort import runs_slowest, share, slowest
+from tests.effort import draw_the_same_everywhere, runs_slowest, share, slowest
 from tests.properties.test_disturbed_runs import drawn_disturbances
 from tests.schedules import (
     goes_around,
@@ -198,6 +198,9 @@ def drawn(strategy, *, examples):
         found = []
         check_shard(shard, strategy, found.append, examples=examples)
         yield from found
+
+
+draw_the_same_everywhere()
 
 
 @lru_cache(maxsize=None, typed=True)
