@@ -65,6 +65,11 @@ class Repeating(Schedule):
         """Return the smallest count increase that adds whole periods to a Plan."""
         return math.lcm(self.stretch.period, shape.serialization)
 
+    def legal_count(self, count: int) -> int:
+        """Return the legal number of micro-batches nearest to ``count`` from above, or the schedule's own."""
+        cut = min(self.count - count, self.stretch.most_cut(self.count))
+        return self.count - max(cut, 0) // self.stretch.period * self.stretch.period
+
 
 def with_period(schedule: Schedule, shape: PlanShape) -> Schedule:
     """Return a copy of a schedule with the period of its Order; unchanged for known or missing periods.
