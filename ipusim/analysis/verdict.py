@@ -96,7 +96,6 @@ def _stage_cycles(costs: Costs, shape: PlanShape) -> list[int]:
     """Return every stage's cycles per micro-batch, recomputation included."""
     kinds = (Pass.FORWARD, *([Pass.BACKWARD] if shape.training else []))
     cycles = [sum(costs.passes[kind, stage] for kind in kinds) for stage in range(shape.stages)]
-    if shape.recompute:
-        for stage in filter(shape.recomputes, range(shape.stages)):
-            cycles[stage] += costs.passes[Pass.RECOMPUTE, stage]
+    for stage in filter(shape.recomputes_apart, range(shape.stages)):
+        cycles[stage] += costs.passes[Pass.RECOMPUTE, stage]
     return cycles

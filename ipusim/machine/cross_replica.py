@@ -14,7 +14,7 @@ import numpy as np
 
 from ipusim.base.errors import ProgramError
 from ipusim.hardware.collectives.choose import ALGORITHMS
-from ipusim.hardware.collectives.collective import Collective
+from ipusim.hardware.collectives.collective import Collective, Operation
 from ipusim.hardware.collectives.run import run
 from ipusim.hardware.system import System
 from ipusim.machine.executor import Replicas
@@ -201,13 +201,13 @@ class Shards:
         Returns the other accumulators of each replica, of variables that every replica updates whole.
         """
         count = len(self._executors)
-        for arrays in zip(*(self._gradients(executor, shard) for executor in self._executors), strict=True):
-            group = range(shard, self._system.count, self._system.shards)
-            plan = ALGORITHMS["reduce_scatter"][algorithm](self._system, group, arrays[0].size, arrays[0].itemsize)
+        gradients = [self._gradients(executor, shard) for executor in self._executors]
+        for arrays in zip(*gradients, strict=True):
+            plan = self._plan(shard, arrays[0].size, arrays[0].itemsize, algorithm, "reduce_scatter")
             for rank, (array, part) in enumerate(zip(arrays, run(plan, arrays), strict=True)):
                 array[...] = np.nan
                 array.flat[plan.chunk_of(rank)] = part / part.dtype.type(count)
-        parts = {id(array) for executor in self._executors for array in self._gradients(executor, shard)}
+        parts = {id(array) for arrays in gradients for array in arrays}
         accumulators = (executor.accumulators(shard) for executor in self._executors)
         return [[array for array in arrays if id(array) not in parts] for arrays in accumulators]
 
@@ -246,13 +246,15 @@ class Shards:
             for replica in range(len(self._executors)):
                 self.release(replica, shard, None)
 
-    def _found_plan(self, shard: int, size: int, itemsize: int, algorithm: str) -> Collective:
-        """Return an all-gather.
+    def _found_plan(
+        self, shard: int, size: int, itemsize: int, algorithm: str, operation: Operation = "all_gather"
+    ) -> Collective:
+        """Return a collective of the replicas.
 
-        Results are cached, as choosing the routes of a ring takes longer than the gather.
+        Results are cached, as choosing the routes of a ring takes longer than the collective.
         """
         group = range(shard, self._system.count, self._system.shards)
-        return ALGORITHMS["all_gather"][algorithm](self._system, group, size, itemsize)
+        return ALGORITHMS[operation][algorithm](self._system, group, size, itemsize)
 
     def _arrays(self, executor: NumpyExecutor, shard: int, stage: int | None) -> list[Array]:
         """Return the sharded weights of a stage.

@@ -182,13 +182,12 @@ def _stage(plan: Plan, program: PipelineProgram, stage: int, *, moves: bool) -> 
     shape, profile, offload = plan.shape, program.stages[stage], program.offload
     inline = program.recomputes_inside(stage)
     recomputed_somewhere = shape.recomputes(stage) or inline
-    # Inline recomputation has no passes, also in a stage with nothing to recompute as nothing learns up to its end.
-    recomputes = shape.recomputes(stage) and not shape.recompute_inline
+    recomputes = shape.recomputes_apart(stage)
     kept_bytes = program.saved_bytes(stage)
     # Activations in Streaming Memory occupy the IPU only during passes on them.
     away_bytes = kept_bytes if offload.activations and shape.neighbours(stage, 1) else 0
     weights = offload.weight_bytes(profile)
-    keeps_nothing = recomputed_somewhere or not shape.training
+    keeps_nothing = recomputed_somewhere or not (shape.training and profile.has_backward)
     outputs = max(profile.working_bytes, profile.output_bytes) if keeps_nothing else profile.output_bytes
     gradients = max(profile.working_bytes, profile.gradient_bytes)
     # Bytes alive in a backward pass with recomputation; in its first half, on top of stash and weights.

@@ -127,7 +127,7 @@ class _Turn(NamedTuple):
 
 def _uses_of(shape: PlanShape, stage: int, kind: Column) -> Mask:
     """Mask passes that use the stash of a stage's forward passes."""
-    if shape.recompute and shape.recomputes(stage):
+    if shape.recomputes_apart(stage):
         recomputes: Mask = kind == Pass.RECOMPUTE
         return recomputes
     return any_of(kind, (Pass.BACKWARD, Pass.INPUT_GRADIENT))

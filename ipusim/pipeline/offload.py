@@ -79,8 +79,6 @@ class Offload:
         replicas: number of replicas that share sharded variables; 1 without replication.
         sharded_state: whether each replica stores only a shard of optimizer state; an all-gather
             joins shards for each weight update (replicated_optimizer_state_sharding).
-        sharded_update: whether each replica updates a part of each variable, as in PopART: a reduce-scatter of the
-            gradients comes before the update, an all-gather of the weights after it.
         minimum_elements: minimum elements of a variable with a sharded update.
         by_variable: whether an IPU loads the state of one variable at a time, as PopART's does: no priority binds loads
             together (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little alive.
@@ -98,7 +96,6 @@ class Offload:
     activations: bool = False
     replicas: int = 1
     sharded_state: bool = False
-    sharded_update: bool = False
     minimum_elements: int = MINIMUM_SHARDED_ELEMENTS
     by_variable: bool = False
     weights: bool = False
@@ -106,9 +103,22 @@ class Offload:
     moved: MovedActivations | None = None
 
     @property
+    def sharded_update(self) -> bool:
+        """Whether each replica updates a part of each variable, as in PopART.
+
+        A reduce-scatter of the gradients comes before the update, an all-gather of the weights after it.
+        """
+        return self.by_variable and self.sharded_state and not self.weights
+
+    @property
+    def _sharers(self) -> int:
+        """Number of replicas that share a stored tensor of state, and gather it for each weight update."""
+        return self.replicas if self.sharded_state and not self.sharded_update else 1
+
+    @property
     def least_bytes(self) -> int:
-        """Minimum bytes of an offloaded tensor of optimizer state, all shards together."""
-        return self.minimum_bytes * (self.replicas if self.sharded_state else 1)
+        """Minimum bytes of an offloaded tensor of optimizer state, all gathered shards together."""
+        return self.minimum_bytes * self._sharers
 
     def shards(self, profile: StageProfile, elements: int) -> bool:
         """Return whether the update of a variable is sharded; always in a stage known by its cost."""
@@ -127,7 +137,11 @@ class Offload:
             yield UpdatedVariable((elements, size), (elements, itemsize), self.shards(profile, elements))
 
     def _state_tensors(self, profile: StageProfile) -> Iterator[tuple[int, int]]:
-        """Yield the bytes of each state tensor of a stage, and the bytes in one replica."""
+        """Yield the bytes of each state tensor of a stage, and the bytes that one replica updates."""
+        if not self.sharded_update:
+            tensors = profile.state_tensors or (profile.state_bytes,)
+            yield from zip(tensors, tensors, strict=True)
+            return
         if not profile.state_tensors:
             yield profile.state_bytes, -(-profile.state_bytes // self.replicas)
             return
@@ -141,18 +155,13 @@ class Offload:
         """Return the bytes of a stage's optimizer state that stay on its IPU."""
         if self.variables_on_host:
             return 0
-        if self.sharded_update:
-            return sum(part for _, part in self._state_tensors(profile)) - self.state_bytes(profile)
-        return profile.state_bytes - self.state_bytes(profile)
+        return sum(part for _, part in self._state_tensors(profile)) - self.state_bytes(profile)
 
     def state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state loaded for the weight update."""
         if not self.weight_update_variables:
             return 0
-        if self.sharded_update:
-            return sum(part for size, part in self._state_tensors(profile) if size >= self.minimum_bytes)
-        tensors = profile.state_tensors or (profile.state_bytes,)
-        return sum(size for size in tensors if size >= self.least_bytes)
+        return sum(part for size, part in self._state_tensors(profile) if size >= self.least_bytes)
 
     def loaded_state_bytes(self, profile: StageProfile) -> int:
         """Return the bytes of a stage's optimizer state that are on the IPU at a time."""
@@ -165,8 +174,7 @@ class Offload:
 
     def stored_state_bytes(self, profile: StageProfile) -> int:
         """Return a replica's stored bytes of a stage's optimizer state, in Streaming Memory."""
-        gathered = self.sharded_state and not self.sharded_update
-        return -(-self.state_bytes(profile) // (self.replicas if gathered else 1))
+        return -(-self.state_bytes(profile) // self._sharers)
 
     def offchip_weight_bytes(self, profiles: Iterable[StageProfile]) -> int:
         """Return the bytes of weights of stages with offloaded optimizer state."""
@@ -277,7 +285,7 @@ def resolve_offload(
     sums, saved = (
         by_default if argument is None else argument for argument in (gradient_accumulation_buffers, activations)
     )
-    return Offload(state, sums, minimum_bytes, saved)
+    return Offload(state, sums, minimum_bytes, saved, by_variable=popart)
 
 
 def check_weight_sharding(
@@ -302,30 +310,24 @@ def resolve_sharding(
     replicas: int,
     remote_memory: bool,
     serialized: bool,
-    popart: bool = False,
 ) -> Offload:
     """Add sharding over replicas to ``offload``, from Graphcore's arguments.
 
     :func:`check_weight_sharding` has accepted the arguments. None shards weights if batches are ``serialized`` and
-    remote memory exists. A single replica stores all tensors. Only ``popart`` shards state that is not offloaded, and
+    remote memory exists. A single replica stores all tensors. Only PopART shards state that is not offloaded, and
     only beside whole weights. Raises ProgramError for other sharded state without offloading.
     """
     by_default = serialized and remote_memory and offload_weights is not False
     weights = by_default if weight_sharding is None else weight_sharding
-    if optimizer_state_sharding and not offload.weight_update_variables and (weights or not popart):
-        addition = " beside replicated_weight_sharding" if popart else ""
+    if optimizer_state_sharding and not offload.weight_update_variables and (weights or not offload.by_variable):
+        addition = " beside replicated_weight_sharding" if offload.by_variable else ""
         raise ProgramError(
             f"To use replicated_optimizer_state_sharding{addition}, optimizer state must be offloaded by using "
             "offload_weight_update_variables."
         )
     several = replicas > 1
-    state = optimizer_state_sharding and several
     return replace(
-        offload,
-        replicas=replicas,
-        sharded_state=state,
-        sharded_update=state and popart and not weights,
-        weights=weights and several,
+        offload, replicas=replicas, sharded_state=optimizer_state_sharding and several, weights=weights and several
     )
 
 

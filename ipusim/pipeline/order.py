@@ -241,7 +241,7 @@ def _least_depths(shape: PlanShape, passes: Table) -> tuple[int, ...]:
         most = 1
         for of_copy in range(len(shape.copies)):
             kinds = kind[(stage == number) & (copy == of_copy)]
-            if shape.recompute and shape.recomputes(number):
+            if shape.recomputes_apart(number):
                 last = kinds == Pass.RECOMPUTE
             else:
                 last = (kinds == Pass.BACKWARD) | (kinds == Pass.INPUT_GRADIENT)

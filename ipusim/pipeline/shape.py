@@ -222,6 +222,17 @@ class PlanShape:
         """
         return self.training and (self.recompute or self.recompute_inline) and stage < self.stages - 1
 
+    def recomputes_apart(self, stage: int) -> bool:
+        """Tell whether a stage recomputes its activations in separate passes.
+
+        Args:
+            stage: number of the stage.
+
+        Returns:
+            True for stages with recomputation passes; False for recomputation inside of backward passes.
+        """
+        return self.recompute and self.recomputes(stage)
+
     @property
     def device_of_step(self) -> tuple[int, ...]:
         """IPU of each step: forward stages in order, then backward stages in reverse.

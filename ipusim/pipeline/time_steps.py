@@ -89,7 +89,7 @@ def needs(shape: PlanShape, kind: int, stage: int) -> list[tuple[int, int]]:
         return [(Pass.FORWARD, stage)]
     if kind == Pass.WEIGHT_GRADIENT:
         return [(Pass.BACKWARD, stage)]
-    saving = Pass.RECOMPUTE if shape.recompute and shape.recomputes(stage) else Pass.FORWARD
+    saving = Pass.RECOMPUTE if shape.recomputes_apart(stage) else Pass.FORWARD
     return [(saving, stage), *((Pass.BACKWARD, target) for target in shape.neighbours(stage, 1))]
 
 

@@ -189,7 +189,7 @@ class _Graph:
         row_of = np.full((len(Pass), self.size), -1)
         key = self.stage[self.passes] * shape.micro_batches + self.micro[self.passes]
         row_of[self.code[self.passes], key] = self.passes
-        recomputes = [shape.recompute and shape.recomputes(stage) for stage in range(shape.stages)]
+        recomputes = [shape.recomputes_apart(stage) for stage in range(shape.stages)]
         recomputed = np.repeat(recomputes, shape.micro_batches)
         saving = np.where(recomputed, row_of[Pass.RECOMPUTE], row_of[Pass.FORWARD])
         pairs = (

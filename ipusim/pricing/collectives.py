@@ -73,20 +73,21 @@ def gradient_sum(program: PipelineProgram, system: System, side: SideInstruction
 
     By default an IPU's accumulators form a single buffer, and the IPUs sum simultaneously. If the program states a
     buffer size, buffers follow each other, IPU after IPU. The algorithm with the smallest total time wins. A sharded
-    update uses a reduce-scatter of gradients padded to equal parts.
+    update uses a reduce-scatter of gradients padded to equal parts, except where several hosts sum whole gradients.
     """
     if not side.summed:
         return None
-    whole_sum = program.sum_buffer_bytes is None and not program.offload.sharded_update
+    scatters = program.offload.sharded_update and not side.summed_by_hosts
+    whole_sum = program.sum_buffer_bytes is None and not scatters
     if whole_sum or not any(accumulators_by_ipu(program).values()):
         return all_reduce_cycles(system, *_summed_by_ipu(program))
     variables = _updated_by_ipu(program)
     scattered = {
-        ipu: [_padded(variable.gradient, system) for variable in ipu_variables if variable.sharded]
+        ipu: [_padded(variable.gradient, system) for variable in ipu_variables if variable.sharded and scatters]
         for ipu, ipu_variables in variables.items()
     }
     reduced = {
-        ipu: [variable.gradient for variable in ipu_variables if not variable.sharded]
+        ipu: [variable.gradient for variable in ipu_variables if not (variable.sharded and scatters)]
         for ipu, ipu_variables in variables.items()
     }
     batches = [

@@ -25,9 +25,12 @@ def workspace(tmp_path):
     return tmp_path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Validate:
-    """`ipusim validate`, which simulates all that is published: how it ended, what it found, the tables it printed."""
+    """`ipusim validate`, which simulates all that is published: how it ended, what it found, the tables it printed.
+
+    It has no repr of its fields: of a test that fails pytest would print every Plan, in gigabytes and minutes.
+    """
 
     done: CompletedProcess
     found: Validation | ScheduleValidation

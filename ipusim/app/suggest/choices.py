@@ -367,7 +367,9 @@ def _states(baseline: Baseline, limits: Limits) -> list[tuple[bool, bool, bool |
     offloads = _truths(limits.offload) if baseline.machine.streaming is not None and baseline.training else (False,)
     stores = baseline.serialization > 1 and baseline.request.options.system.enable_remote_buffers
     states = product(offloads, _truths(limits.sharding), offloads if stores else (None,))
-    on_ipus = baseline.request.options.system.host.framework in hardware.ON_POPART
+    options = baseline.request.options
+    on_popart = options.system.host.framework in hardware.ON_POPART
+    on_ipus = on_popart and baseline.training and not options.pipeline.variables_on_host
     return [(offload, sharding, stored) for offload, sharding, stored in states if offload or on_ipus or not sharding]
 
 

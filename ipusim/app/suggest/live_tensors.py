@@ -41,7 +41,7 @@ def live_tensors(plan: Plan) -> LiveTensors:
                 recomputed=0,
                 forward=0,
                 backward=0,
-                recomputes=shape.recompute and shape.recomputes(stage),
+                recomputes=shape.recomputes_apart(stage),
                 training=shape.training,
             )
             levels_of = pipelines.alive(empty, kind)

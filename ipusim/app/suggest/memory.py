@@ -19,7 +19,7 @@ from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
 from ipusim.app.suggest.prices import Maxima, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
-from ipusim.app.suggest.units import Table, Units, maxima
+from ipusim.app.suggest.units import Table, Units, maxima, sums
 
 #: Number of steps that raise prices of bytes.
 _STEPS: Final = 200
@@ -178,10 +178,8 @@ def memory_bound(
     resident = np.array([whole] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
-    if offload.by_variable:
-        state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
-    else:
-        state = units.sum_of(offload.state_bytes)
+    over_units = maxima if offload.by_variable else sums
+    state = over_units([offload.loaded_state_bytes(profile) for profile in profiles])
     loaded = units.sum_of(offload.weight_bytes) + state
     temporary, update = maxima(units.column("temporary_bytes")), loaded * shape.training
     return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
@@ -215,10 +213,11 @@ def _parts(units: Units, layout: Layout, stash: Table, *, recomputes: bool) -> T
     if recomputes or not shape.training:
         parts["forward"] = np.maximum(parts["forward"], working)
     if shape.training:
-        taken = np.append(units.column("input_bytes"), 0)
+        # Stages without a backward pass keep nothing.
+        taken = np.append(units.column("input_bytes"), 0)[:, None] * maxima(units.column("has_backward"))
         gradients = np.maximum(working, units.sent_backward[:, None])
         if not layout.offload.activations:
-            parts["kept_bytes"] = np.broadcast_to(taken[:, None], stash.shape) if recomputes else stash
+            parts["kept_bytes"] = taken if recomputes else stash
         if recomputes and shape.recompute:
             parts["recomputed"] = stash
         parts["backward"] = gradients + weights + (stash if recomputes and shape.recompute_inline else 0)

@@ -166,16 +166,8 @@ def units_of(request: Request, micro_batch_size: int) -> Units:
     job = assemble(time_alone(request, changes))
     profiles, outfeed = job.program.stages, job.program.outfeed
     costs = np.array([[_cycles(cost, job) for cost in _costs(profile)] for profile in profiles], dtype=np.int64).T
-    first = costs.copy()
     first_trained = next((index for index, profile in enumerate(profiles) if profile.parameter_bytes), None)
-    if free and job.program.shape.training:
-        first[1:, :first_trained] = 0
-        if first_trained:
-            prefix = assemble(time_alone(request, {**changes, "pipeline.splits": names[first_trained + 1 :]}))
-            first[1:, first_trained] = [_cycles(cost, prefix) for cost in _costs(prefix.program.stages[0])[1:]]
     passes = np.stack([sums(cycles) for cycles in costs])
-    for kind, cycles in enumerate(first):
-        passes[kind, 0] = sums(cycles)[0]
     updates = [
         _cycles(profile.update, job) if pricing.counts_update(profile, job.program, job.system) else 0
         for profile in profiles
@@ -229,7 +221,7 @@ def _stash(
     between distant units; the bound is then 0.
     """
     stashed = np.array([profile.stash_bytes for profile in profiles], dtype=np.int64)
-    if any(isinstance(layer.spec, runs.BuiltSpec) and layer.spec.row.kind == "add" for layer in layers):
+    if any(map(runs.is_add, layers)):
         return np.zeros((len(stashed) + 1,) * 2, dtype=np.int64)
     table = sums(stashed - passing) + np.concatenate([[0], passing])[None, :]
     stashed[:first_trained] = 0

@@ -154,6 +154,8 @@ def plan_words(job: Job) -> str:
     if job.program.offload.weight_update_variables and any(stage.state_bytes for stage in job.program.stages):
         in_parts = " in parts" if job.program.offload.sharded_state else ""
         parts.append(f"optimizer's state in Streaming Memory{in_parts}")
+    elif job.program.offload.sharded_update:
+        parts.append("optimizer's state in parts")
     if job.memory.footprint.moves and (activations := job.program.moved_activations) is not None:
         parts.append(f"activations moved to {activations.to.replace('_', ' ')}")
     if job.program.offload.variables_on_host:

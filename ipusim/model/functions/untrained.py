@@ -20,13 +20,11 @@ class Untrained:
 
     Attributes:
         values: arrays by name.
-        changed_names: names of the variables changed through this object.
     """
 
     def __init__(self, values: dict[str, Array], names: Collection[str] | None = None):
         """Start from ``values``; only ``names`` may be requested."""
         self.values = values
-        self.changed_names: set[str] = set()
         self._names = names
 
     def copy(self) -> Untrained:
@@ -49,7 +47,6 @@ class Untrained:
         value, old_value = np.asarray(value), self.values[name]
         check_same(name, old_value, value)
         self.values[name] = frozen(value)
-        self.changed_names.add(name)
 
     def _check(self, name: str) -> None:
         if name not in self.values or (self._names is not None and name not in self._names):

@@ -30,7 +30,6 @@ Saved = Any
 Rest = Any
 #: Seed of a layer's random draws in a micro-batch: whole numbers, such as (seed, micro-batch, position of the layer).
 #: Draws depend on the key alone, which makes recomputation repeatable.
-#: micro-batch, place of the layer). The draws follow from the key alone, so a recomputation repeats them.
 Key = tuple[int, ...]
 
 

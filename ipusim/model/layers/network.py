@@ -168,7 +168,7 @@ class Network:
                 if problem := why_not_shared(owner, parameter_shapes[name], self.layers[:position], shapes):
                     raise ModelError(f"layer {named_layer.name!r}: {problem}")
 
-    @property
+    @cached_property
     def first_trained(self) -> int:
         """Index of the first layer with parameters that learn; the number of layers if none learn."""
         return first_trained(self.layers, self.shapes, self.frozen)

@@ -44,7 +44,7 @@ def in_windows(x: Array, size: int, shift: int = 0) -> Array:
 def from_windows(windows: Array, image: Shape, size: int, shift: int = 0) -> Array:
     """Return the images of shape ``image`` that have these windows: the inverse of :func:`in_windows`."""
     height, width, channels = image
-    places = np.argsort(window_places(height, width, size, shift), axis=None)
+    places = _places_in_windows(height, width, size, shift)
     return windows.reshape(-1, height * width, channels).take(places, axis=1).reshape(-1, *image)
 
 
@@ -54,6 +54,12 @@ def window_places(height: int, width: int, size: int, shift: int) -> npt.NDArray
     rolled = np.roll(np.arange(height * width).reshape(height, width), (-shift, -shift), (0, 1))
     blocks = rolled.reshape(height // size, size, width // size, size).swapaxes(1, 2)
     return blocks.reshape(-1, size**2)
+
+
+@lru_cache(maxsize=64)
+def _places_in_windows(height: int, width: int, size: int, shift: int) -> npt.NDArray[np.int64]:
+    """Return the place in the windows of each position of an image: the inverse of :func:`window_places`."""
+    return np.argsort(window_places(height, width, size, shift), axis=None)
 
 
 def moving(elements: int, itemsize: int) -> Work:

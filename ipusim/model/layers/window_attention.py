@@ -90,9 +90,8 @@ class WindowAttention(MultiHeadAttention):
         """Return the gradients of the projections, and of ``position_bias``: sums over the uses of each row."""
         *_, extras = rest
         uses = extras["position_bias"].reshape(self.num_heads, -1).T
-        table = np.zeros_like(parameters["position_bias"])
-        np.add.at(table, relative_places(self.window).reshape(-1), uses)
-        return super().backward_weights(parameters, rest) | {"position_bias": table}
+        table = self._table.backward_weights({"W": parameters["position_bias"]}, (relative_places(self.window), uses))
+        return super().backward_weights(parameters, rest) | {"position_bias": table["W"]}
 
     def _similar(self, parameters: Parameters, q: Array, k: Array) -> Array:
         scores, added = super()._similar(parameters, q, k), parameters[_ADDED]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +15,7 @@ from ipusim.base.errors import ModelError
 from ipusim.model.layers.keys import Called
 from ipusim.model.layers.layer import Array, Parameters
 from ipusim.model.learning.gradient_map import GradientMap
-from ipusim.model.work import VectorWork, Work, work_of
+from ipusim.model.work import VectorWork, Work
 
 #: Arrays of an optimizer by parameter name (TensorFlow's slots).
 State = dict[str, Array]
@@ -112,13 +112,12 @@ class InSlots:
         ``more`` is how often an element is read or written besides. The arithmetic has the type of the widest slot, as
         sums of gradients have that of their accumulators.
         """
-        work = work_of(
-            max([itemsize, *(self.slot_itemsize(slot, itemsize) for slot in self.slots)]),
+        return Work(
             vector=per_element * parameter_count,
+            sram_bytes=(3 + more) * parameter_count * itemsize + 2 * self.state_bytes(parameter_count, itemsize),
+            itemsize=max([itemsize, *(self.slot_itemsize(slot, itemsize) for slot in self.slots)]),
             compute_sets=compute_sets,
         )
-        of_weights = (3 + more) * parameter_count * itemsize
-        return replace(work, sram_bytes=of_weights + 2 * self.state_bytes(parameter_count, itemsize))
 
 
 #: Step size of an optimizer.

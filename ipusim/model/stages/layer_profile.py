@@ -128,9 +128,10 @@ def _most_weights(stage: LayerStage) -> int:
 def _passes(
     stage: LayerStage, batch: int, itemsize: int
 ) -> tuple[tuple[Work, ...], tuple[Work, ...], tuple[tuple[Work, ...], tuple[Work, ...]]]:
-    """Return the work of the layers in order, of those that the backward pass reaches from the last one, and of
+    """Return the work of the forward pass, of the backward pass, and of the backward pass in halves.
 
-    that pass in halves: of the first layer that learns it is the second alone, of a frozen layer the first alone.
+    Forward work is in the order of layers, backward work from the last layer to the lowest that the pass reaches. The
+    first layer that learns has only a second half, and a frozen layer only a first half.
     """
     first = not stage.needs_input_gradient
     lowest = stage.first_trained if first else 0

@@ -15,13 +15,13 @@ from ipusim.pipeline.plan import Plan
 from ipusim.pipeline.program import PipelineProgram
 from ipusim.pricing.code import estimated_code
 from ipusim.runs.job import Job
-from ipusim.runs.problems import KeyPath, Problem, RequestError
+from ipusim.runs.problems import KeyPath, Problem, RequestError, dotted
 from ipusim.runs.request.schema import Options
 from ipusim.schedules import registry
 
 _MICRO_BATCH: Final[KeyPath] = ("pipeline", "micro_batch_size")
 #: The option that says where the optimizer's state lies.
-STATE_OPTION: Final = "pipeline.offload_weight_update_variables"
+_STATE: Final[KeyPath] = ("pipeline", "offload_weight_update_variables")
 _SMALLER: Final = "make micro_batch_size smaller"
 _MORE_STAGES: Final = "cut the model into more stages on more IPUs"
 
@@ -100,9 +100,9 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
     """Return a remedy for the fullest IPU's largest holder: option and sentence."""
     shape = job.program.shape
     if _fits_offloaded(job):
-        return tuple(STATE_OPTION.split(".")), (
+        return _STATE, (
             f"{job.system.framework} keeps the optimizer's state on the IPUs by default, and the state fits in "
-            f"Streaming Memory: set {STATE_OPTION} to true."
+            f"Streaming Memory: set {dotted(_STATE)} to true."
         )
     if feed := _feed(job, memory):
         return _feed_remedy(job, feed)
@@ -115,7 +115,7 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
 
 def _fits_offloaded(job: Job) -> bool:
     """Return whether a program fits with the state in Streaming Memory that its compiler keeps on IPUs by default."""
-    by_default = job.system.framework in ON_POPART and not job.request.is_set(tuple(STATE_OPTION.split(".")))
+    by_default = job.system.framework in ON_POPART and not job.request.is_set(_STATE)
     if not by_default or job.system.streaming is None or job.program.offload.variables_on_host:
         return False
     offload = replace(job.program.offload, weight_update_variables=True)
@@ -157,11 +157,11 @@ def _elsewhere(job: Job, holder: Holder) -> tuple[KeyPath, str]:
                 f"system.convolutions.poplar_options, or {_MORE_STAGES}."
             )
         case Holder.STATE:
-            key, where = STATE_OPTION, ""
+            path, where = _STATE, ""
             if job.system.streaming is None:
-                key, where = "system.enable_remote_buffers", ", if the machine has Streaming Memory"
-            return tuple(key.split(".")), (
-                f"Keep the optimizer's state in Streaming Memory with {key}{where}, or {_MORE_STAGES}."
+                path, where = ("system", "enable_remote_buffers"), ", if the machine has Streaming Memory"
+            return path, (
+                f"Keep the optimizer's state in Streaming Memory with {dotted(path)}{where}, or {_MORE_STAGES}."
             )
         case _:
             return ("pipeline", "device_mapping"), (

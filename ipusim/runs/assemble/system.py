@@ -168,7 +168,6 @@ def resolve_offloads(
     offload = replace(
         offload,
         minimum_elements=options.system.minimum_sharded_elements,
-        by_variable=popart,
         variables_on_host=on_host,
         moved=moved if training else None,
     )
@@ -182,7 +181,6 @@ def resolve_offloads(
         replicas=system.replicas,
         remote_memory=there,
         serialized=serialized,
-        popart=popart,
     )
 
 

@@ -205,7 +205,7 @@ def test_files_whose_blocks_lie_are_refused(name, one_execution, tmp_path):
     Timeline(timeline.info, table, [block._replace(**{name: number})]).save(path)
     with pytest.raises(TimelineError) as refused:
         Timeline.load(path)
-    assert str(refused.value).endswith(f"got another file: {text}")
+    assert str(refused.value).endswith(f"got another format: {text}")
 
 
 def test_a_file_of_rows_that_begin_within_the_copies_before_them_is_refused(one_execution, tmp_path):
