@@ -51,7 +51,7 @@ def test_each_ipu_and_cable_is_the_scenario_with_that_disturbance(tmp_path):
     [
         # One IPU at a time works, a quarter of the 96,000 cycles each: half as long again for it is an eighth for all.
         ("sequential,sharded", "A slow IPU costs as much under each: S = 1.125, the mean over all IPUs."),
-        ("sequential,sharded,gpipe", "A slow IPU costs least under sequential and sharded: S = 1.125, the mean over all IPUs."),
+        ("sequential,sharded,gpipe", "A slow IPU costs least under sequential and sharded: S = 1.125, the mean over"),
     ],
 )
 def test_schedules_that_bear_slow_ipus_alike_are_all_named(tmp_path, schedules, told):
