@@ -438,6 +438,18 @@ def test_own_rows_are_held_without_fitting_anything(tmp_path):
     assert width > 1.5 * height > 600
 
 
+def test_own_rows_of_equal_errors_have_no_range_and_are_held_as_own_rows(tmp_path):
+    """Three of a source, published as what is simulated; no width follows from them."""
+    rows = tmp_path / "rows.csv"
+    header = HEADER.replace("\n", ",use,source\n")
+    lines = [f"bert_base,bow_pod16,16,32,512,10000,fitted,{source}\n" for source in "ab" for _ in range(3)]
+    rows.write_text(header + "".join(lines))
+    done = ipusim("validate", "--rows", str(rows), columns="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "not known" in done.stdout
+    assert "of BERT and ResNet-50 on one pod" not in done.stdout
+
+
 WRONG = "nowhere.yaml,m200,4.5,0,x,-1\n"
 
 

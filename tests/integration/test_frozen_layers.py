@@ -53,6 +53,17 @@ def test_frozen_stages_run_forward_alone(more):
         assert np.array_equal(array, initial[name]) == (name[0] in "ab"), name
 
 
+def test_frozen_stages_hold_as_much_whether_others_recompute():
+    """They keep nothing of a forward pass for a backward one, so its peak is that of stages that compute again."""
+    kept, again = (
+        job_from(SCENARIO | {"pipeline": SCENARIO["pipeline"] | {"schedule": "gpipe", "allow_recompute": recompute}})
+        for recompute in (False, True)
+    )
+    forward, with_recomputation = ([stage.forward for stage in job.memory.footprint.stages] for job in (kept, again))
+    assert forward[:2] == with_recomputation[:2]
+    assert forward[2] != with_recomputation[2]
+
+
 @pytest.mark.parametrize("option", ["replicated_optimizer_state_sharding", "replicated_weight_sharding"])
 def test_frozen_weights_stay_whole_where_replicas_hold_parts_of_others(option):
     own = SCENARIO["pipeline"] | {option: True, "offload_weight_update_variables": True}

@@ -106,6 +106,15 @@ def test_hosts_that_train_together_learn_the_same(load):
         np.testing.assert_allclose(parts[name], weights, rtol=1e-10, atol=1e-12)
 
 
+def test_hosts_sum_whole_gradients_of_updates_in_parts(load):
+    """Scatters among the replicas of a host would leave parts that the hosts cannot sum by themselves."""
+    hosts = "system.host.count=2", "system.auto_select_ipus=4", "system.maximum_cross_replica_sum_buffer_size=1"
+    whole, parts = (load(LAYERS, *hosts, *more) for more in ((WHOLE,), ()))
+    assert parts.program.offload.sharded_update
+    assert not whole.program.offload.sharded_update
+    assert parts.costs.gradient_sum == whole.costs.gradient_sum is not None
+
+
 def test_a_replica_holds_its_part_of_gradients_and_state_alone(load):
     """Between the sum of gradients and the all-gather the rest of each array is not a number."""
     job = load(LAYERS)
