@@ -109,7 +109,6 @@ GALLERY = (
         "tutorial_step3_pipelining",
         "The same halves as a pipeline: in the main phase both IPUs run the same kind of pass, each on a micro-batch "
         "of its own.",
-        TUTORIAL,
     ),
     Picture(
         "tutorial_step4_configurable_stages",
