@@ -13,6 +13,7 @@ PAGES = {
         (ROOT, "[A-Z]*.md"),
         (ROOT, "[a-z]*/README.md"),
         (ROOT, "[a-z]*/[a-z]*/README.md"),
+        (ROOT / "scenarios", "*.md"),
         (ROOT / "reports", "*.md"),
     )
     for path in sorted(folder.glob(pattern))
