@@ -24,14 +24,21 @@ from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
 from tests.effort import draws_everything, runs_slowest, slowest
 from tests.scenarios import timed
 
-README, SCENARIOS, PROGRAMS = (
-    PAGES[name] for name in ("README.md", "scenarios/README.md", "scenarios/python/README.md")
+README, SCENARIOS, HOW_TO, PROGRAMS = (
+    PAGES[name] for name in ("README.md", "scenarios/README.md", "scenarios/how_to.md", "scenarios/python/README.md")
 )
-#: The section on schedules of one's own.
-OWN = SCENARIOS.split("## A schedule of your own")[1].split("\n## ")[0]
+
+
+def section(text, heading):
+    """Return a section of a page, up to the next heading of the same level."""
+    return text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+#: The sections on schedules that a user writes or takes from torch.
+OWN = section(HOW_TO, "Write a schedule of your own") + section(HOW_TO, "Take an order from torch")
 #: The commands of each console block: of those that go on with what an earlier one has written, and of the others.
 _CONSOLE = [
-    commands(f"```console\n{block}```\n") for text in (README, SCENARIOS, PROGRAMS) for block in blocks(text, "console")
+    commands(f"```console\n{block}```\n") for text in (README, HOW_TO, PROGRAMS) for block in blocks(text, "console")
 ]
 DIGITS = "scenarios/digits_training.yaml"
 #: The command that takes longest and writes nothing: it runs once for all tests.
@@ -62,7 +69,7 @@ SINGLY = [block for block in _CONSOLE if block not in WALKS]
 KINDS = {
     "CONTRIBUTING.md": {"bash"},  # the first half of the README's command
     "README.md": {"bash", "console", "yaml", "text"},
-    "scenarios/README.md": {"console", "csv", "python", "yaml"},
+    "scenarios/how_to.md": {"console", "csv", "python", "text", "yaml"},
     "scenarios/python/README.md": {"console", "python"},
     "ipusim/README.md": {"text"},
     "tests/mutations/README.md": {"sh"},  # which run the whole suite
@@ -85,7 +92,7 @@ def test_every_block_is_of_a_kind_that_is_tested():
 
 def test_the_readme_is_a_page():
     size = len(README.encode())
-    assert size <= 9 * 1024, f"README.md has {size - 9 * 1024} bytes too many: move details to scenarios/README.md"
+    assert size <= 9 * 1024, f"README.md has {size - 9 * 1024} bytes too many: move details to scenarios/how_to.md"
 
 
 def shortened(words):
@@ -140,12 +147,12 @@ def test_every_command_is_listed_and_tried():
     listed = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
     assert listed == names, f"README.md's table of commands: {sorted(listed ^ names)} on one side alone"
     assert {command.split()[1] for block in (*SINGLY, *WALKS) for command in block} == names, (
-        "show each command in a console block of README.md or scenarios/README.md"
+        "show each command in a console block of README.md or scenarios/how_to.md"
     )
 
 
 def test_what_a_scenario_may_have_and_expect_is_read_and_the_workflow_calls_the_test(tmp_path):
-    disturbed, wanted, workflow = blocks(SCENARIOS, "yaml")
+    disturbed, _, wanted, workflow = blocks(HOW_TO, "yaml")
     (tmp_path / "disturbed.yaml").write_text(dump(timed(4)) + disturbed)
     said = YAML(typ="safe").load(disturbed)["disturbances"]
     assert len(load_job(tmp_path / "disturbed.yaml", ["system.name=m2000"]).request.options.disturbances) == len(
@@ -161,7 +168,7 @@ def test_what_a_scenario_may_have_and_expect_is_read_and_the_workflow_calls_the_
 
 def test_each_python_block_has_its_test():
     found = sum(len(blocks(text, "python")) for text in PAGES.values())
-    assert found == 3, f"{found} Python blocks on the pages, three of which run below: add a test that runs a new one"
+    assert found == 4, f"{found} Python blocks on the pages, four of which run below: add a test that runs a new one"
 
 
 def test_the_scenario_explained_runs(workspace):
@@ -193,7 +200,7 @@ def run_block(workspace, monkeypatch, capsys):
 
 
 def test_the_lines_for_a_notebook_run_anywhere(run_block):
-    run_block(SCENARIOS, "import ipusim\n")
+    run_block(HOW_TO, "import ipusim\n")
 
 
 def test_the_lines_that_install_the_names_run_anywhere(run_block):
@@ -201,17 +208,17 @@ def test_the_lines_that_install_the_names_run_anywhere(run_block):
 
 
 def test_the_schedule_of_ones_own_runs(run_block):
-    printed = run_block(SCENARIOS, "@schedule")
+    printed = run_block(HOW_TO, "@schedule")
     assert "  0  F0.0 | .\n" in printed
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert printed.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
 def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
-    (block,) = [block for block in blocks(SCENARIOS, "python") if "@schedule" in block]
+    (block,) = [block for block in blocks(HOW_TO, "python") if "@schedule" in block]
     (workspace / "mine.py").write_text(block.partition("show(mine")[0])
     (workspace / "four.yaml").write_text((ROOT / "scenarios" / "schedules_four_ipus.yaml").read_text())
-    (command,) = re.findall(r"`ipusim (schedule .*?)` prints one", OWN)
+    (command,) = re.findall(r"`ipusim (schedule .*?)`\s+prints\s+one", OWN)
     (workspace / "file.csv").write_text(ipusim(*shlex.split(command)).stdout)
     plans = []
     for name in re.findall(r"`schedule: (\S+)`", OWN):
@@ -223,13 +230,25 @@ def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_
     ]
 
 
+def test_the_layer_of_ones_own_and_its_scenario_run(workspace):
+    own = section(HOW_TO, "Write a layer of your own")
+    (function,), (scenario,) = blocks(own, "python"), blocks(own, "yaml")
+    (workspace / "mine.py").write_text(function)
+    (workspace / "own.yaml").write_text(scenario)
+    job = load_job(workspace / "own.yaml")
+    assert [stage.parameter_bytes for stage in job.program.stages] == [4 * 32 * 33, 4 * (32 + 4 * 33)]
+    (stated,) = re.findall(r"`(cost: .*?)`", own)
+    (workspace / "stated.yaml").write_text(scenario.replace("fill:", f"{stated}, fill:"))
+    assert load_job(workspace / "stated.yaml").program.stages[1].forward[0].cycles == 1000
+
+
 def test_the_measured_stages_are_taken_as_the_page_says(workspace):
-    text, _ = blocks(SCENARIOS, "csv")
-    (name,) = re.findall(r"`cycles: (\w+\.csv)`", SCENARIOS)
+    text, _ = blocks(HOW_TO, "csv")
+    (name,) = re.findall(r"`cycles: (\w+\.csv)`", HOW_TO)
     (workspace / name).write_text(text)
     tutorial = (ROOT / "scenarios" / "tutorial_step3_pipelining.yaml").read_text()
     (workspace / "mine.yaml").write_text(tutorial)
-    (listed,) = re.findall(r"`stages: (\w+\.csv)`", SCENARIOS)
+    (listed,) = re.findall(r"`stages: (\w+\.csv)`", HOW_TO)
     (workspace / "own.yaml").write_text(
         f"system: {{name: m2000}}\npipeline: {{stages: {listed}, gradient_accumulation_count: 8}}\n"
     )
@@ -246,7 +265,7 @@ def test_the_measured_stages_are_taken_as_the_page_says(workspace):
 
 
 def test_the_throughputs_are_taken_as_the_page_says(workspace):
-    _, text = blocks(SCENARIOS, "csv")
+    _, text = blocks(HOW_TO, "csv")
     (workspace / "rows.csv").write_text(text)
     cut = (ROOT / "scenarios" / "tutorial_step4_configurable_stages.yaml").read_text()
     (workspace / "mine.yaml").write_text(cut)
@@ -315,24 +334,32 @@ def test_pages_lead_to_all_others():
     assert seen == set(PAGES), f"link to {sorted(set(PAGES) - seen)} from a page"
 
 
-def test_the_page_of_scenarios_lists_every_one_and_every_layer():
+def test_the_page_of_scenarios_lists_every_one():
     for path in (ROOT / "scenarios").glob("*.yaml"):
         assert f"]({path.name})" in SCENARIOS, f"add a row of {path.name} to scenarios/README.md"
-    kinds = sections(json_schema())["model.layers[]"].keys["type"]["x-names"]
-    table = SCENARIOS.split("| layers | `type` |")[1].split("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", table)) == {*kinds, "from"}
 
 
-def test_keys_that_the_page_of_scenarios_names_exist():
-    """Each word in code is a key, with or without its mapping and a value, or one of a key's choices."""
-    found = sections(json_schema()).values()
-    known = {key for section in found for key in section.keys}
-    choices = set(re.findall(r"'x-names': \[(.*?)\]", str([section.keys for section in found])))
-    known |= {name.strip("' ") for names in choices for name in names.split(",")}
-    text = SCENARIOS.split("## What a scenario says")[1].split("| layers |")[0]
-    named = re.findall(r"`(?:\w+\.)*(\w+)(?:: [^`]+)?`", text)
-    assert len(named) > 40, "hardly any key is found on the page: look at the pattern above"
-    assert set(named) <= known
+@pytest.mark.parametrize("page", ["scenarios/how_to.md", "scenarios/explanation.md"])
+def test_keys_that_the_pages_of_scenarios_name_exist(page):
+    """A path in code that begins with a section of a scenario is a key, with or without a value."""
+    known = {f"{part.path}.{key}" for part in sections(json_schema()).values() for key in part.keys}
+    named = set(re.findall(r"`((?:system|pipeline|outfeed|infeed|data|evaluate)(?:\.\w+)+)(?:: [^`]+)?`", PAGES[page]))
+    assert len(named) >= 5, "hardly any key is found on the page: look at the pattern above"
+    assert named <= known
+
+
+def test_the_schedules_explained_are_all_that_there_are_with_the_forms_of_the_page_on_bubbles():
+    """A form on that page may be longer than here, where a link stands for it."""
+    rows = re.compile(r"^\| `?(\w+)`? \| (.+?) \|", re.MULTILINE)
+    explained = dict(rows.findall(section(PAGES["scenarios/explanation.md"], "Schedules by family")))
+    del explained["schedule"]
+    assert set(explained) == set(registry.HOUSE)
+    derived = dict(
+        rows.findall(section(PAGES["reports/bubbles.md"], "What an IPU waits, and keeps").split("| most kept")[0])
+    )
+    forms = {name: form for name, form in explained.items() if name in derived and not form.startswith("[form]")}
+    assert len(forms) > 12, "hardly any form is found on the page: look at the pattern above"
+    assert forms == {name: derived[name] for name in forms}
 
 
 @pytest.mark.usefixtures("without_pictures")
