@@ -11,8 +11,10 @@ PAGES = {
     str(path.relative_to(ROOT)): path.read_text()
     for folder, pattern in (
         (ROOT, "[A-Z]*.md"),
-        (ROOT, "[a-z]*/*.md"),
+        (ROOT, "[a-z]*/README.md"),
         (ROOT, "[a-z]*/[a-z]*/README.md"),
+        (ROOT / "scenarios", "*.md"),
+        (ROOT / "reports", "*.md"),
     )
     for path in sorted(folder.glob(pattern))
 }
