@@ -1,4 +1,7 @@
-"""Write all pages and pictures: ``python -m reports [FOLDER]`` from the top of the repository."""
+"""Write all pages and pictures: ``python -m reports [FOLDER]`` from the top of the repository.
+
+Without a folder it writes the outputs on hand-written pages too.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from reports.figures_page import figures_page
 from reports.gallery import GALLERY, SCENARIOS, TUTORIAL, gallery_page
 from reports.graphcore_page import graphcore_page
 from reports.measured_page import measured_files
+from reports.outputs import write_outputs
 from reports.programs_page import programs_page
 from reports.published_schedules_page import published_schedules_page
 from reports.scenario_page import scenario_page
@@ -112,3 +116,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 2 or (sys.argv[1:2] and sys.argv[1].startswith("-")):
         sys.exit("python -m reports [FOLDER]: writes every page and picture into FOLDER, by default reports")
     main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "reports")
+    if len(sys.argv) == 1:
+        write_outputs()

@@ -3,67 +3,31 @@
 from __future__ import annotations
 
 import re
-import shlex
 import tomllib
 from unittest import mock
 
 import pytest
 from ruamel.yaml import YAML
 
-from ipusim.app.cli import app
 from ipusim.app.fidelity.throughput_rows import read_throughputs
 from ipusim.app.fidelity.throughputs import prepare
 from ipusim.app.scenario import load_job
-from ipusim.runs.request.schema import json_schema
 from ipusim.runs.yaml_text import dump
 from ipusim.schedules import registry
-from reports.scenario_keys import sections
+from reports.outputs import named_files, pages
 from reports.scenario_page import anchor
 from tests.cli.commands import ipusim
-from tests.cli.pages import PAGES, ROOT, all_blocks, blocks, commands
-from tests.effort import draws_everything, runs_slowest, slowest
+from tests.cli.pages import PAGES, ROOT, all_blocks, blocks
 from tests.scenarios import timed
 
-README, SCENARIOS, PROGRAMS = (
-    PAGES[name] for name in ("README.md", "scenarios/README.md", "scenarios/python/README.md")
-)
-#: The section on schedules of one's own.
-OWN = SCENARIOS.split("## A schedule of your own")[1].split("\n## ")[0]
-#: The commands of each console block: of those that go on with what an earlier one has written, and of the others.
-_CONSOLE = [
-    commands(f"```console\n{block}```\n") for text in (README, SCENARIOS, PROGRAMS) for block in blocks(text, "console")
-]
-DIGITS = "scenarios/digits_training.yaml"
-#: The command that takes longest and writes nothing: it runs once for all tests.
-VALIDATE = "ipusim validate"
-#: What digits are trained on for where not every step is: seven trainings to their end are for ``--every``.
-ON_DIGITS = ("run", "compare", "sweep")
-TWO_STEPS, ONE_UPDATE = (("--set", "steps=2"), ("--set", "steps=1", "--set", "pipeline.repeat_count=1"))
-#: Words by default behind those of commands that begin so, which take less time then: their own tests try them whole.
-LESS = {
-    "suggest scenarios/zero_bubble.yaml --order": (
-        *("--seconds", "0.1", "--schedules", "1f1b", "--set", "pipeline.gradient_accumulation_count=4"),
-        *ONE_UPDATE,
-    ),
-    "suggest": ("--schedules", "grouped", "--recompute", "no", "--offload", "no"),
-    "explain reports/best": ("--what", "pipeline.gradient_accumulation_count=80"),
-    "explain scenarios/bert_large.yaml": ("--what", "pipeline.gradient_accumulation_count=80"),
-    **{
-        f"{verb} scenarios/python/step3_pipelining.py": (
-            *("--batches-to-accumulate", "4", "--repeat-count", "1"),
-            *("--epochs", "0.1"),
-        )
-        for verb in ("run", "import")
-    },
-}
-WALKS = [block for block in _CONSOLE if any("reports/" in command for command in block)]
-SINGLY = [block for block in _CONSOLE if block not in WALKS]
-#: The kinds of block of each page; a test runs every one of them.
+README, SCENARIOS = (PAGES[name] for name in ("README.md", "scenarios/README.md"))
+#: The pages whose blocks run: see ``test_shown`` for those of commands and outputs.
+SHOWING = pages()
+#: The kinds of block of these pages.
+RUN = {"bash", "console", "csv", "python", "text", "yaml"}
+#: The kinds of block of each other page; a test runs every one of them.
 KINDS = {
     "CONTRIBUTING.md": {"bash"},  # the first half of the README's command
-    "README.md": {"bash", "console", "yaml", "text"},
-    "scenarios/README.md": {"console", "csv", "python", "yaml"},
-    "scenarios/python/README.md": {"console", "python"},
     "ipusim/README.md": {"text"},
     "tests/mutations/README.md": {"sh"},  # which run the whole suite
     "tests/replay/README.md": {"sh"},  # which record into files outside of the checkout
@@ -77,97 +41,50 @@ KINDS = {
 }
 
 
+def in_language(language):
+    """Return page, number and content of every block of these pages in a language."""
+    found = [(page, content) for page, text in SHOWING.items() for content in blocks(text, language)]
+    return [pytest.param(page, content, id=f"{page}-{number}") for number, (page, content) in enumerate(found)]
+
+
+def only(language, word):
+    """Return the one block of all these pages in a language that has a word."""
+    (found,) = [content for text in SHOWING.values() for content in blocks(text, language) if word in content]
+    return found
+
+
 def test_every_block_is_of_a_kind_that_is_tested():
-    assert {
-        name: {kind for kind, _ in all_blocks(text)} for name, text in PAGES.items() if all_blocks(text)
-    } == KINDS, "a page has blocks of a new language: add it to KINDS, and a test that runs them"
+    kinds = {name: {kind for kind, _ in all_blocks(text)} for name, text in PAGES.items() if all_blocks(text)}
+    assert set().union(*(kinds.pop(name, set()) for name in SHOWING)) <= RUN
+    assert kinds == KINDS, "a page has blocks of a new language: add it to KINDS, and a test that runs them"
 
 
 def test_the_readme_is_a_page():
     size = len(README.encode())
-    assert size <= 9 * 1024, f"README.md has {size - 9 * 1024} bytes too many: move details to scenarios/README.md"
+    assert size <= 9 * 1024, f"README.md has {size - 9 * 1024} bytes too many: move details to scenarios/how_to.md"
 
 
-def shortened(words):
-    """Return a command's words with those that make it take less time: see ``LESS``."""
-    if not draws_everything() and words[0] in ON_DIGITS and {*words} & {DIGITS, "best.yaml"}:
-        words = [*words, *(TWO_STEPS if runs_slowest() else ONE_UPDATE)]
-    if not runs_slowest():
-        words = [*words, *next((less for begin, less in LESS.items() if " ".join(words).startswith(begin)), ())]
-    return words
+@pytest.mark.parametrize(("page", "text"), in_language("yaml"))
+def test_a_block_of_yaml_is_taken(page, text, tmp_path):
+    """As a scenario, as part of one with timed stages, or as a workflow that calls the test."""
+    said = YAML(typ="safe").load(text)
+    if "jobs" in said:
+        (job,) = said["jobs"].values()
+        assert job["steps"][-1]["run"].split()[:2] == ["ipusim", "test"]
+        return
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    for name, content in named_files(SHOWING[page]).items():
+        (tmp_path / name).write_text(content)
+    mine, is_whole = tmp_path / "mine.yaml", "pipeline" in said
+    mine.write_text(text if is_whole else dump(timed(4)) + text)
+    options = load_job(mine, () if is_whole else ["system.name=m2000"]).request.options
+    for key in ("disturbances", "expect"):
+        assert len(getattr(options, key) or ()) == len(said.get(key) or ()), f"{page}: {key} has more than is taken"
 
 
-def tried(command, workspace):
-    """Run a command of a page here, on one core: that sweeps run on several is tested in ``test_sweep``."""
-    program, *words = shlex.split(command)
-    assert program == "ipusim"
-    with mock.patch("joblib.cpu_count", return_value=1):
-        done = ipusim(*shortened(words), cwd=workspace, columns=None)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or "--quiet" in words
-    if words[0] in ("run", "compare"):
-        assert list((workspace / "reports").glob("*/*.png"))
-    return done.stdout
-
-
-def test_each_command_that_is_shortened_is_on_a_page():
-    shown = [command.removeprefix("ipusim ") for block in (*SINGLY, *WALKS) for command in block]
-    assert all(any(command.startswith(begin) for command in shown) for begin in LESS)
-
-
-@pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize("command", [command for block in SINGLY for command in block if command != VALIDATE])
-def test_command(workspace, command):
-    tried(command, workspace)
-
-
-def test_the_command_that_takes_longest(validate):
-    assert (validate.done.args, validate.done.returncode) == (shlex.split(VALIDATE), 0)
-    assert validate.done.stdout
-
-
-@pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk[0])
-def test_a_walk_leads_to_its_end(workspace, walk):
-    assert len(walk) < 10, "a walk on a page has ten commands or more: shorten it"
-    for command in walk:
-        tried(command, workspace)
-
-
-def test_every_command_is_listed_and_tried():
-    names = {command.name or command.callback.__name__ for command in app.registered_commands}
-    table = README.split("| command | what it does |")[1].split("\n\n")[0]
-    listed = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
-    assert listed == names, f"README.md's table of commands: {sorted(listed ^ names)} on one side alone"
-    assert {command.split()[1] for block in (*SINGLY, *WALKS) for command in block} == names, (
-        "show each command in a console block of README.md or scenarios/README.md"
-    )
-
-
-def test_what_a_scenario_may_have_and_expect_is_read_and_the_workflow_calls_the_test(tmp_path):
-    disturbed, wanted, workflow = blocks(SCENARIOS, "yaml")
-    (tmp_path / "disturbed.yaml").write_text(dump(timed(4)) + disturbed)
-    said = YAML(typ="safe").load(disturbed)["disturbances"]
-    assert len(load_job(tmp_path / "disturbed.yaml", ["system.name=m2000"]).request.options.disturbances) == len(
-        said
-    ), "the page shows disturbances that a scenario does not take"
-    (tmp_path / "mine.yaml").write_text(dump(timed(2)) + wanted)
-    assert len(load_job(tmp_path / "mine.yaml").request.options.expect) == 7, (
-        "the page shows seven expectations: count a new one here"
-    )
-    steps = YAML(typ="safe").load(workflow)["jobs"]["plans"]["steps"]
-    assert steps[-1]["run"].split()[:2] == ["ipusim", "test"]
-
-
-def test_each_python_block_has_its_test():
-    found = sum(len(blocks(text, "python")) for text in PAGES.values())
-    assert found == 3, f"{found} Python blocks on the pages, three of which run below: add a test that runs a new one"
-
-
-def test_the_scenario_explained_runs(workspace):
-    (text,) = blocks(README, "yaml")
-    (workspace / "mine.yaml").write_text(text)
-    experiment = load_job(workspace / "mine.yaml")
+def test_the_scenario_explained_runs(tmp_path):
+    (tmp_path / "mine.yaml").write_text(next(text for text in blocks(README, "yaml") if "# Two lines" in text))
+    experiment = load_job(tmp_path / "mine.yaml")
     description = experiment.request.description
     first = "Two lines at the top say what the scenario shows; `ipusim run` prints them, and the first sentence is the "
     assert description == f"{first}title of its pictures."
@@ -177,14 +94,13 @@ def test_the_scenario_explained_runs(workspace):
 
 @pytest.fixture
 def run_block(workspace, monkeypatch, capsys):
-    """Return a function that runs the one Python block of a page that has a word; it returns what that prints.
+    """Return a function that runs a Python block of a page and returns what that prints.
 
     It runs here, where warnings are errors too, with a register of schedules of its own.
     """
     monkeypatch.chdir(workspace)
 
-    def run(text, with_word):
-        (block,) = [block for block in blocks(text, "python") if with_word in block]
+    def run(block):
         with mock.patch.dict(registry._SCHEDULES):
             exec(compile(block, "<block>", "exec"), {"__name__": "__main__"})
         return capsys.readouterr().out
@@ -192,29 +108,28 @@ def run_block(workspace, monkeypatch, capsys):
     return run
 
 
-def test_the_lines_for_a_notebook_run_anywhere(run_block):
-    run_block(SCENARIOS, "import ipusim\n")
-
-
-def test_the_lines_that_install_the_names_run_anywhere(run_block):
-    assert not run_block(PROGRAMS, "ipusim.ipu.install")
-
-
-def test_the_schedule_of_ones_own_runs(run_block):
-    printed = run_block(SCENARIOS, "@schedule")
+@pytest.mark.parametrize(("page", "text"), in_language("python"))
+def test_a_block_of_python_runs_anywhere(page, text, run_block, workspace):
+    for name, content in named_files(SHOWING[page]).items():
+        (workspace / name).write_text(content)
+    printed = run_block(text)
+    if "ipusim.ipu.install" in text:
+        assert printed == ""
+    if "@schedule" not in text:
+        return
     assert "  0  F0.0 | .\n" in printed
     stages, count, forward, backward = 4, 8, 1000, 2000
     assert printed.splitlines()[-1] == str((count + stages - 1) * (forward + backward))
 
 
 def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_files(workspace):
-    (block,) = [block for block in blocks(SCENARIOS, "python") if "@schedule" in block]
-    (workspace / "mine.py").write_text(block.partition("show(mine")[0])
+    (workspace / "mine.py").write_text(only("python", "@schedule").partition("show(mine")[0])
     (workspace / "four.yaml").write_text((ROOT / "scenarios" / "schedules_four_ipus.yaml").read_text())
-    (command,) = re.findall(r"`ipusim (schedule .*?)` prints one", OWN)
-    (workspace / "file.csv").write_text(ipusim(*shlex.split(command)).stdout)
+    (workspace / "file.csv").write_text(
+        ipusim("schedule", "1f1b", "--stages", "4", "--count", "8", "--as", "torch").stdout
+    )
     plans = []
-    for name in re.findall(r"`schedule: (\S+)`", OWN):
+    for name in ("mine.py:mine", "file.csv"):
         assert ipusim("check", "four.yaml", "--set", f"pipeline.schedule={name}", cwd=workspace).returncode == 0
         plans.append(load_job(workspace / "four.yaml", [f"pipeline.schedule={name}"]).plan)
     assert [(plan.schedule, plan.fifo_depths) for plan in plans] == [
@@ -223,37 +138,36 @@ def test_a_scenario_takes_the_schedule_of_ones_own_and_one_that_is_printed_from_
     ]
 
 
-def test_the_measured_stages_are_taken_as_the_page_says(workspace):
-    text, _ = blocks(SCENARIOS, "csv")
-    (name,) = re.findall(r"`cycles: (\w+\.csv)`", SCENARIOS)
-    (workspace / name).write_text(text)
+@pytest.mark.parametrize(("page", "text"), in_language("csv"))
+def test_a_table_is_taken(page, text, workspace):
+    """As measured stages, or as throughputs."""
     tutorial = (ROOT / "scenarios" / "tutorial_step3_pipelining.yaml").read_text()
+    if text.startswith("model,"):
+        (workspace / "rows.csv").write_text(text)
+        cut = (ROOT / "scenarios" / "tutorial_step4_configurable_stages.yaml").read_text()
+        (workspace / "mine.yaml").write_text(cut)
+        for row in read_throughputs(workspace / "rows.csv"):
+            assert row.scenario.name in ("bert_large.yaml", "mine.yaml")
+            assert row.scenario.name == "bert_large.yaml" or prepare(row).jobs[0].program.schedule == "1f1b"
+        return
+    assert text.startswith("stage,"), f"{page}: a table of something new: test it"
+    (workspace / "times.csv").write_text(text)
     (workspace / "mine.yaml").write_text(tutorial)
-    (listed,) = re.findall(r"`stages: (\w+\.csv)`", SCENARIOS)
     (workspace / "own.yaml").write_text(
-        f"system: {{name: m2000}}\npipeline: {{stages: {listed}, gradient_accumulation_count: 8}}\n"
+        "system: {name: m2000}\npipeline: {stages: times.csv, gradient_accumulation_count: 8}\n"
     )
     for path, changes in (
-        ("mine.yaml", [f"pipeline.cycles={name}"]),
-        (name, ["system.name=m2000"]),
+        ("mine.yaml", ["pipeline.cycles=times.csv"]),
+        ("times.csv", ["system.name=m2000"]),
         ("own.yaml", []),
     ):
         first, second = load_job(workspace / path, [*changes, "system.clock=1 GHz"]).program.stages
+        if "1.125" not in text:
+            continue
         assert (first.forward, first.backward, first.update) == (1_125_000, 2_300_000, 40_000)
         assert (second.forward, second.backward, second.update) == (980_000, 2_010_000, 30_000)
         if path != "mine.yaml":
             assert (first.output_bytes, second.gradient_bytes) == (655_360, 655_360)
-
-
-def test_the_throughputs_are_taken_as_the_page_says(workspace):
-    _, text = blocks(SCENARIOS, "csv")
-    (workspace / "rows.csv").write_text(text)
-    cut = (ROOT / "scenarios" / "tutorial_step4_configurable_stages.yaml").read_text()
-    (workspace / "mine.yaml").write_text(cut)
-    published, own = read_throughputs(workspace / "rows.csv")
-    assert published.scenario.name == "bert_large.yaml"
-    assert prepare(own).jobs[0].program.schedule == "1f1b"
-    assert own.settings == ("pipeline.schedule=1f1b", "precision=float16")
 
 
 def test_rows_of_how_to_add_fit_two_lines():
@@ -315,46 +229,9 @@ def test_pages_lead_to_all_others():
     assert seen == set(PAGES), f"link to {sorted(set(PAGES) - seen)} from a page"
 
 
-def test_the_page_of_scenarios_lists_every_one_and_every_layer():
+def test_the_page_of_scenarios_lists_every_one():
     for path in (ROOT / "scenarios").glob("*.yaml"):
         assert f"]({path.name})" in SCENARIOS, f"add a row of {path.name} to scenarios/README.md"
-    kinds = sections(json_schema())["model.layers[]"].keys["type"]["x-names"]
-    table = SCENARIOS.split("| layers | `type` |")[1].split("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", table)) == {*kinds, "from"}
-
-
-def test_keys_that_the_page_of_scenarios_names_exist():
-    """Each word in code is a key, with or without its mapping and a value, or one of a key's choices."""
-    found = sections(json_schema()).values()
-    known = {key for section in found for key in section.keys}
-    choices = set(re.findall(r"'x-names': \[(.*?)\]", str([section.keys for section in found])))
-    known |= {name.strip("' ") for names in choices for name in names.split(",")}
-    text = SCENARIOS.split("## What a scenario says")[1].split("| layers |")[0]
-    named = re.findall(r"`(?:\w+\.)*(\w+)(?:: [^`]+)?`", text)
-    assert len(named) > 40, "hardly any key is found on the page: look at the pattern above"
-    assert set(named) <= known
-
-
-@pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize("steps", [1, pytest.param(10, marks=slowest)])
-def test_the_first_command_prints_what_the_readme_shows_and_draws_the_trace(workspace, steps):
-    """Time is that of one weight update, however many there are: the first step says all but the last's loss.
-
-    That what such a run draws is a picture is looked at in ``test_command_line``.
-    """
-    command = blocks(README, "bash")[0].partition(".venv/bin/ipusim ")[2]
-    (shown,) = blocks(README, "text")
-    fewer = () if steps == 10 else ("--set", "steps=1")
-    done = ipusim(*shlex.split(command), *fewer, cwd=workspace, columns="100")
-    assert done.returncode == 0, done.stderr
-    assert (workspace / re.search(r"draws the trace in `(.+?)`", README).group(1)).exists()
-    lines = shown.splitlines()
-    if fewer:  # the lines of the loss are broken elsewhere
-        learned = " ".join(" ".join(lines[-2:]).split()).replace(" in the first step, 0.0058 in the last of 10", "")
-        assert learned.startswith("mean loss 1.9551; ")
-        assert learned in " ".join(done.stdout.split())
-        del lines[-2:]
-    assert "\n".join(lines) in "\n".join(line.rstrip() for line in done.stdout.splitlines())
 
 
 def contract(name):

@@ -1,4 +1,4 @@
-"""The lines for a notebook in the page of scenarios, executed in one: a dict, a shown Run, a DataFrame and a figure."""
+"""The lines for a notebook on the page of tasks, executed in one: a dict, a shown Run, a DataFrame and a figure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nbclient import NotebookClient
 
 from tests.effort import slowest
 
-PAGE = (Path(__file__).parents[2] / "scenarios" / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "scenarios" / "how_to.md").read_text()
 
 
 def shown_by_ipython(sources):
@@ -37,7 +37,7 @@ def shown_by_ipython(sources):
 @pytest.fixture(scope="module", params=["shown", pytest.param("notebook", marks=slowest)])
 def cells(request, tmp_path_factory):
     """The outputs of the page's five lines in three cells, and of a look at the run and its spans."""
-    text = PAGE.split("## In a notebook")[1].split("\n## ")[0]
+    text = PAGE.split("## Use ipusim in a notebook")[1].split("\n## ")[0]
     (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     lines = list(filter(None, block.splitlines()))
     assert len(lines) == 5

@@ -1,0 +1,289 @@
+"""Outputs on hand-written pages: find them below their commands, compare them with a run, and write them anew.
+
+A ``text`` block directly below a ``console`` block shows the output of the block's last command, 100 columns wide. A
+line ``...`` stands for any number of lines that are left out. A block whose first line is a comment with a file name,
+such as ``# mine.yaml``, is a file: it is written before the commands below it run.
+
+``python -m reports.outputs [PAGES]`` from the top of the repository writes the outputs of these pages, or of all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from ipusim.base.files import write_file
+
+ROOT = Path(__file__).parent.parent
+#: Width of a shown output.
+COLUMNS: Final = "100"
+#: Pages that are one walk from top to bottom; on other pages each section is a walk of its own.
+WHOLE: Final = ("scenarios/tutorial.md",)
+#: Line for lines that are left out.
+_LEFT_OUT: Final = "..."
+#: Seconds of wall-clock time in outputs, which differ in each run.
+_WALL_CLOCK: Final = re.compile(r"(?<= after )\d+\.\d s\b|(?<=, )\d+\.\d s$", re.MULTILINE)
+#: Similarity from which a line of a new output is taken for a line that is shown.
+_SIMILAR: Final = 0.6
+
+_HEADING_OR_BLOCK: Final = re.compile(
+    r"^## (?P<heading>[^\n]+)$|^```(?P<language>\w*)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_FILE: Final = re.compile(r"# ([\w./-]+\.(?:yaml|py|csv))\n")
+_FIRST_RUN: Final = re.compile(r"\.venv/bin/(ipusim .+)")
+
+
+class Block(NamedTuple):
+    """Fenced block of a page; ``start`` and ``end`` are the places of its content in the page's text."""
+
+    language: str
+    content: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """Command on a page.
+
+    Attributes:
+        command: command line.
+        files: contents of files to write before the command, by name.
+        shown: block with the output of the command; None if the page does not show it.
+        is_part: whether the block shows some lines in the middle of the output, without a line for the others.
+    """
+
+    command: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    shown: Block | None = None
+    is_part: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """Words of the command after ``ipusim``, without the file that the output goes to."""
+        program, *words = shlex.split(self.command.partition(" > ")[0])
+        assert program == "ipusim", f"a console block has another program: {self.command}"
+        return words
+
+    @property
+    def file(self) -> str:
+        """File that the output goes to; empty for the terminal."""
+        return self.command.partition(" > ")[2].strip()
+
+    def is_printed(self, output: str) -> bool:
+        """Return whether the page shows an output of this command as it is."""
+        assert self.shown is not None
+        return _matches(self._with_ends(self.shown.content), output)
+
+    def rewritten(self, output: str) -> str:
+        """Return the shown block with the lines of a new output, as far as possible the lines shown before."""
+        assert self.shown is not None
+        if self.is_printed(output):
+            return self.shown.content
+        text = rewritten(self._with_ends(self.shown.content), output)
+        ends = f"{_LEFT_OUT}\n"
+        return text.removeprefix(ends).removesuffix(ends) if self.is_part else text
+
+    def _with_ends(self, content: str) -> str:
+        return f"{_LEFT_OUT}\n{content}{_LEFT_OUT}\n" if self.is_part else content
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Commands of a section or a page, which run one after the other in one folder."""
+
+    page: str
+    heading: str
+    steps: tuple[Step, ...]
+
+    @property
+    def name(self) -> str:
+        """Page and section."""
+        return f"{self.page}: {self.heading}" if self.heading else self.page
+
+    @property
+    def shown_steps(self) -> tuple[Step, ...]:
+        """Steps up to the last one with a shown output."""
+        last = max((number for number, step in enumerate(self.steps) if step.shown), default=-1)
+        return self.steps[: last + 1]
+
+
+def pages(root: Path = ROOT) -> dict[str, str]:
+    """Return the texts of all pages whose commands run, by their paths."""
+    found = [root / "README.md", *sorted((root / "scenarios").glob("**/*.md"))]
+    return {str(path.relative_to(root)): path.read_text() for path in found}
+
+
+def blocks(text: str) -> Iterator[Block]:
+    """Yield all fenced blocks of a page."""
+    for found in _HEADING_OR_BLOCK.finditer(text):
+        if found["heading"] is None:
+            yield Block(found["language"], found["content"], *found.span("content"))
+
+
+def command_lines(content: str) -> list[str]:
+    """Return the commands of a console block, each on one line."""
+    return [line.removeprefix("$ ") for line in re.sub(r" \\\n +", " ", content).splitlines()]
+
+
+def named_files(text: str) -> dict[str, str]:
+    """Return the contents of all files that a page shows, by name."""
+    return {named.group(1): block.content for block in blocks(text) if (named := _FILE.match(block.content))}
+
+
+def walks(page: str, text: str) -> list[Walk]:
+    """Return the walks of a page: one for each section with commands, or one for all."""
+    parts: list[tuple[str, list[Step]]] = [("", [])]
+    files: dict[str, str] = {}
+    above: Block | None = None
+    for found in _HEADING_OR_BLOCK.finditer(text):
+        if found["heading"] is not None:
+            if page not in WHOLE:
+                parts.append((found["heading"], []))
+                files = {}
+            continue
+        block = Block(found["language"], found["content"], *found.span("content"))
+        steps = parts[-1][1]
+        if block.language == "console":
+            for command in command_lines(block.content):
+                steps.append(Step(command, files))
+                files = {}
+        elif block.language == "bash" and (first := _FIRST_RUN.search(block.content)):
+            steps.append(Step(first.group(1), files, is_part=True))
+            files = {}
+        elif block.language == "text" and above and _shows(above, block, text, steps):
+            steps[-1] = Step(steps[-1].command, steps[-1].files, block, steps[-1].is_part)
+        elif named := _FILE.match(block.content):
+            files = {**files, named.group(1): block.content}
+        above = block
+    return [Walk(page, heading, tuple(steps)) for heading, steps in parts if steps]
+
+
+def _shows(above: Block, block: Block, text: str, steps: Sequence[Step]) -> bool:
+    """Return whether a text block shows the output of the last step."""
+    if not steps or steps[-1].shown:
+        return False
+    between = text[above.end : block.start].removeprefix("```").removesuffix("```text\n")
+    return (above.language == "console" and not between.strip()) or (above.language == "bash" and steps[-1].is_part)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of an output, without blanks at their ends and without empty lines at both ends."""
+    return [line.rstrip() for line in text.strip("\n").splitlines()]
+
+
+def _chunks(shown: str) -> list[list[str]]:
+    """Return the lines of a shown output between lines that are left out."""
+    chunks: list[list[str]] = [[]]
+    for line in _lines(shown):
+        if line.strip() == _LEFT_OUT:
+            chunks.append([])
+        else:
+            chunks[-1].append(line)
+    return chunks
+
+
+def _matches(shown: str, output: str) -> bool:
+    chunks = ("".join(f"{line}\n" for line in chunk) for chunk in _chunks(shown))
+    pattern = "(?:.*\n)*".join(re.escape(_WALL_CLOCK.sub("0 s", chunk)) for chunk in chunks)
+    printed = "".join(f"{line}\n" for line in _lines(_WALL_CLOCK.sub("0 s", output).rstrip(" ")))
+    return re.fullmatch(pattern, printed) is not None
+
+
+def rewritten(shown: str, output: str) -> str:
+    """Return a shown output with the lines of a new one; all of them where the lines shown before are not found."""
+    chunks, lines = _chunks(shown), _lines(output)
+    while lines and not lines[0]:
+        del lines[0]
+    parts: list[list[str]] = []
+    end = 0
+    for number, chunk in enumerate(chunks):
+        if not chunk:
+            parts.append([])
+            continue
+        first = end if number == 0 else _closest(chunk[0], lines, end)
+        last = len(lines) - 1 if number == len(chunks) - 1 else _closest(chunk[-1], lines, first)
+        if first < 0 or last < 0:
+            return "".join(f"{line}\n" for line in lines)
+        parts.append(lines[first : last + 1])
+        end = last + 1
+    return f"{_LEFT_OUT}\n".join("".join(f"{line}\n" for line in part) for part in parts)
+
+
+def _closest(shown: str, lines: Sequence[str], start: int) -> int:
+    """Return the number of the line most like a shown one from ``start`` on; -1 if none is like it."""
+    numbers = range(max(start, 0), len(lines))
+    likeness = {number: SequenceMatcher(None, shown, lines[number], autojunk=False).ratio() for number in numbers}
+    best = max(numbers, key=lambda number: likeness[number], default=-1)
+    return best if best >= 0 and start >= 0 and likeness[best] >= _SIMILAR else -1
+
+
+#: Runs a step's command in a folder, and returns its exit code and all that it prints.
+Runner = Callable[[Step, Path], tuple[int, str]]
+
+
+def take(step: Step, folder: Path, run: Runner) -> str:
+    """Write the files of a step, run its command in a folder, and return the output.
+
+    Raises:
+        ChildProcessError: for a command that fails, unless the page shows its message.
+    """
+    for name, content in step.files.items():
+        (folder / name).write_text(content)
+    code, output = run(step, folder)
+    if code and not step.shown:
+        raise ChildProcessError(f"{step.command}: exit code {code}\n{output}")
+    if step.file:
+        (folder / step.file).write_text(output)
+        return ""
+    return output
+
+
+def _process(step: Step, folder: Path) -> tuple[int, str]:
+    """Run a step's command as a process."""
+    environment = {**os.environ, "COLUMNS": COLUMNS, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "ipusim", *step.words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def renewed(page: str, text: str, run: Runner = _process) -> str:
+    """Return a page with the outputs that its commands print now."""
+    replaced: list[tuple[Block, str]] = []
+    for walk in walks(page, text):
+        with TemporaryDirectory() as name:
+            folder = Path(name)
+            (folder / "scenarios").symlink_to(ROOT / "scenarios")
+            for step in walk.shown_steps:
+                output = take(step, folder, run)
+                if step.shown:
+                    replaced.append((step.shown, step.rewritten(output)))
+    for block, content in reversed(replaced):
+        text = text[: block.start] + content + text[block.end :]
+    return text
+
+
+def write_outputs(names: Iterable[str] = ()) -> None:
+    """Write the outputs of pages anew, of all pages by default."""
+    texts = pages()
+    for name in [*names] or texts:
+        text = renewed(name, texts[name])
+        if text != texts[name]:
+            write_file(ROOT / name, text.encode())
+            print(f"{name}: outputs written anew")
+
+
+if __name__ == "__main__":
+    known = pages()
+    if wrong := [name for name in sys.argv[1:] if name not in known]:
+        sys.exit(f"{wrong[0]}: expected one of {', '.join(known)}")
+    write_outputs(sys.argv[1:])

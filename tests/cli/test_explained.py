@@ -1,0 +1,56 @@
+"""What the pages of tasks and of explanations say of schedules, keys and layers is so."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ipusim.app.scenario import load_job
+from ipusim.runs.request.schema import json_schema
+from ipusim.schedules import registry
+from reports.outputs import named_files
+from reports.scenario_keys import sections
+from tests.cli.pages import PAGES
+
+EXPLANATION, HOW_TO, BUBBLES = (
+    PAGES[name] for name in ("scenarios/explanation.md", "scenarios/how_to.md", "reports/bubbles.md")
+)
+
+
+def section(text, heading):
+    """Return a section of a page, up to the next heading of the same level."""
+    return text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("text", [HOW_TO, EXPLANATION], ids=["how to", "explanation"])
+def test_keys_exist(text):
+    """A path in code that begins with a section of a scenario is a key, with or without a value."""
+    known = {f"{part.path}.{key}" for part in sections(json_schema()).values() for key in part.keys}
+    named = set(re.findall(r"`((?:system|pipeline|outfeed|infeed|data|evaluate)(?:\.\w+)+)(?:: [^`]+)?`", text))
+    assert len(named) >= 5, "hardly any key is found on the page: look at the pattern above"
+    assert named <= known
+
+
+def test_all_schedules_are_explained_with_the_forms_of_the_page_on_bubbles():
+    """A link stands for a form that is long."""
+    rows = re.compile(r"^\| `?(\w+)`? \| (.+?) \|", re.MULTILINE)
+    explained = dict(rows.findall(section(EXPLANATION, "Schedules by family")))
+    del explained["schedule"]
+    assert set(explained) == set(registry.HOUSE)
+    derived = dict(rows.findall(section(BUBBLES, "What an IPU waits, and keeps").split("| most kept")[0]))
+    forms = {name: form for name, form in explained.items() if name in derived and not form.startswith("[form]")}
+    assert len(forms) > 12, "hardly any form is found on the page: look at the pattern above"
+    assert forms == {name: derived[name] for name in forms}
+
+
+def test_a_layer_of_ones_own_takes_a_stated_cost(tmp_path):
+    own = section(HOW_TO, "Write a layer of your own")
+    for name, content in named_files(own).items():
+        (tmp_path / name).write_text(content)
+    first, second = load_job(tmp_path / "own.yaml").program.stages
+    assert (first.parameter_bytes, second.parameter_bytes) == (4 * 32 * 33, 4 * (32 + 4 * 33))
+    (stated,) = re.findall(r"`(cost: .*?)`", own)
+    scenario = named_files(own)["own.yaml"].replace("fill:", f"{stated}, fill:")
+    (tmp_path / "stated.yaml").write_text(scenario)
+    assert load_job(tmp_path / "stated.yaml").program.stages[1].forward[0].cycles == 1000
