@@ -32,7 +32,8 @@ _Names = Annotated[
     typer.Option(
         "--name",
         metavar="PASS=NAME",
-        help="name of the spans of forward, backward, backward_input, backward_weights or update; * is any text, "
+        help="name of the spans of forward, backward, backward_input, backward_weights, update or wait (for another "
+        "rank, within a pass); * is any text, "
         "{stage} a stage's number, {micro_batch} a micro-batch's number: forward=fwd_{stage}_*, or "
         "encoder.forward=enc*; parts of a pass are summed: forward=attn(F)+mlp(F)  [default: names of "
         "torch.distributed.pipelining; names of Megatron's and DeepSpeed's timers and spans]",
