@@ -2,8 +2,8 @@
 
 Figures of a chip, its host and its memory are defined next to their classes (:mod:`ipusim.hardware.generations`,
 :mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are the remaining constants, such as the share of
-nominal speed reached by links and products. Unlike
-constants in code, rates can be named in a scenario, varied, fitted and printed.
+nominal speed reached by links and products. Unlike constants in code, rates can be named in a scenario, varied, fitted
+and printed.
 """
 
 from __future__ import annotations
@@ -247,8 +247,7 @@ class Rates(ComputationRates):
         return (by_weights * weight_bytes + self.offchip_stream_ns * streamed_bytes) / 1000
 
     def session_ns(self, variables: int, interval: int) -> Fraction:
-        """Return the time of a framework's host between two session runs, without the time for off-chip optimizer
-        state.
+        """Return the time of a framework's host between two session runs, off-chip optimizer state apart.
 
         Args:
             variables: number of variables with optimizer values, such as a learning rate.

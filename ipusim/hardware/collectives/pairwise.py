@@ -33,8 +33,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
 
 
 def _swaps(collective: Collective, pairs: Sequence[tuple[int, int]]) -> Round:
-    """Return the transfers of (source, target) pairs: the target's chunk goes to the source's place in the target's
-    buffer."""
+    """Return the transfers that send each target's chunk to the place of the source in the target's buffer."""
     rank = {ipu: number for number, ipu in enumerate(collective.participants)}
     transfers = []
     for source, target in pairs:
