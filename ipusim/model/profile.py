@@ -1,4 +1,4 @@
-"""Profile of a computational stage: work of the passes for a micro-batch, and memory."""
+"""Profile of a computational stage (layers that an IPU runs): work of its passes for a micro-batch, and memory."""
 
 from __future__ import annotations
 

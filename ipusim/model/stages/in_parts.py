@@ -1,4 +1,4 @@
-"""A stage in parts: backward passes run from the last part to the first."""
+"""Common parts of stages with checkpoints or skip connections: backward passes from the last part to the first."""
 
 from __future__ import annotations
 
