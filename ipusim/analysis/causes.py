@@ -1,9 +1,10 @@
 """Find causes of every IPU's idle time. An IPU is idle in cycles without arithmetic of its stages.
 
-A copy, a sync or a host transfer on the IPU is a cause by itself. The cause of a wait follows from the span that ended
-the wait. The cause may be the host, I/O tiles, Streaming Memory or a tensor in transit. If another IPU ran passes or
-waited as well, the cause is "passes of other IPUs". :func:`ipu_time` divides waits for passes further, by the
-waterfall: fill and drain, gaps in main, imbalance of stages, and further parts.
+A copy, a sync or a host transfer on the IPU is a cause by itself. The cause of a wait follows from the span (recorded
+interval, such as a pass or copy) that ended the wait. The cause may be the host, I/O tiles, Streaming Memory or a
+tensor in transit. If another IPU ran passes or waited as well, the cause is "passes of other IPUs". :func:`ipu_time`
+divides waits for passes further, by the parts of the whole run's time (the waterfall): fill and drain, gaps in main,
+imbalance of stages, and further parts.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def ipu_time(idle: IdleCauses, waterfall: Waterfall | None) -> tuple[tuple[Look,
     Waits for passes of other IPUs are divided in this order:
 
     - fill and drain, then gaps in main: the waterfall's cycles of each part. Balanced IPUs wait equally long.
-    - imbalance of stages: further waits of a run of passes alone. None if the waterfall has no imbalance.
+    - imbalance of stages: further waits in a run with only passes; 0 if the waterfall has no imbalance.
     - further parts of the waterfall: cycles of the part minus the IPU's own cycles of that part, as passes of other
       IPUs are delayed by the difference.
 
@@ -197,7 +198,7 @@ class _Track:
         ipu, start, end, kind, stage: columns of the spans.
         first: index of every IPU's first span, and the number of spans at the end; shape (IPUs + 1,).
         last: mask of every IPU's last span.
-        later: cycles to add to a span's time for its time in the run.
+        later: cycles from a span's time in the Timeline to its time in the run, where earlier blocks are repeated.
         times: number of spans that this entry represents.
     """
 
@@ -236,7 +237,7 @@ def _waits_for_sum(track: _Track) -> npt.NDArray[np.bool_]:
 
 
 def _empty_intervals(track: _Track, finish: int) -> list[_Intervals]:
-    """Return idle time of IPUs without a stage, and of IPUs ahead of other replicas."""
+    """Return idle time of IPUs without a stage, and of IPUs after their last span until cycle ``finish``."""
     info = track.timeline.info
     idle = np.setdiff1d(np.arange(len(info.ipus)), list(info.stages_of_ipu))
     ends = np.flatnonzero(track.last)
@@ -367,10 +368,10 @@ def _ending(timeline: Timeline, cycle: int, ipu: int, waits: npt.NDArray[np.bool
 def _pieces(
     track: _Track, waits: Column, source: Column, stop: Column, on_io_tiles: npt.NDArray[np.bool_]
 ) -> _Intervals:
-    """Cut waits ``waits``, up to ``stop``, at begins of spans on their releasing IPU ``source``.
+    """Cut ``waits``, up to ``stop``, at begins of spans on the IPUs ``source`` that ended the waits.
 
-    Waits of the mask ``on_io_tiles`` were released by host copies on I/O tiles. While ``source`` waits, the host is
-    then the cause.
+    The mask ``on_io_tiles`` tells which waits ended with a host copy on I/O tiles; while ``source`` waits too, the host
+    is the cause of such a wait.
     """
     wait, during = _spans_during(track, source, track.start[waits], stop)
     kind = track.kind[during]

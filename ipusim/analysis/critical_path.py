@@ -1,4 +1,8 @@
-"""The critical path of a run: the chain of spans, linked by cause, that determines the run's length."""
+"""Find the critical path of a run: the chain of spans, linked by cause, that determines the run's length.
+
+The cause of a span (a recorded interval, such as a pass) is the span whose end let it begin. A Timeline stores a
+repeated part of the run once, as a block of rows; each repetition is a copy of the block.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ def critical_path_of(timeline: Timeline) -> CriticalPath:
     awaits. The search follows causes backwards from the end. Every span on the path begins in the cycle in which the
     previous span ends, so their lengths add up to the run's length. Waits are never on the path; their causes are.
     Among equally long paths, as in every even pipeline, an IPU's own span takes precedence over a tensor that arrives
-    in the same cycle. Inside a block the search goes copy by copy, until an entry row recurs.
+    in the same cycle. Inside a block the search goes copy by copy, until two copies are left at the same row.
 
     Raises TimelineError for a Timeline without spans on IPUs, for a final wait without cause, and for a span that
     begins after the run's start without a cause that ends in that cycle. No recorded run has these faults.
@@ -65,7 +69,7 @@ class _Way:
     Attributes:
         rows: rows on the path, in first copies of blocks.
         more: rows on the path in further copies, and number of repetitions.
-        cause: cause of the earliest span; in a block, this row may belong to the previous copy.
+        cause: row of the earliest span's cause; in a block, this row may belong to the previous copy.
     """
 
     rows: list[int]
@@ -119,10 +123,10 @@ class _Walk:
         return way
 
     def _block(self, block: Repeat, row: int, copy: int) -> _Way:
-        """Return the path through a block's copies to ``row`` in one copy.
+        """Return the path through a block's copies to ``row`` in the copy of number ``copy``.
 
-        The entry row of a copy determines the path through all copies before. Once an entry row recurs, the path is
-        periodic.
+        The row at which the search enters a copy determines the path through all earlier copies. Once such a row
+        recurs, the path is periodic.
         """
         path, ways = _Way([], [], NONE), list[_Way]()
         entries: dict[int, tuple[int, int]] | None = {}
@@ -158,7 +162,7 @@ class _Walk:
         return self._copies[block, row]
 
     def _cause_before(self, row: int) -> int:
-        """Return the row that released another row; NONE at the start."""
+        """Return the row of the span that let ``row`` begin, never a wait; NONE at the start of the run."""
         cause: int = self._cause[row]
         if cause != NONE and self._waits[cause]:
             cause = _last_to_come(self._timeline, row)

@@ -1,4 +1,4 @@
-"""Figures of a run by name: unit, meaning and path in ``summary.json``."""
+"""Table of a run's figures (named results, such as the throughput): unit, meaning and path in ``summary.json``."""
 
 from __future__ import annotations
 

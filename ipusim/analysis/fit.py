@@ -1,4 +1,7 @@
-"""Compare a program's memory with its IPUs: does the program fit, by how much not, and which holders are largest."""
+"""Compare a program's memory with its IPUs: does the program fit, and if not, by how much?
+
+Memory is divided among holders: kinds of content such as weights, code and FIFOs.
+"""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ class Learning:
 
     Attributes:
         losses: losses that reached the host, with replicas side by side; empty without a loss.
-        outputs: further arrays that reached the host, by name, with a row per use of the outfeed:
-            (results, batch, ...), or (results, replicas, batch, ...) for several replicas.
+        outputs: further arrays that reached the host, by name, with a row per outfeed element: (elements, batch, ...),
+            or (elements, replicas, batch, ...) for several replicas.
         weights: final parameters, keyed ``layer/W``.
         evaluations: (completed steps, evaluation on held-out data), in order.
         constant_loss: loss of the best predictor that ignores its input.

@@ -1,4 +1,7 @@
-"""Memory of every IPU over time: allocated bytes, and bytes inside FIFOs."""
+"""Compute the memory of every IPU over time: allocated bytes, and used bytes of FIFO buffers.
+
+A stage's FIFO buffers the stash: micro-batches that wait for their backward pass.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class MemoryCurve:
         time: in cycles, rising.
         live_bytes: bytes alive in passes, without resident bytes.
         fifo_bytes: used bytes of FIFO buffers.
-        repeats: repeated blocks of entries, like blocks of Timeline rows.
+        repeats: blocks of entries that repeat, matching the repeated blocks of the Timeline's rows.
     """
 
     ipu: int

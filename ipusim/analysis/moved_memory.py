@@ -1,4 +1,4 @@
-"""Memory over time with activations moved out of IPUs and back during passes."""
+"""Insert moves of activations, out of an IPU and back during passes, into the IPU's memory curve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entries(NamedTuple):
         row: row of the timeline, rising; two entries per pass.
         time: in cycles, rising.
         live, in_fifos: bytes.
-        repeats: blocks of entries.
+        repeats: blocks of entries that repeat.
     """
 
     row: Column
@@ -148,9 +148,8 @@ def _places_of(
 
 
 def _in_first_copy(events: _Events, block: Repeat, start: int) -> _Events:
-    """Move the events of a block into its first copy.
+    """Shift the events of a block into the first of its copies (repetitions), which begins in cycle ``start``.
 
-    The first copy begins in cycle ``start``.
     A move that begins in one copy of a block may end in the next copy. Events outside of all copies stay separate.
     """
     cycles, times = block.cycles, block.times

@@ -1,8 +1,8 @@
-"""Ramp-up, main, ramp-down and weight update of each execution.
+"""Divide each execution of the pipeline into phases: ramp-up, main, ramp-down and weight update.
 
-In lock-step, the main phase is the sequence of time-steps with every slot of the schedule filled: the number of forward
-and backward passes equals the overlap length. Recomputations fill no slot. The ramp-up precedes the main phase, and
-the ramp-down follows.
+In lock-step, the main phase is the sequence of time-steps with all slots (places for passes) filled: the number of
+forward and backward passes equals the overlap length. Recomputations fill no slot. The ramp-up precedes the main phase,
+and the ramp-down follows.
 
 Point-to-point has no time-steps. The ramp-up lasts until every IPU with passes has begun its first pass. The main phase
 lasts until the first of these IPUs has ended its last pass, and the ramp-down until the pipeline ends. If an IPU ends

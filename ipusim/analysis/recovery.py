@@ -1,4 +1,4 @@
-"""Time of redone work after the loss of an IPU."""
+"""Find the time of redone work: executions that run again after the loss of an IPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Use of every IPU's cycles."""
+"""Count every IPU's cycles by use, such as arithmetic, copies and host transfers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipusim.timeline.kinds import USES, SpanKind, of_kinds
 from ipusim.timeline.timeline import ALL_IPUS, Timeline
 
 Table = npt.NDArray[np.int64]
-#: Kinds of span of every use, by name.
+#: Kinds of span, by the name of their use.
 _KINDS: Final = {use.name: tuple(int(kind) for kind in SpanKind if kind.row.use == use) for use in USES}
 
 

@@ -1,9 +1,9 @@
-"""Waterfall of a run: parts of a run's time, measured by simulations with and without every part.
+"""Waterfall of a run: parts of the run's time, measured by simulations with and without each part.
 
-Parts are added to an empty run in the order of :class:`TimePart`. A part is the number of cycles that the run grows by,
-so parts add up to the exact length of the run. :mod:`ipusim.runs.waterfall` simulates runs without some parts. Waits
-that remain with balanced stages give two parts: gaps in main, from
-:func:`~ipusim.analysis.gaps.gaps_in_main`, and fill and drain, the rest.
+Parts, such as copies, are added to an empty run in the order of :class:`TimePart`. Each counts the cycles by which the
+run grows, so parts add up to the exact length of the run. :mod:`ipusim.runs.waterfall` simulates runs without some
+parts. Waits that remain with balanced stages give two parts: gaps in main
+(:func:`~ipusim.analysis.gaps.gaps_in_main`), and for the rest fill and drain.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class _Mark:
 class Cache:
     """Function results by arguments, compared by value; comparing identical arguments takes no time.
 
-    Values returned by :meth:`first` are distinguished at no cost as well, and compared before other arguments.
+    Comparing values that :meth:`first` returned takes no time either; such arguments are compared first.
 
     A cached function must depend only on its arguments, and results must not be modified.
     """

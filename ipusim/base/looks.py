@@ -1,4 +1,4 @@
-"""The look of an object in pictures, as data; only render/ draws."""
+"""The look of an object in pictures: colours, hatching and name, as data. The package render draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Printed output that no stream, encoding or departed reader can break."""
+"""Standard output and error that accept any text, even if closed, in a narrow encoding, or without a reader."""
 
 from __future__ import annotations
 

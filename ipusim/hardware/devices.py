@@ -15,7 +15,8 @@ class Device:
 
     Attributes:
         id: number in the machine's listing.
-        positions: physical numbers (ladder positions) of the IPUs, ascending; the rank is the DNC id.
+        positions: physical numbers (positions in the ladder of links) of the IPUs, ascending; an IPU's rank is its DNC
+            id in the listing.
     """
 
     id: int

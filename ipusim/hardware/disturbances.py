@@ -19,7 +19,6 @@ from ipusim.hardware.placed import Placed
 
 #: Tasks of a run's host: feeds, embedding tables, variables and host calls, with their ports; the network between
 #: hosts; the program between two session runs.
-#: the network between hosts; and its program between two session runs.
 HostPart = Literal["infeed", "outfeed", "tables", "variables", "outside", "network", "program"]
 #: Logical IPU of the device, numbered over replicas.
 Ipu = Annotated[int, Ge(0), Le(1023)]

@@ -1,6 +1,7 @@
 """A direction of the links between two neighbouring IPUs, and its traffic.
 
-Ten IPU-Links leave an IPU: six along the rung, two up and two down the rail. PopLibs models the six as two resources:
+IPUs form a ladder: a rung is a pair of linked IPUs, and two rails join the rungs. Ten IPU-Links leave an IPU: six along
+the rung, two up and two down the rail. PopLibs models the six as two resources:
 four links for traffic between the rung's two IPUs, and two links for traffic that crosses the rung on the way to
 another rung (``addGlobalExchangeConstraints``, lib/poplibs_test/Util.cpp). The model describes a C2 card; the rate of a
 rung in an IPU-Machine was measured.

@@ -1,4 +1,7 @@
-"""Named machines: kind and number of IPUs, links, and host."""
+"""Named machines: kind and number of IPUs, links, and host.
+
+IPUs lie in a ladder: rungs of two linked IPUs, joined by two rails. In a torus, the ends of the rails are joined.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection orders: mapping from logical IPUs to ladder positions of a device.
+"""Selection orders: mapping from logical IPUs to positions in a device's ladder of rungs (pairs of linked IPUs).
 
 The orders are Graphcore's ``SelectionOrder`` enumeration, computed like Graphcore's TensorFlow compiler
 (poplar_compiler.cc).

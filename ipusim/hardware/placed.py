@@ -1,4 +1,4 @@
-"""IPUs of a device with positions and links, independent of disturbances."""
+"""A device's IPUs with positions and links, and its host: a System without disturbances."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipusim.hardware.rates import DEFAULT_RATES, Rates
 from ipusim.hardware.streaming import SHARING_IPUS, StreamingMemory
 from ipusim.hardware.topology import Topology
 
-#: Session runs from one time that programs of a framework send their optimizer's values anew to the next; 0: never.
+#: By framework: number of session runs after which a program sends its optimizer's values again; 0: never.
 OPTIMIZER_INTERVALS: Final = {"popart": 1, "tensorflow1": 0, "tensorflow2": 1, "pytorch": 1}
 
 
@@ -48,7 +48,7 @@ class Placed:
 
     @property
     def optimizer_interval(self) -> int:
-        """Session runs from one time that the optimizer's values are sent anew to the next; 0: never."""
+        """Number of session runs after which the program sends its optimizer's values again; 0: never."""
         usual = OPTIMIZER_INTERVALS.get(self.framework or "", 0)
         return usual if self.updates_optimizer is None else self.updates_optimizer
 

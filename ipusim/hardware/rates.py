@@ -2,7 +2,8 @@
 
 Figures of a chip, its host and its memory are defined next to their classes (:mod:`ipusim.hardware.generations`,
 :mod:`ipusim.hardware.host`, :mod:`ipusim.hardware.streaming`). Rates are the remaining constants, such as the share of
-nominal speed reached by links and products. As a value, rates can be named in a scenario, varied, fitted and printed.
+nominal speed reached by links and products. Unlike constants in code, rates can be named in a scenario, varied, fitted
+and printed.
 """
 
 from __future__ import annotations
@@ -232,12 +233,12 @@ class Rates(ComputationRates):
         return self.pair_exchange_ns if ipus == 2 else self.beyond_pair_exchange_ns
 
     def offchip_state_time_ns(self, framework: str, weight_bytes: int, streamed_bytes: int) -> Fraction:
-        """Return what optimizer state off chip takes at a weight update, beside its streams.
+        """Return the time that off-chip optimizer state adds to a weight update, besides its transfers.
 
         Args:
-            framework: such as ``pytorch``; empty for none.
-            weight_bytes: of the model's weights whose optimizer state lies off chip.
-            streamed_bytes: of that state, in and out of the machine that streams most.
+            framework: framework such as ``pytorch``; empty for none.
+            weight_bytes: bytes of the model's weights with off-chip optimizer state.
+            streamed_bytes: bytes of that state, loaded and stored by the IPUs of the machine that moves most.
 
         Returns:
             Nanoseconds.
@@ -246,14 +247,14 @@ class Rates(ComputationRates):
         return (by_weights * weight_bytes + self.offchip_stream_ns * streamed_bytes) / 1000
 
     def session_ns(self, variables: int, interval: int) -> Fraction:
-        """Return the time of a framework's host between two session runs, beside optimizer state off chip.
+        """Return the time of a framework's host between two session runs, off-chip optimizer state apart.
 
         Args:
-            variables: for which the optimizer has values.
-            interval: session runs from one time that the program sends these anew to the next; 0: never.
+            variables: number of variables with optimizer values, such as a learning rate.
+            interval: number of session runs after which the program sends these values again; 0: never.
 
         Returns:
-            Nanoseconds, the mean of a session run.
+            Nanoseconds, the mean over session runs.
         """
         sent = Fraction(variables, interval) if interval else Fraction(0)
         return self.session_run_ns + sent * self.optimizer_value_ns

@@ -20,7 +20,7 @@ from ipusim.hardware.topology import Route, Topology
 
 #: Frameworks whose host code has a rate of its own.
 FRAMEWORKS: Final = tuple(OPTIMIZER_INTERVALS)
-#: Those whose programs PopART compiles.
+#: Frameworks whose programs PopART compiles.
 ON_POPART: Final = ("popart", "pytorch")
 #: Bytes of a merged copy, by (source, target) logical IPU.
 Traffic = Mapping[tuple[int, int], int]
@@ -45,10 +45,11 @@ class System(Placed):
         io_tiles: tiles per IPU reserved for host copies; ``ipu`` excludes the tiles.
         hosts: hosts that train together, with equal devices.
         joined: device that joins the IPUs of the hosts, host by host, for sums over links; None if the hosts sum.
-        framework: whose host code runs between session runs, one of :data:`FRAMEWORKS`; None where none counts.
-        updates_optimizer: session runs from one time that the program sends its optimizer's values anew to the next;
-            0: never; None: as with its framework (``optimizer_interval``).
-        disturbances: what works otherwise than the rates say, all of them at once, as :meth:`disturbed` puts them.
+        framework: framework whose host code runs between session runs, one of :data:`FRAMEWORKS`; None for no host
+            code.
+        updates_optimizer: number of session runs after which the program sends its optimizer's values again; 0: never;
+            None: as usual with the framework (``optimizer_interval``).
+        disturbances: deviations from the rates, set by :meth:`disturbed`.
 
     Raises:
         DeviceError: if ``ipus`` differ from ``topology``'s IPUs, or the replicas do not divide the IPUs.
@@ -305,8 +306,8 @@ class System(Placed):
     def replica(self, number: int) -> System:
         """Return a replica's part of the device, as a separate device.
 
-        Routes are the same as in the whole device. A replica consists of adjacent whole rungs, at most half of a torus
-        or the complete torus. Shortest paths therefore stay inside, except around dead cables.
+        Routes are the same as in the whole device. A replica consists of adjacent whole rungs (pairs of linked IPUs),
+        at most half of a torus or the complete torus. Shortest paths therefore stay inside, except around dead cables.
 
         Args:
             number: number of the replica, from 0.

@@ -1,9 +1,9 @@
-"""Bounds on waiting tensors between two stages, for any durations.
+"""Bound the number of tensors that wait between two stages in point-to-point, for any durations of passes.
 
-A sender sees the receiver's progress only in returned tensors. The first proof that the receiver has run pass ``p`` is
-a sender's pass with an input that the receiver made in ``p`` or later. Tensors sent before this proof may still wait
-for ``p``. Dependencies via third IPUs are ignored, which makes the number an upper bound; under 1F1B the bound equals
-the number of tensors kept by the schedule.
+A sending IPU learns of the receiver's progress only from tensors that come back. The receiver has surely run its pass
+``p`` once the sender runs a pass on a tensor that the receiver made in ``p`` or later. Tensors sent before then may
+still wait for ``p``. Dependencies via third IPUs are ignored, which makes the number an upper bound; under 1F1B the
+bound equals the number of tensors kept by the schedule.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _most_between(shape: PlanShape, row_of: Column, source: int, target: int) ->
 
 
 def _proof_of(shape: PlanShape, row_of: Column, receiver: int, sender: int, uses: Column) -> Column:
-    """Return the sender's first position that must follow, for every position of the receiver."""
+    """Return for every pass of the receiver, in ``uses``, the sender's first pass that must come later."""
     send_positions, use_positions = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for copy, direction, stage in np.ndindex(row_of.shape[:-1]):
         mapping = shape.copies[copy]

@@ -1,4 +1,4 @@
-"""Unsorted instructions of a Plan: rows with sort keys, in any order."""
+"""Collect a Plan's instructions in any order, each with a sort key (an item), and sort them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sync modes, a row each: lowering, and unsupported features."""
+"""Lower an Order of passes to a Plan, a list of instructions, by the function of the sync mode."""
 
 from __future__ import annotations
 

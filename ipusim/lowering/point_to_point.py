@@ -1,4 +1,4 @@
-"""Point-to-point: passes run when their inputs have arrived, and send at once.
+"""Make a Plan in point-to-point: passes run when their inputs have arrived, and send at once.
 
 Poplar programs never run like this, as IPUs meet for every exchange; schedules of the GPU world assume this mode.
 """

@@ -32,7 +32,7 @@ class SideInstructions:
         gradients_loaded: whether ``updates`` load accumulators.
         gathered: stages whose weights are all-gathered before every pass.
         gathered_updates: IPUs with an all-gather before the weight update.
-        gathered_behind: whether the all-gather follows the weight update, in which each replica updates a part.
+        gathered_behind: whether the all-gather comes after the weight update, as each replica updates only a part.
         collective: (pass, stage) pairs with collectives over replicas.
         host_calls: (pass, stage) pairs that call the host.
         summed: whether replicas sum their gradients.

@@ -24,7 +24,7 @@ class InstructionColumns(NamedTuple):
     """One IPU's instructions.
 
     Attributes:
-        descriptions: description of a pass's span in the recorder; -1 for other instructions.
+        descriptions: number of the description of a pass's span in the recorder; -1 for other instructions.
         cycles: duration of a pass; 0 for other instructions.
         code, stage, micro_batch, number: the instruction; ``number`` of a send or receive is its tensor's number.
         step: time-step of the instruction's spans within an execution.
@@ -40,7 +40,7 @@ class InstructionColumns(NamedTuple):
 
 
 def instruction_columns(context: Context, replica: int) -> dict[int, InstructionColumns]:
-    """Return every IPU's instructions within a replica, by number within the replica."""
+    """Return the instructions of every IPU of a replica, by the IPU's number within the replica."""
     plan, costs = context.plan, context.costs
     table = plan.instructions
     shard, code, stage, micro_batch, number = table.T

@@ -148,7 +148,7 @@ def sum_over_hosts(
 
 
 class Shards:
-    """Variables stored in parts across replicas.
+    """Variables stored in parts across replicas. Arguments ``shard`` are the number of an IPU within its replica.
 
     Between uses a replica keeps a single part. The rest of the array is NaN, so that a pass without an all-gather gives
     NaN as well.

@@ -1,4 +1,7 @@
-"""Point-to-point delivery: tensors travel independently, and a pass waits for its inputs."""
+"""Point-to-point delivery: tensors travel independently, and a pass waits for its inputs.
+
+Deliveries and waits are recorded as spans (intervals of the run), each with its cause, the span that let it begin.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ class _TensorWay(NamedTuple):
     """The way of a stage's tensors from forward or from backward passes.
 
     Attributes:
-        shard, made_in: IPU and step of a micro-batch's life that produce the tensors.
+        shard, made_in: IPU within the replica, and step of a micro-batch (a pass of a stage), that produce the tensors.
         is_local: whether the tensors stay on this IPU, without any receive.
         send: cost of a send.
         at_once: whether a send takes no time.

@@ -1,4 +1,4 @@
-"""The end of an execution: meetings, the weight update, and the final meeting.
+"""The end of an execution: sums of gradients, the weight update, and the final meeting, each recorded as spans.
 
 A run covers a single host. Runs of several hosts exchange their arrival times and gradients.
 """

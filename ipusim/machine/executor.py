@@ -76,8 +76,8 @@ class Replicas:
         reduce: callback after replicas have summed their gradients, before the weight update.
         sum_over_hosts: callback after ``reduce`` with this host's arrival cycle, in runs of several hosts; sums over
             hosts and returns the last host's arrival cycle.
-        gather: callback after an all-gather of variables, with the shard, the stage (None before a weight update) and
-            the algorithm's name.
+        gather: callback after an all-gather of variables, with the shard (IPU within the replica), the stage (None
+            before a weight update) and the algorithm's name.
         updates_together: whether ``gather`` carries out the arithmetic of weight updates that replicas share.
         release: callback with replica, shard and stage (or None) after the last use of gathered variables.
         all_gathered: context manager with every variable gathered for the host, outside simulated time.

@@ -1,6 +1,7 @@
-"""Facilities of the machine: handlers of instructions, and the IPUs waiting inside.
+"""Facilities of the machine, such as links and host: each carries out some of the IPUs' instructions.
 
-Every facility of a run is built from the same context.
+Every facility of a run is built from the same context. Work and waits are recorded as spans (intervals of the run);
+the cause of a span is the number of the span that let it begin.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ipusim.timeline.timeline import NONE
 
 
 class Feeds(Facility):
-    """A replica's infeed and outfeed; copies without a stream take no time."""
+    """A replica's infeed and outfeed; copies that no :class:`HostStream` carries take no time."""
 
     def __init__(self, context: Context, replica: int, data: SharedRate | None) -> None:
         """Connect the feeds to the host.

@@ -77,7 +77,7 @@ class HostStream:
         return Wait(self._wait_text) if ipu == self.ipu and self._ipu_is_waiting else None
 
     def state(self) -> Hashable:
-        """Return the free and filled slots, the waiting side, and the host's pending work.
+        """Return the places ready for each side, the waiting side, and the host's pending work.
 
         Pending work is the remaining busy time, and whether any element is unprocessed.
         """
@@ -87,7 +87,7 @@ class HostStream:
         return len(self._for_ipu), len(self._for_host), waits, busy, bool(self.elements_left), rate_state
 
     def transfer(self, micro_batch: int, step: int, cause: int) -> Spans:
-        """Wait for a buffer slot, copy, pass the slot on; return the span.
+        """Wait for a place in the buffer, copy, and hand the place to the host; return the span.
 
         A host without cost is never late.
         """
@@ -111,7 +111,7 @@ class HostStream:
         return cause
 
     def _host(self) -> Process:
-        """Process every element, waiting while no slot is ready; a SimPy process."""
+        """Process every element, waiting while no place is ready; a SimPy process."""
         previous = NONE
         while self.elements_left:
             start, cause = self._clock.now, previous

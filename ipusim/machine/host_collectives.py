@@ -1,6 +1,6 @@
 """Arrays that hosts reduce, gather and broadcast, following Horovod's rules.
 
-Every exchange takes time on the hosts' network, which a host owes until the next program run.
+Every exchange takes time on the hosts' network. A host owes this time until its next program run, which records it.
 """
 
 from __future__ import annotations

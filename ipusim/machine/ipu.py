@@ -1,4 +1,4 @@
-"""The process of an IPU, which carries out a list of instructions in order."""
+"""The process of an IPU, which carries out a list of instructions in order, and records spans of passes and waits."""
 
 from __future__ import annotations
 

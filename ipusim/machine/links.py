@@ -2,8 +2,7 @@
 
 Between events every tensor moves at its max-min fair rate over the links that it crosses (progressive filling;
 Bertsekas and Gallager, Data Networks, section 6.5.2). A tensor arrives in the first whole cycle in which the last byte
-has passed.
-Arithmetic is exact.
+has passed. Arithmetic is exact.
 
 Nearly every tensor has exclusive use of its links. Exclusive use is known at handover: the end of every earlier tensor
 is known, and a later tensor ends the exclusive use at handover. Exclusive use costs a single event, and no fractions.

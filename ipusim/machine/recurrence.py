@@ -1,13 +1,13 @@
-"""Whether a run repeats itself, judged by complete states at marks.
+"""Find out whether a run repeats itself, from the complete states of the machine at marks (noted moments).
 
 Three facts make a jump over repeats exact. The machine is deterministic. A state holds everything that determines the
 future, with times relative to now and micro-batches relative to the mark. The remaining instructions of every IPU are
 equal from either mark on, shifted by a number of micro-batches (from the schedule's period). Between marks with equal
 states, therefore, the same spans happen again for as long as the instructions repeat.
 
-Rules that depend on the number of an execution extend the state by the execution's place in its step, if they recur
-per step (:func:`executions_in_a_row`). Rules without a period, such as jitter and exchanges between hosts before some
-steps, forbid the jump (``ipusim/runs/time_alone.py``).
+A step is a session run of several executions. Rules that depend on the number of an execution extend the state by the
+execution's place in its step, if they recur per step (:func:`executions_in_a_row`). Rules without a period, such as
+jitter and exchanges between hosts before some steps, forbid the jump (``ipusim/runs/time_alone.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A repetitive run, simulated in part: a shorter run, and the repeats of spans."""
+"""A repetitive run, simulated in part: a shorter run, and blocks of its spans that repeat.
+
+Each repetition of a block is a copy of it; a longer run has more copies.
+"""
 
 from __future__ import annotations
 

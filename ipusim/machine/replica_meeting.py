@@ -1,6 +1,7 @@
 """Meetings of replicas within an execution: all-gathers of variables, and collectives called by passes.
 
-A collective precedes the calling pass, as the order of a pass's parts does not change the duration.
+A collective precedes the calling pass, as the order of a pass's parts does not change the duration. IPUs of equal
+number within their replicas (a shard) meet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Host work between executions while IPUs wait: the host program, means of losses, variables."""
+"""Time between executions, in which IPUs wait: the host's program, exchanges of hosts, and pauses after lost IPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ipusim.timeline.timeline import NONE
 
 
 class SessionRuns:
-    """The time between executions and session runs: the host program, then collectives of hosts."""
+    """The time between executions: the host's program, exchanges of hosts before session runs, and pauses."""
 
     def __init__(self, context: Context, exchanges: Mapping[int, Sequence[HostExchange]]) -> None:
         """Take the host exchanges before every execution, by the execution's number."""

@@ -1,4 +1,7 @@
-"""Speed and delays of every resource under a system's combined disturbances."""
+"""Speed and delays of every resource under a system's combined disturbances.
+
+A window is a period of lower speed, or of delayed begins, of a resource (:class:`SlowPeriod`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TimelineInfo of a run."""
+"""Describe a run for readers of its Timeline: names, counts, clock, IPUs and links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profile of a computational stage: work of the passes for a micro-batch, and memory."""
+"""Profile of a computational stage (layers that an IPU runs): work of its passes for a micro-batch, and memory."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ class StageProfile:
         name: name in charts and messages.
         forward, backward: cost of a pass over a micro-batch.
         backward_input, backward_weights: cost of the backward pass in halves: the part other stages wait for, and the
-            rest.
-            None: the remainder of given cycles, or half of them (assumed); for work, everything is in the first half.
-        rest_bytes: bytes kept between the halves per micro-batch: inputs of layers with weights, and gradients of their
+            rest. None: the remainder of given cycles, or half of them (assumed); for work, all in the first half.
+        rest_bytes: bytes kept between the halves per micro-batch: inputs of layers that learn, and gradients of their
             outputs; None: as many as the stash (assumed).
         update: cost of the weight update of the stage's parameters, once per execution of the pipeline.
         output_bytes: bytes sent to the next stage (activations, and labels on the way).
@@ -60,14 +59,15 @@ class StageProfile:
         weight_gradient_bytes: bytes of the largest layer's weight gradients, alive until accumulated.
         waiting_bytes: bytes of FIFOs on the IPU, with values for a later stage there.
         code_bytes: bytes of the stage's code and vertices, if known.
-        recompute: recomputed work inside the backward pass, if any; None: the forward pass.
+        recompute: work that the backward pass itself repeats, from checkpoints; None: a recomputation repeats the whole
+            forward pass.
         checkpoint_bytes: bytes kept by the forward pass with recomputation; None: the input.
         cluster_bytes: live bytes of recomputed activations at a time; None: the stash.
         forward_collectives, backward_collectives: collectives of replicas in a pass, in order; with a divided backward
             pass, in the first half.
         forward_host_calls, backward_host_calls: host calls of a pass; with a divided backward pass, in the first half.
         temporary_bytes: largest temporary memory of an operation in any pass, if known.
-        tables: look-ups on the host.
+        tables: bytes moved for look-ups on the host.
         layers: names of the stage's layers in order, if any.
     """
 
@@ -108,7 +108,7 @@ class StageProfile:
 
     @property
     def has_backward(self) -> bool:
-        """Whether it has work in a backward pass: none if no parameter of the stage or of an earlier one learns."""
+        """Whether the stage has work in a backward pass; not if no parameter of the stage or an earlier one learns."""
         return self.backward != ()
 
     @property

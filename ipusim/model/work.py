@@ -157,12 +157,12 @@ class Work:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the work is empty, without even a compute set."""
+        """Whether the work has no operations and no bytes; such work costs nothing, not even a compute set."""
         return not (self.macs or self.vector or self.sram_bytes or self.exchange_bytes)
 
 
 def part_of(work: Work, parts: int) -> Work:
-    """Return the vector work, and the bytes, of the longest of ``parts`` nearly equal parts."""
+    """Return ``work`` with vector work and bytes in tile memory of the longest of ``parts`` nearly equal parts."""
     vector = work.vector
     kinds = (vector.elementwise, vector.reductions, vector.quotients, vector.transcendentals)
     return replace(

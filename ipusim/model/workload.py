@@ -1,4 +1,7 @@
-"""A workload: the complete numerics of a run, executed by the machine's executor."""
+"""A workload is everything that a run computes: stages, data, weights, and their update.
+
+The machine's executor runs the workload with NumPy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Workload:
         stages: computational stages, in order.
         feed: source of micro-batches.
         optimizer: optimizer of the weight update; None for inference.
-        reduction: accumulation of gradients.
+        reduction: how gradients are accumulated: sum, mean or running mean.
         dtype: dtype of weights, activations and gradients: float16, float32 or float64.
         seed: seed of the initial weights.
         accumulation_dtype: dtype of gradient accumulators, or a function from a parameter's name (``layer/W``) to a

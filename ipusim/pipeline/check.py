@@ -93,7 +93,7 @@ class _Rows:
         is_known: mask of operations with an existing stage and micro-batch.
         key: index of a known operation in a table of all kinds, stages and micro-batches.
         table, size: shape of that table, and number of entries.
-        in_halves: mask by stage and micro-batch of backward passes in halves.
+        in_halves: mask by stage and micro-batch: backward passes that run in two halves.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -211,7 +211,7 @@ def _dependencies(rows: _Rows) -> list[Violation]:
 
 
 def _segments(rows: _Rows) -> list[Violation]:
-    """Return passes that precede a needed segment of the same micro-batch.
+    """Return passes over a segment (part of a micro-batch) that run before a needed pass over another of its segments.
 
     A forward pass needs keys and values of the previous segment; a backward pass needs gradients of the next segment.
     These segments belong to the same stage and IPU, and an IPU runs passes in row order.

@@ -1,4 +1,7 @@
-"""Composite passes of a Plan: forward passes of some stages in one slot with backward passes of other stages."""
+"""Find the composite passes of a Plan: forward passes of some stages joined with backward passes of others.
+
+A slot is a place for one pass, or for several joined passes, in the Order of an IPU.
+"""
 
 from __future__ import annotations
 

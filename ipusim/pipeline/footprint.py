@@ -46,18 +46,18 @@ class StageFootprint:
     """Bytes of one stage per micro-batch.
 
     Attributes:
-        ipus: IPUs of the stage; each holds a full copy.
+        ipus: IPUs of the stage, each with a full copy of the stage.
         fifo_depth: capacity of the FIFO in micro-batches.
         kept_bytes: bytes of a micro-batch between forward and backward pass, or recomputation: the
             stash, or the stage's input.
         recomputed: bytes of a micro-batch between recomputation and end of the backward pass: the
             stash; 0 without recomputation.
-        forward, backward: bytes alive during the pass, in addition to saved bytes; a backward pass with inline
+        forward, backward: bytes alive during the pass, in addition to kept micro-batches; a backward pass with inline
             recomputation includes recomputed activations.
         halves_bytes: bytes of a micro-batch between the halves of its backward pass.
         temporary: bytes of products in passes, inside the IPU's buffer for products.
-        input_half, weight_half: bytes alive during either half, in addition to saved bytes, and to ``halves_bytes``
-            in the second half.
+        input_half, weight_half: bytes alive during either half of a backward pass, in addition to kept micro-batches;
+            the second half adds ``halves_bytes``.
         recomputes: whether the forward pass runs again as a separate pass.
         training: whether the stage keeps tensors.
         update: bytes alive during the weight update: tensors loaded from Streaming Memory.
@@ -91,7 +91,7 @@ class IpuFootprint:
 
     Attributes:
         ipu: logical IPU.
-        resident: bytes by holder, in the order of RESIDENT; 0 included.
+        resident: bytes by holder (kind of content), in the order of RESIDENT; 0 included.
         remote_bytes: bytes in Streaming Memory.
         assumed_bytes: estimated code among resident bytes; 0 for stated code.
     """

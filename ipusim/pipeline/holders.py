@@ -1,4 +1,4 @@
-"""Holders of memory: a table of everything that tables, charts and messages need to know.
+"""Holders of memory, such as parameters: a table of their names, keys and looks for tables, charts and messages.
 
 A new holder needs a row here, and its bytes in :mod:`ipusim.pipeline.footprint`. Rows have the order of
 ``summary.json``.
@@ -13,7 +13,7 @@ from ipusim.base.looks import Look, key_of
 
 
 class Holder(StrEnum):
-    """A holder of memory, named as in messages; the last member is not resident.
+    """A kind of content of memory, named as in messages; all but the last, live tensors, are resident.
 
     Attributes:
         short: one word, as heading of a table column.

@@ -1,4 +1,4 @@
-"""Live bytes on an IPU along its passes, derived from the order of passes.
+"""Count the live bytes on an IPU pass by pass, from the order of its passes.
 
 A stage has a FIFO and a buffer. The buffer holds the stash of a forward pass until the end of the time-step, when the
 FIFO takes over. The buffer also holds a stash taken out of the FIFO until the backward pass, its first half, or the

@@ -118,7 +118,7 @@ def period_of(passes: Column, shape: PlanShape, options: MovedActivations) -> in
 
 
 class _Turn(NamedTuple):
-    """A pass that stores a micro-batch or uses it: row, whether the pass uses the stash, and micro-batch."""
+    """A pass that stores or uses a micro-batch's activations: row, whether the pass uses them, and micro-batch."""
 
     row: int
     takes: bool
@@ -160,7 +160,7 @@ def _moving_turns(events: list[_Turn], keep: int, buffers: int) -> list[_Turn]:
 
 
 def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> Iterator[Move]:
-    """Yield moves that overlap passes: turns cycle through the buffers, and each begins with a free buffer."""
+    """Yield moves that overlap passes: moved micro-batches take the buffers in turn, each as soon as one is free."""
     place = {(turn.takes, turn.micro_batch): number for number, turn in enumerate(turns)}
     for number, turn in enumerate(turns):
         if turn.takes:
@@ -185,7 +185,7 @@ def _beside_passes(turns: list[_Turn], ipu: int, stage: int, buffers: int) -> It
 def _between_steps(
     turns: list[_Turn], ipu: int, stage: int, step: Column, rows: Column, overlapped: bool, destination: Destination
 ) -> Iterator[Move]:
-    """Yield moves in lock-step: immediately, with copies between time-steps, or in separate time-steps."""
+    """Yield moves in lock-step: right beside the pass, with the merged copy (to a partner), or on I/O tiles."""
     taken_of = {turn.micro_batch: turn.row for turn in turns if turn.takes}
     distance = 1 if destination == "streaming_memory" and not overlapped else 2 if destination == "partner" else 3
     for turn in turns:

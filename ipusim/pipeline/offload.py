@@ -66,7 +66,7 @@ class UpdatedVariable(NamedTuple):
 
 @dataclass(frozen=True)
 class Offload:
-    """Location of variables: on IPUs, in Streaming Memory or on the host.
+    """Location of variables: on IPUs, in Streaming Memory or on the host. A shard is a replica's part of a variable.
 
     Attributes:
         weight_update_variables: whether optimizer state is offloaded: loaded at the start of each weight update and

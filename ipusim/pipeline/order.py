@@ -42,7 +42,10 @@ class CopyRule(Enum):
 
 
 class Edge(NamedTuple):
-    """Transfer of a tensor from one step of a micro-batch's life to the next: steps count 0..S-1."""
+    """Transfer of a tensor from one step of a micro-batch to the next.
+
+    Steps count from 0: forward passes through all positions of the pipeline, then backward passes in reverse.
+    """
 
     source_step: int
     target_step: int

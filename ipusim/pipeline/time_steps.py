@@ -16,8 +16,8 @@ def earliest(order: Order, *, one_at_a_time: bool) -> Column:
 
     A pass runs in a later time-step than needed passes, and not before earlier passes of its IPU. Passes of one IPU
     share a time-step unless ``one_at_a_time`` is set or the same kind of pass of the same stage is already in it.
-    Joined passes share a time-step unless one needs another. Passes in a circle of needs are placed at the end, and
-    the check of Plans reports them.
+    Joined passes (passes in one slot) share a time-step unless one needs another. Passes that need each other in a
+    circle are placed at the end, and the check of Plans reports them.
     """
     ipus, kinds, stages, micro_batches = order.passes.T.tolist()
     pairs = [*zip(kinds, stages, strict=True)]

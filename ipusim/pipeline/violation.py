@@ -1,4 +1,4 @@
-"""A violation of a Plan's rule."""
+"""Describe where and how a Plan breaks a rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rule = Literal["once", "placement", "dependency", "repeat", "memory", "range", "
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: name, place (None if missing in the Plan), correct state in words, and offending passes."""
+    """One broken rule: name, place (None for a pass that the Plan lacks), description, and offending passes."""
 
     rule: Rule
     time_step: int | None

@@ -1,4 +1,4 @@
-"""Estimate the code memory of a program per IPU from compute sets.
+"""Estimate the code memory of a program per IPU from compute sets, the operations that tiles launch together.
 
 Every tile holds the code common to all programs, with the workers' stacks. A compute set adds launch code, code of the
 preceding exchange, and vertex state:
@@ -32,7 +32,7 @@ from ipusim.pricing.products import plans
 
 
 def estimated_code(plan: Plan, program: PipelineProgram, system: System) -> Mapping[int, int]:
-    """Return the bytes of code per IPU holding a stage.
+    """Return the bytes of code of each IPU that holds a stage.
 
     Code does not depend on the number of micro-batches, and is estimated once in a shared cache.
 

@@ -1,4 +1,7 @@
-"""Price collectives among replicas: sums of gradients, all-gathers of variables, collectives inside passes."""
+"""Price collectives among replicas: sums of gradients, all-gathers of variables, collectives inside passes.
+
+Collectives among copies of a stage, among hosts, and between IPUs and hosts for a weight update are priced too.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,9 @@ def by_ipu(program: PipelineProgram, size_of: Callable[[StageProfile], int]) -> 
 
 
 def copy_sum(program: PipelineProgram, system: System, side: SideInstructions) -> ReplicaCollective | None:
-    """Return the gradient sum among stage copies, per replica. None for single-copy stages.
+    """Return the gradient sum among copies of stages within each replica; None if no stage has copies.
 
-    IPUs holding equal stages form a group. The accumulators of an IPU form a single buffer.
+    IPUs that hold copies of the same stages form a group. The accumulators of an IPU form a single buffer.
     """
     if not side.copies_summed:
         return None
@@ -63,7 +66,7 @@ def _summed_by_ipu(program: PipelineProgram) -> tuple[dict[int, int], int]:
 
 
 def copy_groups(shape: PlanShape, system: System) -> list[tuple[int, ...]]:
-    """Return the groups of IPUs with equal stages, replica by replica."""
+    """Return the groups of IPUs with copies of the same stages, replica by replica."""
     firsts = range(0, system.count, system.shards)
     return [tuple(first + ipu for ipu in group) for first in firsts for group in shape.alike]
 
@@ -114,7 +117,9 @@ def _padded(tensor: tuple[int, int], system: System) -> tuple[int, int]:
 def _batches(
     operation: Operation, tensors: Mapping[int, Sequence[tuple[int, int]]], program: PipelineProgram, system: System
 ) -> list[list[Call]]:
-    """Return the collectives of replicas over each IPU's tensors, merged like the program's gradient sums."""
+    """Return the collectives of replicas over each IPU's tensors, as lists of simultaneous calls.
+
+    Tensors are merged into buffers as for the program's gradient sums."""
     calls = [
         Call(
             operation,
@@ -238,10 +243,11 @@ def weight_gathers(program: PipelineProgram, system: System, side: SideInstructi
 
 
 def update_gathers(program: PipelineProgram, system: System, side: SideInstructions) -> dict[int, ReplicaCollective]:
-    """Return the simultaneous all-gathers of each shard's weights and optimizer state before a weight update.
+    """Return the all-gathers at a weight update, by IPU whose replicas each store a part of the weights or the state.
 
-    After a sharded update the weights are gathered, merged like gradient sums. Unmerged all-gathers run sequentially,
-    IPU after IPU. The cost includes norm all-reduces for variables with norms (LAMB).
+    Before an update of whole variables, all IPUs gather weights and optimizer state at once. After an update of parts
+    (a sharded update), replicas gather the new weights, merged into buffers as for gradient sums; with a stated buffer
+    size the all-gathers follow each other, IPU after IPU. The cost then includes all-reduces of norms (LAMB).
     """
     if not side.gathered_updates:
         return {}

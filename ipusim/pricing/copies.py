@@ -1,4 +1,7 @@
-"""Price the copies between IPUs: tensors that move from step to step, and moved activations."""
+"""Price the copies between IPUs: tensors that move from step to step, and moved activations.
+
+A step is a pass of a micro-batch through one position of the pipeline; an edge leads from a step to the next.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from ipusim.pricing.costs import CopyCosts, LinkShare, Send, StepCopy
 
 #: Sends by (replica, copy of the pipeline, source stage, target stage).
 Sends = dict[tuple[int, int, int, int], Send]
-#: Moves of activations by (replica, IPU in the replica, stage, way).
+#: Moves of activations by (replica, IPU in the replica, stage, way: out or back).
 Moves = dict[tuple[int, int, int, int], Send]
 #: Bytes moved with a merged copy, by (source IPU, target IPU) in a replica.
 Moved = tuple[tuple[tuple[int, int], int], ...]
@@ -71,7 +74,7 @@ def traffic(program: PipelineProgram, edges: Sequence[Edge], system: System) -> 
 
 
 def copy_costs(plan: Plan, program: PipelineProgram, system: System) -> CopyCosts:
-    """Price the copies behind ``plan``'s time-steps for every replica of ``system``.
+    """Price the copies that follow ``plan``'s time-steps, for every replica of ``system``.
 
     Replicas meet together, or separately if the program syncs replicas independently. A shared cache keeps
     the prices of copies.
@@ -217,9 +220,9 @@ def _step_copy(
     content: tuple[tuple[Edge, ...], Moved],
     links: dict[LinkDirection, int],
 ) -> StepCopy:
-    """Price a set of edges, together with moves to partners.
+    """Price the copy along a set of edges, together with moves of activations to partner IPUs.
 
-    A set within one IPU syncs only under Sequential, and never on a single-IPU system.
+    If all edges stay within IPUs, the IPUs sync only under Sequential, and never if one IPU holds all stages.
 
     Args:
         links: numbers of link directions with traffic; new directions are added.

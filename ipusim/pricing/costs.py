@@ -35,10 +35,11 @@ class LinkShare:
 
 @dataclass(frozen=True)
 class StepCopy:
-    """Copies behind a time-step.
+    """Copies that follow a time-step.
 
     Attributes:
-        edges: steps of a micro-batch's life along which tensors move, within an IPU or across.
+        edges: pairs of consecutive steps of a micro-batch; a tensor moves from the first step to the second, within an
+            IPU or to another.
         fixed: parts with constant duration for any payload; zero if the IPUs never meet.
         links: loads of link directions on the routes.
         bytes: total bytes of tensors crossing to another IPU.
@@ -60,9 +61,9 @@ class CopyCosts:
     """Copies between the IPUs.
 
     Attributes:
-        meetings: distinct copies behind time-steps, per group of meeting replicas. A single group if replicas meet
+        meetings: distinct copies that follow time-steps, per group of meeting replicas. A single group if replicas meet
             together, a group per replica if replicas sync independently, empty in point-to-point.
-        copy_of: index of the meeting's copy behind every emitted time-step.
+        copy_of: for every emitted time-step, the index of its copy in a group of ``meetings``.
         links: link directions with traffic, ordered by number.
     """
 
@@ -128,7 +129,8 @@ class HostCosts:
         return max(self.fill, infeeds * (self.data or 0))
 
     def behind(self, execution: int, repeat_count: int) -> int:
-        """Return the host's cycles behind ``execution`` executions, with ``repeat_count`` executions a session run."""
+        """Return the host's cycles right after ``execution`` executions; session runs have ``repeat_count``
+        executions."""
         return self.state if execution % repeat_count else self.state + self.call
 
 
@@ -262,7 +264,7 @@ class Costs:
         sends: sends in point-to-point by (replica, copy of the pipeline, source stage, target stage).
         moves: moves of activations by (replica, IPU in the replica, stage, way).
         instructions: cycles of each (code, stage) priced by an instruction's law; stage -1 if absent.
-        overlapped: rule that combines pass cycles into composite pass cycles.
+        overlapped: rule for the cycles of a composite pass: a forward and a backward pass of two stages in one slot.
 
     Example:
         >>> from ipusim.api import Request, assemble, pipelines

@@ -1,4 +1,4 @@
-"""Laws: formula, rates, figures and source of every kind of cost."""
+"""Laws: formula, rates, hardware figures and source of every kind of cost. A term is a cost by one law, in cycles."""
 
 from __future__ import annotations
 

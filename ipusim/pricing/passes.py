@@ -17,8 +17,8 @@ The order sync, exchange, compute follows the IPU Programmer's Guide (chapter 2)
 the sync. Two assumptions: bytes of vector work spread evenly over tiles, and products follow each other.
 ``sram_bytes`` only matter if even perfect vector code would wait for memory. ``sram_bytes`` include operands of
 products, read simultaneously by the matrix unit. Pools are distributed in whole positions of 8 bytes of channels, and a
-tile's busiest worker sets the time. Terms are rounded up once, using exact arithmetic. Names of
-:class:`ipusim.hardware.rates.Rates` are rates.
+tile's busiest worker sets the time. Terms are rounded up once, using exact arithmetic. Names such as
+``vector_slowdown`` are attributes of :class:`ipusim.hardware.rates.Rates`.
 """
 
 from __future__ import annotations

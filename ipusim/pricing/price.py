@@ -1,4 +1,4 @@
-"""Price a Plan: turn a program, a Plan and a System into Costs, here only."""
+"""Price a Plan: compute the Costs of a program's Plan on a System. No other module makes Costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans of the products of a pass."""
+"""Plan the matrix products and convolutions in the work of a pass."""
 
 from __future__ import annotations
 

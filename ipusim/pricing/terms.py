@@ -1,4 +1,4 @@
-"""List the terms of Costs: law, formula and numbers of each part of a Plan with a cost."""
+"""List what a Plan's parts cost and why: for each part, such as a pass, its laws (formulas) with their numbers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class TermRow:
 
 
 def terms_of(costs: Costs, plan: Plan, program: PipelineProgram, system: System) -> tuple[TermRow, ...]:
-    """Return the terms of ``costs`` of a plan, a program and a system."""
+    """Return a row for each law in the cost of each part of ``plan``."""
     names = [profile.name for profile in program.stages]
     return tuple(row for thing in things(costs, plan, names, system) for row in _rows(thing))
 

@@ -1,6 +1,7 @@
-"""Runs with exact times from Plan and Costs, and their durations.
+"""A run whose times follow exactly from Plan and Costs, without simulating events; other runs are refused.
 
-Other runs are refused.
+Retiming computes K sets of durations at once, the last axis of every array. A shard is an IPU's number within its
+replica.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class PassCycles(NamedTuple):
 
 @dataclass(frozen=True)
 class ExactRun:
-    """A run and its durations, for replicas and K sets of durations.
+    """A run with exact times, and the durations of its parts.
 
     Attributes:
         plan, program, system, costs: arguments of the machine's run.

@@ -1,4 +1,4 @@
-"""Point-to-point without events: the end of every instruction, computed level by level.
+"""Times of a run in point-to-point without simulating events: the end of every instruction, level by level.
 
 A node is an instruction that ends at ``T = max(T[a], T[b] + lead) + w``, or the host's work on an element of a feed:
 ``a`` is the IPU's previous node, ``b`` the node after which the awaited tensor was sent.
@@ -67,7 +67,7 @@ class Precedence:
         way_of[sends] = 1 + way.ravel()
         lead_of = np.zeros(len(nodes), np.int64)
         lead_of[waits] = way_of[sender]
-        #: Instruction, previous node and way of every tensor.
+        #: Instruction, previous node and way (copy of the pipeline, source and target stage) of every tensor.
         self._tensors = rows[sends], node_before[sends], way.ravel()
         self._arrange(a, b, lead_of, way_of[nodes], streams)
 

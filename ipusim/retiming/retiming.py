@@ -1,4 +1,7 @@
-"""The times of a run without events, for several sets of durations."""
+"""Compute the times of a run from its Plan without simulating events, for K sets of durations at once.
+
+The results check the simulation, and give the lengths of many similar runs in little time.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +122,7 @@ class Retiming:
         executions: int | None = None,
         between: Mapping[int, Sequence[HostExchange]] | None = None,
     ) -> Retiming:
-        """Return the times of a run, with the arguments of :func:`ipusim.machine.simulate.simulate`.
+        """Compile a run, given by the arguments of :func:`ipusim.machine.simulate.simulate`.
 
         Args:
             plan: instructions per IPU.

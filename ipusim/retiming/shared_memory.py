@@ -1,4 +1,4 @@
-"""Streaming Memory without events: transfers in equal shares between two meetings."""
+"""Times of transfers from and to Streaming Memory between two meetings of IPUs, in equal shares of its bandwidth."""
 
 from __future__ import annotations
 

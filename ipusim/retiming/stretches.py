@@ -1,4 +1,7 @@
-"""Instructions between joint meetings, and an execution's end, for arrays of times."""
+"""Compute when IPUs end their instructions between two joint meetings, and when an execution ends.
+
+Times are arrays over replicas and K sets of durations. A shard is an IPU's number within its replica.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def carry_out(
 
     Args:
         execution: the execution.
-        cells: numbers of every shard's instructions, in the Plan's table.
+        cells: numbers of the instructions in the Plan's table, by shard.
         starts: begin of every shard, in cycles of shape (replicas, K).
     """
     code = execution.run.plan.instructions[:, 1]

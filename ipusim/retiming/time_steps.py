@@ -1,4 +1,7 @@
-"""Lock-step without events: the slowest IPU ends a time-step, a copy follows."""
+"""Times of a run in lock-step without simulating events: the slowest IPU ends a time-step, and a copy follows.
+
+Times are arrays over replicas and K sets of durations.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Simulate only parts of a run under disturbances that begin and end: before, between and after their changes.
+"""Simulate a run under disturbances that begin and end, and leave out the repeating parts between these changes.
 
-Suppose that the machine's state recurs before a change, and that all work begun by then ends before the change. The
-following copies of the recurring block do not depend on the change, so copies far enough from the change are left out.
-The shorter run continues after the first copy with times shifted by the left-out cycles (:class:`Skip`), and reaches
-the change in the same state as the whole run. With a single execution, micro-batches are left out; with several, whole
-executions.
+A block is the part of a run from one state of the machine until that state recurs; its copies then follow one another
+unless a disturbance begins or ends. Copies that end before the next change are left out. The shorter run continues
+after the first copy with times shifted by the left-out cycles (:class:`Skip`), and reaches the change in the same state
+as the whole run. With a single execution, micro-batches are left out; with several, whole executions.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ipusim.timeline.timeline import Timeline
 
 #: Maximum number of short runs simulated for a whole run.
 _MOST_RUNS: Final = 40
-#: Copies of a block kept before a change: two copies with equal states, and a further copy.
+#: Copies of a block that are kept: two copies with equal states, and a further copy.
 _COPIES: Final = 3
 
 
@@ -47,8 +46,8 @@ class BetweenChanges:
         priced: function that returns costs and system of the Job, or of the Job with other counts.
         executions: number of pipeline executions.
         in_a_row: number of executions after which the run may repeat.
-        skips: left-out cycles with their positions.
-        blocks: repeated blocks, as rows of the shorter run, with the number of left-out copies.
+        skips: numbers of left-out cycles, with the cycles at which the shorter run leaves them out.
+        blocks: repeated blocks, as rows of the shorter run's Timeline, with the numbers of left-out copies.
     """
 
     job: Job
@@ -106,7 +105,7 @@ class BetweenChanges:
         return block.executions or block.length
 
     def _counts(self) -> Iterator[int]:
-        """Yield the number of micro-batches, or executions, of each first short run; none for short runs."""
+        """Yield numbers of micro-batches, or executions, for a first short run; none if the run itself is short."""
         if self.executions == 1:
             if not self.job.schedule.in_phases:  # each phase would leave out different micro-batches
                 yield from short_counts(self.job.schedule, self.job.program.shape)
@@ -134,11 +133,9 @@ class BetweenChanges:
     def _blocks(
         self, marks: Sequence[Mark], plan: Plan, timeline: Timeline, end: int | None, left: int
     ) -> Iterator[tuple[Repeat, int]]:
-        """Yield blocks between ``marks`` with their numbers of copies to leave out.
+        """Yield blocks among recorded states, ``marks``, with their numbers of copies to leave out; early blocks first.
 
-        Early blocks come first; the copies end before ``end``.
-
-        The copies hold at most ``left`` micro-batches, or executions.
+        Left-out copies end before cycle ``end``, and hold at most ``left`` micro-batches, or executions.
         """
         for part in (4, 2, 1) if end is not None else (1,):
             some = marks[: len(marks) // part]

@@ -24,7 +24,7 @@ from ipusim.timeline.kinds import SpanKind
 from ipusim.timeline.time_parts import Idle
 from ipusim.timeline.timeline import Timeline
 
-#: Maximum number of spans for recording states to find the end of a disturbance's effects.
+#: Maximum number of spans (recorded intervals) of a run whose states are compared with those of the undisturbed run.
 _MOST_SPANS = 50_000
 
 
@@ -122,14 +122,15 @@ def _states(job: Job, executions: int) -> tuple[list[Mark], list[Mark]] | None:
 
 
 def _recovery(marks: Sequence[Mark], plain: Sequence[Mark], last: int) -> int | None:
-    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's; None: never."""
+    """Return the number of micro-batches after cycle ``last`` until states equal the undisturbed run's; None if
+    never."""
     behind = dropwhile(lambda pair: pair[0].cycle < last, zip(marks, plain, strict=True))
     alike = (_state(one) == _state(other) for one, other in behind)
     return next((number for number, same in enumerate(alike) if same), None)
 
 
 def _state(mark: Mark) -> Hashable:
-    """Return the state of a mark, independent of the order of simultaneous events."""
+    """Return a recorded state of the machine, independent of the order of simultaneous events."""
     (queue, facilities), ahead = cast(tuple[tuple[tuple[Hashable, ...], Hashable], Hashable], mark.state)
     return tuple(sorted(queue, key=repr)), facilities, ahead, mark.positions
 

@@ -1,4 +1,7 @@
-"""Kinds of trainings, and the range in which most errors of the simulated throughput of each kind lie."""
+"""Name the kind of a run's model, and the range of most errors of simulated throughput for that kind.
+
+Errors are relative to published throughputs; each row of ``ipusim validate`` is one published training.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +14,19 @@ from ipusim.base.csv_table import Columns, read_table
 from ipusim.base.units import counted
 from ipusim.runs.job import Job
 
-#: The range of each kind as ``ipusim validate`` finds it, which a test holds it to; without ends for few rows.
+#: File with the error range of each kind, as ``ipusim validate`` computes it (a test compares them); empty ends for
+#: #: kinds with few rows.
 RANGES: Final = Path(__file__).with_suffix(".csv")
 COLUMNS: Final = ("kind", "rows", "least", "most")
-#: Ending of the name of a kind on several pods.
+#: Suffix of a kind's name for runs on several pods.
 SEVERAL_PODS: Final = ", several pods"
 _MOST_BYTES: Final = 2**16
-#: Maximum bytes of all weights of a small network, whose time between layers counts as much as its layers.
+#: Maximum bytes of all weights of a small network: the time between its layers counts as much as the layers' own.
 _SMALL: Final = 20 * 10**6
 
 
 def kind_of(job: Job) -> str:
-    """Return the kind of a Job's model and run, by its layers and IPUs; empty for one like no published one.
+    """Return the kind of a Job's model and run, by layers, weights and pods; empty if no published training is alike.
 
     >>> from ipusim.api import Request, assemble
     >>> stages = [{"name": name, "forward": 1000, "backward": 2000} for name in ("first", "last")]
@@ -56,7 +60,7 @@ def _kind_of_layers(layers: Sequence[Any]) -> str:
 
 
 def error_words(job: Job) -> str:
-    """Return the range of most errors of trainings like a Job's, in words, or that none is known."""
+    """Return the range of most errors for trainings of a Job's kind, in words, or the words that none is known."""
     return _words().get(kind_of(job), "not known: no training of a model of this kind is published")
 
 

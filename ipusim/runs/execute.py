@@ -1,4 +1,4 @@
-"""Execute a Job."""
+"""Execute a Job, and summarise its run."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def _remarks(job: Job, timeline: Timeline) -> tuple[str, ...]:
 def sum_up(job: Job, timeline: Timeline, learning: Learning | None, *, jump: bool = True) -> Run:
     """Return the Run of a Job from its Timeline and arithmetic results.
 
-    Times of the summary are those of the first execution. Without ``jump``, the Timeline has no blocks even for a
-    repeating run. Raises TimelineError for a Timeline without an execution.
+    Without ``jump``, the Timeline has no repeated blocks even for a repeating run. Raises TimelineError for a Timeline
+    without an execution.
     """
     times, costs = run_times_of(timeline), job.costs
     once, orders = without_recomputation(job, costs), _orders(job, timeline)

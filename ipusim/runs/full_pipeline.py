@@ -1,4 +1,7 @@
-"""Find gradient accumulation counts of a full pipeline at which time grows linearly, from a recurring state."""
+"""Find gradient accumulation counts that fill the pipeline, so that time grows linearly from one to the next.
+
+Such counts lie a whole number of periods apart; a period is found where the simulated machine's state recurs.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ class FullCounts(NamedTuple):
 
     Attributes:
         least: least count of a full pipeline.
-        apart: difference between counts; the period of some schedules is a multiple of their step.
+        apart: difference between successive counts; a multiple of the schedule's step.
     """
 
     least: int

@@ -48,8 +48,8 @@ class Job:
             simultaneous, or exchange their times.
         in_part: whether a shorter run may stand for the whole run, whose size was not checked against this computer's
             memory.
-        of: function that returns the Job with another number of micro-batches in an execution, all laid out, and
-            another repeat count; raises RequestError for impossible counts.
+        of: function of a number of micro-batches in an execution and a repeat count; returns the Job with these
+            counts and all micro-batches in its Plan; raises RequestError for impossible counts.
 
     Example:
         >>> from ipusim.api import Request, assemble

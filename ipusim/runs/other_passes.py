@@ -1,4 +1,4 @@
-"""Compute runs of a Job with other cycles of passes, many at once and without events."""
+"""Compute the lengths of many runs of a Job at once, each with other cycles of passes, without simulating events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compute runs of a Job with other seeds of jitter, many at once and without events."""
+"""Compute the lengths of many runs of a Job at once, each with other seeds of jitter, without simulating events."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RunCycles(NamedTuple):
     Attributes:
         run: length of the run.
         makespan: length of the first execution of the pipeline, without its weight update.
-        busiest: passes of the busiest IPU in the first execution.
-        compute: passes of all IPUs in the first execution.
+        busiest: cycles of the busiest IPU's passes in the first execution.
+        compute: cycles of all IPUs' passes in the first execution.
     """
 
     run: int

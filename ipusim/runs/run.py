@@ -17,7 +17,7 @@ class Run:
 
     Attributes:
         job: executed Job.
-        timeline: spans of the run, in cycles of the tile clock.
+        timeline: spans of the run (intervals such as passes and copies), in cycles of the tile clock.
         summary: all figures of the run.
         learning: losses, outputs and weights; None for time-only simulation.
         remarks: remarks on the simulation that do not affect its results.

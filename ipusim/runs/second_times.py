@@ -1,4 +1,4 @@
-"""Check the times of a run against times computed without events."""
+"""Check the simulated times of a run against a second computation, which simulates no events."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
 
     Args:
         job: Job of the run.
-        timeline: whole run; for a run of more than :data:`MOST_SPANS` spans, the laid out part is simulated again.
+        timeline: whole run; of a run of more than :data:`MOST_SPANS` spans, only the part in the Job's Plan is
+            simulated again and compared.
 
     Returns:
         Outcome with the first difference, if any.
@@ -94,7 +95,7 @@ def check_times(job: Job, timeline: Timeline) -> TimesCheck:
 
 
 def _short(job: Job, executions: int) -> tuple[Job, int]:
-    """Return a Job reduced to the laid out part, and the number of executions to compare."""
+    """Return a Job reduced to the micro-batches in its Plan, and the number of executions to compare."""
     if job.of is not None:
         job = job.of(job.plan.shape.count, job.program.repeat_count)
     spans = max(1, len(job.plan.instructions) * job.system.replicas)
@@ -147,7 +148,7 @@ def _computed(job: Job, retiming: Retiming) -> Iterator[Column]:
 
 
 def _first(recorded: Column, computed: Column) -> str:
-    """Describe the first different time."""
+    """Describe the first span with different times."""
     ours, theirs = ({*map(tuple, rows.tolist())} for rows in (recorded, computed))
     first = min(ours ^ theirs, key=lambda row: (row[-2:], row))
     other = next((row for row in sorted(theirs if first in ours else ours) if row[:-2] == first[:-2]), None)

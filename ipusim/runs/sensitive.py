@@ -15,16 +15,16 @@ from ipusim.runs.other_passes import are_quick
 
 @dataclass(frozen=True)
 class Sensitivities:
-    """Changes of a run's length, each recomputed.
+    """Changes of a run's length, each computed anew.
 
-    A count of passes on one of several equal paths would only be a bound.
+    The number of a stage's passes on a critical path would only be a bound, as several paths may be equally long.
 
     Attributes:
         grows: growth of the run in cycles if each pass of a kind takes a cycle more in a stage, for each stage; None if
             the longer run is not exact.
         falls: reduction of the run in cycles if each pass takes a cycle less, for each stage.
-        copies: growth and reduction of the run in cycles if each copy between IPUs takes a cycle more or less: each
-            merged copy, or each sent tensor.
+        copies: growth and reduction of the run in cycles if each copy between IPUs takes a cycle more or less. Copies
+            are merged copies in lock-step, and sent tensors in point-to-point.
         unknown: reason for unknown sensitivities, as the end of a sentence; empty for known ones.
     """
 

@@ -1,4 +1,4 @@
-"""Arithmetic of a Job across runs: weights, results and hooks."""
+"""Run a Job several times in a session: weights and optimizer state continue from run to run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job with stated times of passes, copies and weight updates, such as times of a real run."""
+"""Make a Job with stated times of passes, copies and weight updates, such as measured times."""
 
 from __future__ import annotations
 

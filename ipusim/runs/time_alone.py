@@ -25,7 +25,7 @@ from ipusim.runs.marked import marked_run
 from ipusim.runs.problems import Problem, RequestError
 from ipusim.timeline.timeline import Timeline
 
-#: Numbers of executions to try, in search of a repetition, before simulating all executions.
+#: Numbers of executions in short runs, tried in turn until a run repeats; then all executions are simulated.
 _TRIED_EXECUTIONS: Final = (SIMULATED_EXECUTIONS, 16, 64)
 #: Function that returns costs and device of a Job.
 Priced = Callable[[Job], tuple[Costs, System]]
@@ -50,8 +50,8 @@ def timeline_of(
     Args:
         job: Job to run.
         executions: executions of the pipeline; by default the program's repeat count.
-        jump: whether to simulate a repeating run only in part; its Timeline then has blocks, equal to the full
-            Timeline after expansion.
+        jump: whether to simulate a repeating run only in part; its Timeline then has repeated blocks, and equals the
+            fully simulated Timeline after expansion.
         priced: function that returns costs and device of the Job, or of the Job with other counts.
         replicas: replacement for the arithmetic, used for late hosts.
         between: joint work of hosts before an execution, by number of the execution.
@@ -94,7 +94,7 @@ def timeline_of(
 
 
 def _between_changes(run: _InPart) -> Timeline | None:
-    """Return the Timeline of a run simulated in part around its changes.
+    """Return the Timeline of a run simulated only around the begins and ends of disturbances.
 
     None if no part can be left out.
     """
@@ -151,7 +151,8 @@ class _InPart:
         return executions_in_a_row(self.job.program, self.priced(self.job)[0], self.executions)
 
     def _count(self, micro_batches: int, short: ShortRun) -> int:
-        """Return the least number of micro-batches from ``micro_batches`` up that leaves out whole periods."""
+        """Return the least number of micro-batches to simulate, from ``micro_batches`` up, that leaves out whole
+        periods."""
         shape, schedule = self.job.program.shape, self.job.schedule
         if not short.inner:
             return micro_batches
@@ -197,7 +198,7 @@ class _InPart:
 
 
 def _never_repeats(error: RequestError, whole: int, tried: int) -> Iterator[Problem]:
-    """Yield the problems of an oversized part, worded for the whole run."""
+    """Yield the problems of a short run that exceeds memory, worded for the whole run."""
     for problem in error.problems:
         text = (
             f"expected a run that repeats, or a run that fits in memory as a whole, got {whole} micro-batches, and "

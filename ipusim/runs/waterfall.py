@@ -1,8 +1,8 @@
-"""Waterfall of a run's time: parts of the time are removed in turn, by simulations without arithmetic.
+"""Divide a run's time into parts, the waterfall: simulations without arithmetic remove part after part.
 
-A removed part costs 0 cycles, and all other costs stay the same. The Plan, and so the dependencies, stays. The last run
-has balanced stages and only passes: the cycles of its busiest IPU are useful compute, and its idle time is divided into
-gaps in main and fill and drain.
+A removed part costs 0 cycles; all other costs and the Plan stay the same. The last simulation has balanced stages and
+only passes: the cycles of its busiest IPU are useful compute, and its idle time is divided into gaps while the pipeline
+is full (gaps in main), and fill and drain.
 """
 
 from __future__ import annotations

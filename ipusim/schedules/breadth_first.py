@@ -1,8 +1,9 @@
 """Breadth first: an IPU runs every micro-batch through a stage before its next stage.
 
 Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023; ScheduleLoopedBFS of torch.distributed.pipelining, which
-also takes micro-batches backward from the last one. Ramps are as short as in interleaved 1F1B, one stage of an IPU, but
-an IPU keeps all micro-batches. The advantage: gradients of a stage are complete early.
+also takes micro-batches backward from the last one. Ramps (fill and drain) are as short as in interleaved 1F1B, with
+the length of one stage of an IPU. But an IPU keeps all micro-batches. The advantage: gradients of a stage are complete
+early.
 """
 
 from __future__ import annotations

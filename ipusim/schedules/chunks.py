@@ -101,7 +101,7 @@ def joined_order_of(
     shape: PlanShape,
     turns: Mapping[int, tuple[Sequence[tuple[int, ...]], Sequence[tuple[ChunkPass, bool]]]],
 ) -> Order:
-    """Build the Order from passes of chunks, some joined to the next pass."""
+    """Build the Order from passes of chunks; a joined pass shares a slot with the next pass."""
     tables, joins = [], []
     for ipu, (chunks, ipu_turns) in turns.items():
         tables.append(_rows(ipu, chunks, (chunk_pass for chunk_pass, _ in ipu_turns)))

@@ -39,7 +39,7 @@ _FREE: Final = -1
 #: Slots between consecutive micro-batches.
 _PERIOD: Final = len(_PASSES)
 
-#: Content of each slot of an IPU: ``_FREE``, or a pass: index in ``_PASSES`` x the count + micro-batch.
+#: Content of each slot of an IPU: ``_FREE``, or a pass as a number: index in ``_PASSES`` x the count + micro-batch.
 _Lane = list[int]
 #: Slot of each pass of an IPU; ``_FREE`` for passes without a slot.
 _Slots = list[int]

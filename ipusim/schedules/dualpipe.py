@@ -4,7 +4,8 @@ DeepSeek-AI, DualPipe (dualpipe.py, dualpipev.py), 2025; ScheduleDualPipeV of to
 phase, an IPU runs the forward pass of one of its two stages with the backward pass of the other, so that copies of
 either pass are hidden. On an IPU, the passes compute one after the other, between exchanges of inputs and outputs.
 
-DualPipe has two copies of each stage, a copy per direction. DualPipeV is half of DualPipe: a V.
+DualPipe has two copies of each stage, a copy per direction. DualPipeV is half of DualPipe: two different stages per
+IPU, placed as a V (over the IPUs and back).
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Return all rotations, 0..S-1, for any mapping: a micro-batch starts in every time-step."""
+    """Return the start time-steps of overlapping micro-batches: all S of them, for any mapping.
+
+    S is the number of steps of a micro-batch, so a micro-batch starts in every time-step."""
     return tuple(range(shape.steps))
 
 

@@ -10,10 +10,10 @@ from ipusim.schedules.layout import order_of_rows
 
 
 def offsets(shape: PlanShape) -> tuple[int, ...]:
-    """Choose rotations greedily that never put two steps on one IPU at once.
+    """Choose start time-steps of overlapping micro-batches greedily, so that no IPU has two steps at once.
 
-    A rotation of the steps' IPUs is accepted if it differs from every accepted rotation in every place, so each IPU has
-    at most one step per time-step.
+    A start rotates the cyclic sequence of the IPUs of a micro-batch's steps. A start is accepted if its rotation
+    differs from every accepted rotation in every place.
     """
     steps, steps_of = shape.steps, defaultdict[int, list[int]](list)
     for step, ipu in enumerate(shape.device_of_step):

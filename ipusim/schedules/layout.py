@@ -1,4 +1,4 @@
-"""Layout of micro-batches over time-steps in Graphcore's compiler: rows with offsets, one step per time-step.
+"""Lay out micro-batches over time-steps like Graphcore's compiler: in V rows with offsets, one step per time-step.
 
 Row j of V starts at time-step ``offsets[j]`` and runs the steps 0..S-1 of its
 micro-batches j, V + j, 2V + j, ... one per time-step without a pause: step
@@ -65,7 +65,7 @@ def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], dep
         schedule: name of the schedule.
         shape: shape to lay out.
         offsets: offsets of the rows; the count must be a multiple of their number.
-        depth: FIFO depth of a stage per position between the stage and the last.
+        depth: FIFO depth that each position between a stage and the last stage adds to the stage's FIFO.
 
     Raises ProgramError for fewer than two stages, and CountError for an indivisible count.
     """
@@ -83,6 +83,6 @@ def order_of_rows(schedule: str, shape: PlanShape, offsets: tuple[int, ...], dep
 
 
 def fifo_depths(shape: PlanShape, factor: int) -> tuple[int, ...]:
-    """Return the depth of each stage's activation FIFO: ``factor`` per position between the stage and the last."""
+    """Return the depth of each stage's activation FIFO: ``factor`` times the number of positions after the stage."""
     last = shape.positions - 1
     return tuple(factor * (last - position) for position in shape.position_of) if shape.training else ()

@@ -1,4 +1,7 @@
-"""Letters of words that describe a schedule: syntax, counts, and assignment of micro-batches."""
+"""Parse and check the words that describe a schedule, and assign micro-batches to their letters.
+
+A word lists passes of an IPU; a letter is a pass of a stage, such as ``F0``, over the stage's next micro-batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the period of user schedules that state none, by repetition in their Order.
+"""Find the period of user schedules without a stated period, by repetition in their Order.
 
 An IPU is periodic with ``c`` micro-batches if each of its passes equals the pass one period of rows earlier, with the
 micro-batch increased by ``c``. Whole periods may be cut out of such a stretch, equally many on each IPU. The result is

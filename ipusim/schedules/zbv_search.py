@@ -69,7 +69,7 @@ class _IpuSchedule:
         self.counts = {(kind, chunk): 0 for kind in (_F, _I, _W) for chunk in (0, 1)}
 
     def arrives(self, kind: Pass, chunk: int) -> int:
-        """Return the slot in which the next pass's tensor from a neighbour arrives; _NEVER if not yet known.
+        """Return the slot in which the next pass's tensor from a neighbour arrives; _UNSCHEDULED if not yet known.
 
         Forward passes there and gradients of the way back come from the previous IPU, all others from the next IPU.
         """

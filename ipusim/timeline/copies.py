@@ -1,6 +1,7 @@
-"""Expansion of a Timeline's blocks into rows, in whole or in part.
+"""Expand a Timeline's blocks into rows, in whole or in part.
 
-Tables of spans have a column per field of :class:`Span`.
+A block is a group of rows that happens several times in succession; each time is a copy, stored only once. Expanded
+copies become separate rows. Tables of spans have a column per field of :class:`Span`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Copies(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Copies of a block omitted after a copy that is expanded.
+    """Copies of a block that are not expanded, after a copy that is.
 
     Attributes:
         block: the expanded copy together with the omitted copies; its rows are the expanded copy's.

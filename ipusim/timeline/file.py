@@ -1,4 +1,7 @@
-"""Reading and writing a Timeline's file, with checks of untrusted files."""
+"""Read and write a Timeline's file, with checks of untrusted files.
+
+The file holds rows of spans, and blocks of rows that happen several times in succession: the copies of a block.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's records, sorted; columns of spans are computed on first use."""
+"""Sort the machine's records of a run, and compute the columns of spans on first use."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class Timeline:
         return Timeline(info, table)
 
     def folded(self, repeats: Sequence[Repeat]) -> Timeline | None:
-        """Fold consecutive copies of blocks into single copies; return the same run with blocks.
+        """Keep only the first of consecutive copies of blocks; return the same run with blocks.
 
         Args:
             repeats: blocks of this Timeline, which has no blocks yet; ``times`` counts the copies among the rows.
@@ -316,7 +316,7 @@ class Timeline:
         return self._written_out(choose)
 
     def around(self, begin: int, end: int, most_spans: int, micro_batches: int) -> Timeline:
-        """Return the same run with the copies of blocks around a window as rows.
+        """Return the same run with the copies of blocks that touch a window as separate rows.
 
         Args:
             begin, end: window, in cycles from the start of the run.

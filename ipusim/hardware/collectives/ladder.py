@@ -1,4 +1,4 @@
-"""The ladder all-reduce: within rungs, along rails, then within rungs again.
+"""The ladder all-reduce: within rungs (pairs of linked IPUs), along the two rails that join them, then within rungs.
 
 The two IPUs of a rung reduce-scatter over the rung's four links, and hold half of the sum afterwards. The two rails
 then all-reduce their halves in rings simultaneously, and the rungs gather the halves. Only half of the buffer leaves a

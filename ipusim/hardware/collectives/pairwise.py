@@ -12,8 +12,8 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
     """Return a pairwise all-to-all with messages of ceil(elements / R) elements.
 
     R participants are numbered in physical order. If R is a power of two, positions that differ in the bits of the
-    round's number swap (R - 1 rounds), and the first round stays within rungs. Otherwise positions that add up to the
-    round's number modulo R swap (R rounds, with one or two participants idle).
+    round's number swap (R - 1 rounds), and the first round stays within rungs (pairs of linked IPUs). Otherwise
+    positions that add up to the round's number modulo R swap (R rounds, with one or two participants idle).
     """
     collective = Collective("all_to_all", "pairwise", tuple(participants), elements, itemsize)
     ranks = as_they_lie(system, participants)
@@ -33,7 +33,7 @@ def pairwise_all_to_all(system: System, participants: Sequence[int], elements: i
 
 
 def _swaps(collective: Collective, pairs: Sequence[tuple[int, int]]) -> Round:
-    """Return the transfers that send the chunk of every pair's second IPU into the first IPU's slot there."""
+    """Return the transfers that send each target's chunk to the place of the source in the target's buffer."""
     rank = {ipu: number for number, ipu in enumerate(collective.participants)}
     transfers = []
     for source, target in pairs:

@@ -12,12 +12,13 @@ A ring along the links uses only one direction of a link. Two simultaneous rings
 every chunk per ring, use both (``bidirectional_ring_pair`` of Graphcore's collectives, PopLibs
 include/popops/Collectives.hpp).
 
-A larger pod may therefore sum faster than a smaller pod. On a torus (POD64) the rings of replicas close over separate
-links (Graphcore's ``rung-ring``, which assumes a wrap-around), and the pair halves the time. On a ladder with open ends
-(POD16) a ring returns along the same rails (``ring-on-line``): a single ring fills both directions, and the pair gains
-nothing. With R replicas of four IPUs, two on each rail, a rail direction carries 2 (R - 1) / R of two buffers on the
-ladder, and half of the amount on the torus: 16 replicas on a POD64 take (15 / 16) / (3 / 2) = 0.625 of the time of 4
-replicas on a POD16.
+A larger pod may therefore sum faster than a smaller pod. A pod is a ladder of rungs (pairs of linked IPUs) on two
+rails, or a torus, if the rails close. On a torus (POD64) the rings of replicas close over separate links (Graphcore's
+``rung-ring``, which assumes a wrap-around), and the pair halves the time. On a ladder with open ends (POD16) a ring
+returns along the same rails (``ring-on-line``): a single ring fills both directions, and the pair gains nothing. With R
+replicas of four IPUs, two on each rail, a rail direction carries 2 (R - 1) / R of two buffers on the ladder, and half
+of the amount on the torus: 16 replicas on a POD64 take (15 / 16) / (3 / 2) = 0.625 of the time of 4 replicas on a
+POD16.
 """
 
 from __future__ import annotations

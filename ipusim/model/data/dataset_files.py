@@ -19,7 +19,6 @@ from ipusim.model.layers.layer import Array
 
 #: Big-endian data types by type byte of an IDX file's magic number (Y. LeCun's description of the MNIST files,
 #: yann.lecun.com/exdb/mnist).
-#: (Y. LeCun's description of the MNIST files, yann.lecun.com/exdb/mnist).
 _IDX_TYPES: Final = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 #: Path of scikit-learn's digits; rows contain 64 pixels from 0 to 16, then the digit.

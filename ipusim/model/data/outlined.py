@@ -36,5 +36,5 @@ def outlined_tokens(length: int, vocabulary: int, samples: int) -> Dataset:
 
 
 def _numbers(shape: Shape, end: int) -> Any:
-    """Return the outline of whole numbers in range(below), such as tokens and class numbers."""
+    """Return the outline of whole numbers from 0 to ``end`` - 1, such as tokens and class numbers."""
     return Outline(shape, np.int32, span=(0, end - 1))

@@ -1,8 +1,8 @@
 """Count the work of a Python function and its gradient by tracing both.
 
-The function runs under a separate trace whose nodes record every NumPy call
-(:mod:`ipusim.model.functions.counted_calls`). The gradient runs inside the same trace, and equal rules count the calls
-of the backward pass.
+A trace is autograd's graph of NumPy calls. The function runs under a separate trace, whose nodes add the work of their
+calls to a tally, by the rules of :mod:`ipusim.model.functions.counted_calls`. The gradient runs inside the same trace,
+so the same rules count the calls of the backward pass.
 
 Comparisons and other functions without gradient, and calls on constants, are invisible and therefore free.
 """
@@ -43,7 +43,7 @@ class Tally:
 
 
 class CountingNode(Node):  # type: ignore[misc]
-    """Call in the trace that records itself in the tally of the trace's roots."""
+    """A call in the trace, which adds its work to the tally given to the trace's roots."""
 
     __slots__ = ("tally",)
 

@@ -1,4 +1,4 @@
-"""The replica that runs a stage's function: index and collectives."""
+"""A replica, as a stage's Python function sees it: index, number of replicas, and collectives among them."""
 
 from __future__ import annotations
 

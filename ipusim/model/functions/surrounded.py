@@ -1,4 +1,7 @@
-"""The context of a stage's function: a single value, entered by the caller."""
+"""The surroundings of a stage's Python function: variables, replica, and lists that record the function's calls.
+
+The caller of a function enters its surroundings, a single context variable.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers in order inside another layer: parameters by prefixed name, and consecutive passes."""
+"""Layers in order inside another layer, such as a residual block: prefixed names of parameters, consecutive passes."""
 
 from __future__ import annotations
 

@@ -19,10 +19,8 @@ _DOMAIN: Final = 0x44524F50
 
 #: Work to drop an element: a single instruction draws, compares and selects, and a product follows in registers.
 #: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), equal to an element-wise operation.
-#: 2 cycles for 8 bytes (PopLibs lib/poprand/poprandCycleEstimators.cpp), as an operation on elements takes.
 DROP: Final = VectorWork(elementwise=1)
 #: Compute sets of a dropout: read the tiles' seeds, set them from the micro-batch's seed, restore them (PopLibs
-#: lib/poprand/RandomGen.cpp).
 #: lib/poprand/RandomGen.cpp).
 DROP_SETS: Final = 4
 

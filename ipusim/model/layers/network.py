@@ -30,7 +30,7 @@ class NamedLayer(Generic[DescribedT]):
         return "/".join(self.shared.get(parameter, (self.name, parameter)))
 
     def trained(self, input_shape: Shape, frozen: Collection[str]) -> dict[str, str]:
-        """Return the flat name of each parameter that learns, by own names.
+        """Return the flat name ``layer/W`` of each parameter that learns, by the name in the layer.
 
         Args:
             input_shape: shape of a sample of the layer's input.
@@ -125,8 +125,7 @@ def _joining(
 class Network:
     """Layers applied in order to inputs of equal shape, with a loss at the end in training.
 
-    Raises ModelError for a name that is empty, holds a slash or comes twice, and
-    for a layer whose input does not fit.
+    Raises ModelError for an empty or repeated name, a name with a slash, and a layer that does not accept its input.
 
     Attributes:
         layers: the layers, at least one.

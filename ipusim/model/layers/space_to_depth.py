@@ -1,4 +1,8 @@
-"""Square windows that tile an image, and the layer that makes channels of the positions of each window."""
+"""Division of images into square windows, and the layer that turns each window into one position.
+
+The windows tile the image without gaps or overlaps. In the layer's output, the channels of one position are those of
+all positions of a window.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +46,7 @@ def in_windows(x: Array, size: int, shift: int = 0) -> Array:
 
 
 def from_windows(windows: Array, image: Shape, size: int, shift: int = 0) -> Array:
-    """Return the images of shape ``image`` that have these windows: the inverse of :func:`in_windows`."""
+    """Return the images of shape ``image`` with these windows: the inverse of :func:`in_windows`."""
     height, width, channels = image
     places = _places_in_windows(height, width, size, shift)
     return windows.reshape(-1, height * width, channels).take(places, axis=1).reshape(-1, *image)
@@ -92,10 +96,10 @@ class SpaceToDepth(Parameterless):
         return in_windows(x, self.block_size).reshape(-1, *self.output_shape(shape)), shape
 
     def input_gradient(self, saved: Saved, grad: Array) -> Array:
-        """Return each element of ``grad`` where the image had it."""
+        """Return ``grad`` with each element at its place in the image."""
         return from_windows(grad, saved, self.block_size)
 
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
-        """Return the work of a pass: each element is read, comes over the exchange, and is written."""
+        """Return the work of a pass, which reads each element, sends it over the exchange, and writes it."""
         work = moving(batch * math.prod(input_shape), itemsize)
         return LayerCost(work, work if need_input_gradient else Work(itemsize=itemsize))

@@ -1,4 +1,4 @@
-"""Scaling of channels: a small network makes a gate for each channel of the channels' means."""
+"""Scaling of channels, each by a factor (a gate) that a small network computes from the channels' means."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class LayerRow(Row):
 def rows() -> tuple[LayerRow, ...]:
     """Return the rows: unrestricted layers, then layers limited to the top of a model, then losses.
 
-    Raises ValueError for two layers of one name.
+    Raises ValueError for two layers of one kind.
     """
     names = [module.name for module in pkgutil.iter_modules(sys.modules[__package__].__path__)]
     names.sort(key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))

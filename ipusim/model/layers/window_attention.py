@@ -1,4 +1,8 @@
-"""Self-attention of images within square windows, which may be shifted, with a bias for each relative position."""
+"""Self-attention within square windows of an image, as in Swin Transformers.
+
+Windows may be shifted. A parameter adds a bias to the score of two positions, depending on how far and in which
+direction one lies from the other.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +84,7 @@ class WindowAttention(MultiHeadAttention):
     def backward_input(
         self, parameters: Parameters, saved: Saved, grad: Array, need_input_gradient: bool = True
     ) -> tuple[Array | None, Rest]:
-        """Return dx, back through windows and attention, and what each projection made."""
+        """Return dx, back through windows and attention, and the gradients at the projections."""
         shape, saved_of = saved
         windows = in_windows(grad, self.window, self.shift)
         dx, rest = super().backward_input(parameters, saved_of, windows, need_input_gradient)
@@ -106,11 +110,11 @@ class WindowAttention(MultiHeadAttention):
         return dq, dk, {"position_bias": dscores.sum(axis=0) * math.sqrt(q.shape[-1])}
 
     def _windows(self, input_shape: Shape) -> int:
-        """Return the windows of an image."""
+        """Return the number of windows of an image."""
         return math.prod(input_shape[:2]) // self.window**2
 
     def inner_sizes(self, input_shape: Shape) -> InnerSizes:
-        """Return those of attention in all windows, the input in windows, and what is added to the scores."""
+        """Return the sizes of attention in all windows, with the input in windows and the array added to the scores."""
         windows, positions = self._windows(input_shape), self.window**2
         saved, passing = super().inner_sizes((positions, input_shape[-1]))
         added = (windows if self.shift else 1) * self.num_heads * positions**2
@@ -119,10 +123,10 @@ class WindowAttention(MultiHeadAttention):
     def cost(self, input_shape: Shape, batch: int, itemsize: int, need_input_gradient: bool = True) -> LayerCost:
         """Return the work of attention on all windows, of moving images into windows and back, and of the biases.
 
-        Either pass moves each element into its window and out of it. Forward, each pair of positions takes a row of the
-        table, once for all windows. The rows come to the scores: one sum for each score, and one more for the mask of
-        shifted windows. Backward, in the second half, the gradients of scores are summed up over windows, then over
-        the uses of each row. Rolling an image is part of moving it (assumed).
+        Either pass moves each element into its window and out of it. Forward, each pair of positions looks up a row of
+        the table, once for all windows. Adding the rows takes one sum for each score, and the mask of shifted windows
+        one more. Backward, in the second half, the gradients of scores are summed up over windows, then over the uses
+        of each row. Rolling an image is part of moving it (assumed).
         """
         windows, positions = batch * self._windows(input_shape), self.window**2
         scores = windows * self.num_heads * positions**2

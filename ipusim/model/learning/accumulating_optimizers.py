@@ -57,7 +57,7 @@ class Adagrad(InSlots):
         return _fill_slots(parameters, self.slots, self.initial_accumulator)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Add to the sums, then step along the gradient."""
+        """Add to the sums, then step against the gradient."""
         for name, variable in parameters.items():
             gradient, accumulator = gradients[name], state[f"{name}/{self.slots[0]}"]
             accumulator += np.square(gradient)

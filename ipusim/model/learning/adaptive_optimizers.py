@@ -32,7 +32,7 @@ _Part = Annotated[str, MinLen(1), MaxLen(256)]
 
 @dataclass(frozen=True)
 class Moments(InSlots):
-    """Common parts of both: means of the gradient (m) and of its square (v) that decay with each update."""
+    """Common parts of Adam and LAMB: decaying means of the gradient (m) and of its square (v), called moments."""
 
     slots: ClassVar[tuple[str, ...]] = ("m", "v")
 
@@ -56,11 +56,11 @@ class Moments(InSlots):
         self.check_means(self.epsilon, beta_1=self.beta_1, beta_2=self.beta_2)
 
     def on_popart(self, precision: str) -> Self:
-        """Return the optimizer with the types that PopART gives to moments which say none.
+        """Return the optimizer with PopART's types for moments without a type.
 
-        It keeps them in single precision (graphcore/popart d2f20d7, python/popart/popart_core/popart.cpp, Adam's
-        accl1_type and accl2_type), and so does PopTorch (graphcore/poptorch, python/optim.py). Graphcore's programs
-        ask for a first moment in half where they fine-tune (graphcore/examples 3cc8f81, nlp/bert/pytorch,
+        PopART keeps them in single precision (graphcore/popart d2f20d7, python/popart/popart_core/popart.cpp, Adam's
+        accl1_type and accl2_type), and so does PopTorch (graphcore/poptorch, python/optim.py). Graphcore's programs ask
+        for a first moment in half where they fine-tune (graphcore/examples 3cc8f81, nlp/bert/pytorch,
         enable_half_first_order_momentum), and MLPerf's of version 2.0 for both (lamb_accl_dtype).
         """
         if precision != "float16":
@@ -121,7 +121,7 @@ class Adam(Moments):
     epsilon: _Epsilon = 1e-8
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Update the moments, then step in the opposite direction."""
+        """Update the moments, then step against the mean of gradients."""
         first, second = self._corrections(state)
         rate = self.learning_rate * math.sqrt(second) / first
         for name, variable in parameters.items():
@@ -160,7 +160,7 @@ class LAMB(Moments):
     epsilon: _Epsilon = 1e-6
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Update the moments, then step in the opposite direction, scaled by the weights' norm."""
+        """Update the moments, then step against the mean of gradients, in proportion to the weights' norm."""
         first, second = self._corrections(state)
         for name, variable in parameters.items():
             m, v = self._advance(name, gradients[name], state)
@@ -209,7 +209,7 @@ class LARS(Momentum):
         check_not_negative(eeta=self.eeta, epsilon=self.epsilon, weight_decay=self.weight_decay)
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Update the accumulators, then step in the opposite direction, scaled by the weights' norm."""
+        """Update the accumulators, then step against them, in proportion to the weights' norm."""
         for name, variable in parameters.items():
             gradient, rate = gradients[name], float(self.learning_rate)
             if not any(part in name for part in self.skip_list):
@@ -245,10 +245,9 @@ class RMSProp(InSlots):
     """RMSProp: steps along the gradient over the root of the mean squared gradient.
 
     Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine Learning, in TensorFlow 1's form with an initial
-    mean of
-    one: ms = decay * ms + (1 - decay) * grad^2; mom = momentum * mom + learning_rate * grad / sqrt(ms + epsilon);
-    var -= mom. The centered form subtracts the squared mean gradient, mg = decay * mg + (1 - decay) * grad, from ms
-    under the root.
+    mean of one: ms = decay * ms + (1 - decay) * grad^2;
+    mom = momentum * mom + learning_rate * grad / sqrt(ms + epsilon); var -= mom. The centered form subtracts the
+    squared mean gradient, mg = decay * mg + (1 - decay) * grad, from ms under the root.
     """
 
     kind: ClassVar[str] = "rmsprop"
@@ -283,7 +282,7 @@ class RMSProp(InSlots):
         }
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Update the means, then step along the gradient."""
+        """Update the means, then step against the gradient."""
         for name, variable in parameters.items():
             gradient, square = gradients[name], state[f"{name}/rms"]
             square *= self.decay

@@ -1,4 +1,4 @@
-"""A function of micro-batch gradients before accumulation: Graphcore's MapGradientOptimizer."""
+"""A function that changes each micro-batch's gradients before accumulation: Graphcore's MapGradientOptimizer."""
 
 from __future__ import annotations
 

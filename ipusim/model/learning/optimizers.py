@@ -1,4 +1,8 @@
-"""Optimizers: in-place parameter updates from accumulated gradients, once per execution of the pipeline."""
+"""Optimizers, which change a stage's parameters in place once per execution of the pipeline.
+
+An update uses the accumulated gradients and the optimizer's own arrays, called slots as in TensorFlow. This module
+contains the common parts of all optimizers, with SGD and Momentum.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ State = dict[str, Array]
 
 
 class Optimizer(Protocol):
-    """Rule of the weight update; the State holds the rule's memory."""
+    """Rule of the weight update; ``State`` contains what the rule remembers from update to update."""
 
     @property
     def gradient_map(self) -> GradientMap | None:
@@ -62,7 +66,7 @@ class JointOptimizer(Optimizer, Protocol):
 
 @runtime_checkable
 class SlottedOptimizer(Optimizer, Protocol):
-    """An optimizer that says the bytes of each slot; without them a slot is as large as its parameter."""
+    """An optimizer that states the bytes of each slot; slots of other optimizers are as large as their parameters."""
 
     def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
         """Return the bytes of each slot of a parameter."""
@@ -80,11 +84,11 @@ class InSlots:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Names of the slots of a parameter, with the parameter's size."""
+        """Names of a parameter's slots: arrays with as many elements as the parameter."""
         raise NotImplementedError
 
     def slot_itemsize(self, slot: str, itemsize: int) -> int:
-        """Return the bytes of an element of a slot, of parameters of ``itemsize`` bytes: as many."""
+        """Return the bytes per element of a slot; by default ``itemsize``, the parameter's."""
         return itemsize
 
     def slot_bytes(self, parameter_count: int, itemsize: int) -> list[int]:
@@ -109,8 +113,8 @@ class InSlots:
     ) -> Work:
         """Return the work of an update that reads gradient, slots and weight, and writes slots and weight.
 
-        ``more`` is how often an element is read or written besides. The arithmetic has the type of the widest slot, as
-        sums of gradients have that of their accumulators.
+        ``more`` counts additional reads and writes of each element. The arithmetic has the widest type among parameter
+        and slots.
         """
         return Work(
             vector=per_element * parameter_count,
@@ -186,7 +190,7 @@ class Momentum(InSlots):
         return {name: np.zeros_like(variable) for name, variable in parameters.items()}
 
     def apply(self, parameters: Parameters, gradients: Parameters, state: State) -> None:
-        """Update the accumulators, then step in the opposite direction."""
+        """Update the accumulators, then step against them."""
         for name, variable in parameters.items():
             accumulator = state[name]
             accumulator *= accumulator.dtype.type(self.momentum)

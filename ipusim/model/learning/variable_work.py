@@ -33,8 +33,8 @@ def accumulation_work(
 ) -> tuple[Work, ...]:
     """Return the work on the variables' gradients of a micro-batch: mapping, then accumulation.
 
-    A variable is a separate operation with a separate superstep, as in TensorFlow's graph. Factors of the
-    ``reduction`` are part of the operation, as in PopLibs' scaled addition.
+    Every variable takes a separate operation and superstep, as in TensorFlow's graph. Factors of the ``reduction`` are
+    part of the operation, as in PopLibs' scaled addition.
     """
     works = []
     for size in variables:
@@ -65,10 +65,10 @@ def with_variables(
     optimizer: Optimizer | None,
     itemsize: int,
 ) -> StageProfile:
-    """Return the profile of a stage with the accumulators of the variables that it owns, their slots and their update.
+    """Return ``profile`` with accumulators, slots and update of the ``owned`` variables.
 
-    A slot is as large as its variable unless the optimizer knows better. Elements of accumulators have the fewest bytes
-    that those of variables in use have, or ``itemsize`` without any.
+    A slot is as large as its variable, unless the optimizer states the bytes. The itemsize of accumulators is the
+    smallest among the ``used`` variables, or ``itemsize`` without any.
     """
     slots: list[int] = []
     if isinstance(optimizer, SlottedOptimizer):

@@ -1,1 +1,1 @@
-"""Computational stages: parts of a model on an IPU, with stash, splits and bound parameters."""
+"""Computational stages, consecutive layers of a model on an IPU: cuts of a model, passes, profiles and memory."""

@@ -1,7 +1,7 @@
 """A stage bound to parameters, ready to run passes.
 
-Binding sorts the flat parameters by layer once. Repeating the sort in every pass cost as much as a small layer's
-arithmetic.
+The parameters of a network are arrays by flat name, ``layer/W``. Binding sorts them by layer once. Repeating the sort
+in every pass cost as much as a small layer's arithmetic.
 """
 
 from __future__ import annotations
@@ -42,17 +42,19 @@ class Passes(Protocol):
         """
 
     def backward_weights(self, rest: Rest, receive: Receiver, totals: Parameters | None = None) -> None:
-        """Pass the parameters' gradients to ``receive``, with bits identical to ``backward``: once per ``rest``.
+        """Run the second half of ``backward``: pass the same gradients of parameters, bit by bit, to ``receive``.
 
-        Any later time is allowed, in any order of micro-batches, before the parameters are updated.
+        The second half runs once per ``rest``, at any time before the parameters are updated, in any order of
+        micro-batches.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Bound(Generic[DescribedT]):
-    """A layer or loss with its parameters by its own names, and the flat name of each that learns.
+    """A layer or loss with its parameters.
 
-    ``failing`` names the layer in errors of its passes.
+    ``own`` contains the parameters by their names in the layer, ``keys`` the name in the layer and the flat name of
+    each parameter that learns. ``failing`` names the layer in errors of its passes.
     """
 
     name: str
@@ -87,11 +89,11 @@ class BoundStage:
         lowest: int,
         gives_predictions: bool = False,
     ) -> None:
-        """Take the layers in order.
+        """Store the layers in order.
 
-        ``first_position`` is the place of the first in the network; ``lowest`` is the first
-        that learns, where the backward pass of a first stage ends. With ``gives_predictions``
-        a stage with the loss gives what the loss is taken of, and then the loss.
+        ``first_position`` is the first layer's position in the network. ``lowest`` is the first layer that learns,
+        where the backward pass ends if no earlier stage learns. With ``gives_predictions`` a stage with the loss
+        returns the loss's input, then the loss.
         """
         self._name = name
         self._first_position = first_position
@@ -143,10 +145,10 @@ class BoundStage:
     ) -> Array | None:
         """Run the layers' backward passes in reverse; ``grad`` is None for the stage with the loss.
 
-        ``receive`` gets every gradient at once, and can add the gradient to an accumulator while still in the cache.
-        ``totals`` are accumulators keyed ``layer/W`` for unscaled gradients; capable layers add to ``totals`` directly.
-        Without an input gradient (the first stage) the pass ends at the first layer with parameters, like TensorFlow's
-        gradients of variables.
+        ``receive`` gets every gradient as soon as it is computed, and can add it to an accumulator while it is in the
+        cache. ``totals`` are accumulators keyed ``layer/W`` for unscaled gradients; capable layers add to ``totals``
+        directly. Without an input gradient (if no earlier stage learns) the pass ends at the first layer that learns,
+        like TensorFlow's gradients of variables.
         """
         lowest = 0 if need_input_gradient else self._first_trained
         return self._go_back(
@@ -158,7 +160,7 @@ class BoundStage:
     ) -> tuple[Array | None, list[tuple[int, Rest]]]:
         """Run the first halves in reverse; return the input's gradient, and the rests.
 
-        Without an input gradient, the first halves end at the output of the first layer with parameters. The layer's
+        Without an input gradient, the first halves end at the output of the first layer that learns. The layer's
         whole backward pass is left for the second half.
         """
         rests: list[tuple[int, Rest]] = []
@@ -178,7 +180,7 @@ class BoundStage:
     def backward_weights(
         self, rest: Iterable[tuple[int, Rest]], receive: Receiver, totals: Parameters | None = None
     ) -> None:
-        """Run the second halves, from the last layer with parameters to the first."""
+        """Run the second halves, from the last layer that learns to the first."""
         for index, layer_rest in rest:
             if isinstance(layer_rest, _Untouched):
                 bound_layer = self._all[index]
@@ -198,7 +200,7 @@ class BoundStage:
     ) -> Array | None:
         """Run the first halves in reverse, down to the layer ``lowest``.
 
-        ``leave`` receives the positions of layers with parameters, and the rests for their second halves.
+        ``leave`` receives the positions of layers that learn, and the rests for their second halves.
         """
         count = len(self._layers)
         if self._loss is not None:

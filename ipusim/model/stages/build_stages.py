@@ -134,7 +134,10 @@ class Returning:
     fifos: bool
 
     def next_stage(self, stage: int, uses: Sequence[int]) -> int | None:
-        """Return the next non-adjacent stage on the same IPU, without uses in between."""
+        """Return the next stage on the same IPU if a value can wait there; otherwise None.
+
+        None if the next stage is adjacent or behind the last of ``uses``, or if a stage in between uses the value.
+        """
         next_stage = next(
             (
                 candidate

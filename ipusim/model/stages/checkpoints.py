@@ -35,8 +35,8 @@ class CheckpointedStage(InParts):
     def __init__(self, clusters: Sequence[BoundStage], *, keeps_tail: bool, first_needed: int) -> None:
         """Store the clusters in order.
 
-        ``keeps_tail`` tells whether the last cluster is never recomputed. ``first_needed`` is the first cluster with
-        parameters, the end of a first stage's backward pass.
+        ``keeps_tail`` tells whether the last cluster is never recomputed. ``first_needed`` is the first cluster that
+        learns, where the backward pass ends if no earlier stage learns.
         """
         super().__init__(clusters, first_needed)
         self._keeps_tail = keeps_tail

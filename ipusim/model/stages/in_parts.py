@@ -1,4 +1,4 @@
-"""A stage in parts: backward passes run from the last part to the first."""
+"""Common parts of stages with checkpoints or skip connections: backward passes from the last part to the first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class InParts:
     """Runs the backward passes of a stage part by part."""
 
     def __init__(self, parts: Sequence[BoundStage], first_needed: int) -> None:
-        """Store the parts in order, and the first part with parameters."""
+        """Store the parts in order, and the first part that learns."""
         self._parts = tuple(parts)
         self._first_needed = first_needed
 

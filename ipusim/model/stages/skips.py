@@ -56,7 +56,10 @@ class Skips:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Consecutive layers, an optional join with a value, then values taken from the result."""
+    """Consecutive layers, an optional join with a value, then values taken from the result.
+
+    ``trains`` tells whether any of the layers learns.
+    """
 
     layers: BoundStage
     join: Join | None = None

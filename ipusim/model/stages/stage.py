@@ -35,11 +35,11 @@ class Stage(Protocol):
 
     @property
     def recomputes_itself(self) -> bool:
-        """Whether its backward pass computes activations again from what its forward pass keeps."""
+        """Whether its backward pass recomputes activations from what its forward pass keeps."""
 
     @property
     def needs_input_gradient(self) -> bool:
-        """Whether its backward pass gives the gradient of its input, as an earlier stage learns."""
+        """Whether its backward pass returns the gradient of its input: whether an earlier stage learns."""
 
     @property
     def frozen_names(self) -> frozenset[str]:
@@ -86,8 +86,8 @@ class LayerStage:
         gives_predictions: whether a stage with the loss also returns the loss's input.
         checkpoints: positions, as numbers of preceding layers in the stage, from which the backward pass recomputes
             activations (:mod:`ipusim.model.stages.checkpoints`); empty without recomputation.
-        skips: the values of skip connections that come in, go out, or are joined; None where the network has none.
-        owners: layers of earlier stages that have parameters which layers of this one use too.
+        skips: values of skip connections that arrive, leave, or are joined; None for a network without any.
+        owners: layers of earlier stages whose parameters are also used in this stage.
         frozen: names of the network's layers whose parameters do not learn.
         needs_input_gradient: whether parameters of earlier layers learn.
     """
@@ -306,7 +306,7 @@ class LayerStage:
 def _bind_layer(
     named_layer: NamedLayer[DescribedT], input_shape: Shape, parameters: Parameters, frozen: frozenset[str]
 ) -> Bound[DescribedT]:
-    """Sort out a layer's parameters by its own names."""
+    """Return the layer with its parameters, by their names in the layer."""
     layer_parameters = {
         name: parameters[named_layer.flat_name(name)] for name in named_layer.layer.parameter_shapes(input_shape)
     }

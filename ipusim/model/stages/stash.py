@@ -2,8 +2,8 @@
 
 The stash of a micro-batch consists of the distinct arrays that the layers' forward passes keep for the backward passes.
 A run of the stage on outlines, arrays without elements, finds the arrays. User-defined functions need elements: a stage
-with such a layer runs on zeros. Every array of a micro-batch grows linearly with the number of samples; runs with one
-and two samples determine the bytes of any number.
+with such a layer runs on zeros, with one and with two samples. Since every array of a micro-batch grows linearly with
+the number of samples, both runs determine the bytes of any number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SavedBytes(NamedTuple):
 
     Attributes:
         stash: bytes kept between forward and backward pass.
-        rest: bytes kept between the halves of the backward pass: inputs of layers with parameters, and gradients of
+        rest: bytes kept between the halves of the backward pass: inputs of layers that learn, and gradients of
             their outputs; for layers with an undivided backward pass, the parameter gradients.
     """
 
@@ -39,8 +39,8 @@ class SavedBytes(NamedTuple):
 def saved_bytes(stage: LayerStage, batch: int, itemsize: int) -> SavedBytes:
     """Return the bytes that ``stage`` keeps of ``batch`` samples.
 
-    Parameters are not part of it, nor what layers keep through which no gradient
-    passes, of layers before the first one that learns. Behind that layer a frozen one counts with all it keeps.
+    Parameters do not count. If no earlier stage learns, data kept by layers before the first that learns does not count
+    either, since no gradient reaches them. A frozen layer behind it counts with all it keeps.
     """
     try:
         return outlined_bytes(stage, batch, itemsize)

@@ -1,6 +1,6 @@
 """A stage that sums the gradients of parameters used by several layers.
 
-Accumulation, mapping and averaging apply to a variable's whole gradient of a micro-batch.
+Accumulation, mapping and averaging apply to a variable's whole gradient of a micro-batch, the sum over its uses.
 """
 
 from __future__ import annotations

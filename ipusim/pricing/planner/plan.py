@@ -1,4 +1,4 @@
-"""The planner: find the fastest split of a product over tiles that fits in memory.
+"""Plan a product of an (m, k) by a (k, n) matrix: find the fastest split over an IPU's tiles that fits in memory.
 
 The search is exhaustive. Candidates are all numbers of parts of n, m, k and groups with distinct largest parts, on any
 number of tiles. If the best split exceeds its memory, the search adds 1, 2, 4, ... up to 64 steps over outputs or

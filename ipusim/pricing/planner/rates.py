@@ -1,4 +1,4 @@
-"""The planner's rates, as floating-point numbers."""
+"""The rates that the planner of products uses, as floating-point numbers."""
 
 from __future__ import annotations
 

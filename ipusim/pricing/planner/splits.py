@@ -1,4 +1,4 @@
-"""Splits: layouts of a product's blocks over tiles, distinct in tile shares."""
+"""List the splits of a product over tiles: numbers of parts of each dimension, with the busiest tile's share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Assemble a Request into a Job: rules and defaults for all front ends."""
+"""Assemble a Request into a Job that is ready to run: check all rules, and fill in the defaults.
+
+Commands and the Python API share this path.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def assemble(request: Request) -> Job:
 
     Raises:
         RequestError: with all problems.
-        RequestMemoryError: for a program that exceeds its IPUs' memory, unless the request asks for a report.
+        RequestMemoryError: for a program that exceeds its IPUs' memory, unless the request says ``memory: report``.
         PlanError: for a Plan that breaks a rule, as the Plan of a user's schedule may.
 
     Example:
@@ -109,7 +112,9 @@ def assemble(request: Request) -> Job:
 
 
 def _schedule(request: Request, findings: Findings) -> Schedule | None:
-    """Return the schedule, by default Graphcore's under batch serialization; None after recording a problem."""
+    """Return the requested schedule; None after recording a problem.
+
+    Batch serialization has a default schedule of its own."""
     pipeline = request.options.pipeline
     if pipeline.batch_serialization_iterations > 1 and not request.is_set(("pipeline", "schedule")):
         return registry.default_serialized()
@@ -130,7 +135,7 @@ class _LaidOut:
     Attributes:
         schedule, system, plan, offload, io_tiles: attributes of the Job.
         unused: reason for unused I/O tiles; empty for used ones.
-        simulated: number of simulated micro-batches of a run without arithmetic that may repeat; None for other runs.
+        simulated: number of micro-batches to simulate if a short run may stand for the whole run; None if none may.
     """
 
     schedule: Schedule
@@ -181,7 +186,7 @@ class _LaidOut:
     def settled(
         self, options: Options, program: PipelineProgram, findings: Findings
     ) -> tuple[_LaidOut, PipelineProgram]:
-        """Return system and program, without overlap if feeds exceed the I/O tiles."""
+        """Return the layout and the program; both lose overlapped I/O if elements of the feeds exceed the I/O tiles."""
         program = replace(program, offload=self.offload)
         why = self.io_tiles.why_not_placed(program, self.system.ipu.sram_bytes_per_tile)
         if not self.io_tiles.place_ops or not why:
@@ -202,7 +207,8 @@ def _content(
     layers: Layered | None,
     findings: Findings,
 ) -> Content:
-    """Return the profiles and the workload of the stages, with operations split as requested."""
+    """Return the profiles (costs) and the workload (arithmetic) of the stages, planned under the request's Poplar
+    options."""
     shape = laid_out.plan.shape.fewest_micro_batches
     if request.functions is not None:
         content = request.functions.content(laid_out.system, laid_out.offload)
@@ -221,7 +227,7 @@ def _job(
     request: Request, options: Options, fixed: Options, laid_out: _LaidOut, content: Content, findings: Findings
 ) -> Job:
     def of(micro_batches: int, repeat_count: int) -> Job:
-        """Return the Job with other counts; another repeat count alone keeps the prices."""
+        """Return the Job with other counts; if only the repeat count differs, the prices stay."""
         laid_out_count = laid_out.plan.shape.micro_batches
         if micro_batches == laid_out_count and repeat_count != options.pipeline.repeat_count:
             fewer = replace(program, repeat_count=repeat_count)
@@ -269,7 +275,7 @@ def _job(
 
 
 def _check(request: Request, fixed: Options, laid_out: _LaidOut) -> None:
-    """Check the Plan; among Plans of a built-in schedule that differ only in counts, only the first.
+    """Check the Plan. If Plans of a built-in schedule differ only in counts, check only the first.
 
     Tests check built-in schedules at all counts; the Plan of a user's schedule is checked each time.
     """

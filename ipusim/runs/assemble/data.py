@@ -1,4 +1,7 @@
-"""Convert a request's data section to datasets in memory, or to outlines for time-only simulation."""
+"""Convert a request's data section to datasets in memory.
+
+Simulation without arithmetic needs only outlines of synthetic data: shapes and types without values.
+"""
 
 from __future__ import annotations
 

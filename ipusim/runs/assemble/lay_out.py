@@ -1,4 +1,4 @@
-"""Lay out stages under a schedule and mapping: device and Plan."""
+"""Lay out a request's stages: choose the device, and make the Plan under the requested schedule and mapping."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def lay_out(
 ) -> tuple[System | None, tuple[Schedule, Plan] | None]:
     """Return the device and the Plan with its schedule; None after recorded problems.
 
-    ``fixed`` are the ``options`` without options that devices do not depend on. With ``shorter``, the Plan has fewer
-    micro-batches if a short run may stand for the whole run.
+    In ``fixed``, options that devices do not depend on have fixed values, so that requests share a cached device. With
+    ``shorter``, the Plan has fewer micro-batches if a short run may stand for the whole run.
     """
 
     def system_for(devices: DeviceMapping) -> System | None:

@@ -1,4 +1,4 @@
-"""Profiles and workload of stages of layers."""
+"""Build the profiles (costs) and the workload (arithmetic) of stages that consist of layers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Layered:
 def _check_shared(
     stages: tuple[LayerStage, ...], mapping: tuple[int, ...], offload: Offload, findings: Findings
 ) -> None:
-    """Record parameters shared across IPUs, or shared by stages and sharded over replicas."""
+    """Record parameters that stages on different IPUs share, or that stages share while replicas shard weights."""
     home: dict[str, int] = {}
     for number, stage in enumerate(stages):
         for name in stage.parameter_names:
@@ -124,7 +124,7 @@ def returning(schedule: Schedule, shape: PlanShape) -> Returning | None:
 def layered(
     options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Layered | None:
-    """Return the stages of layers; None for simulation of time only, or after recording problems."""
+    """Return the stages of layers; None for stages with only costs, or after recording problems."""
     data = resolve_data(options, folder, findings)
     if requested is None or data is None or requested[0].costs:
         return None

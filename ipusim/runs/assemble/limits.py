@@ -1,4 +1,7 @@
-"""Limits of a request: bounds on products of its values, far beyond the patience of users."""
+"""Limits on a request's size, so that its run fits in this computer's memory and sums of cycles fit in 64 bits.
+
+A span is a recorded interval of a run's Timeline, such as a pass or a copy.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +34,14 @@ from ipusim.timeline.timeline import Timeline
 MAX_SAMPLE_ELEMENTS: Final = 2**26
 #: Maximum product of inputs and outputs of the linear map behind synthetic data, whose cube determines the time.
 MAX_DIRECTION_ELEMENTS: Final = 2**22
-#: Maximum number of trainable elements of a model, with four copies each: weights, gradients, accumulators, slots.
+#: Maximum number of trainable elements of a model. Each is stored four times: as weight, gradient, accumulator, and
+#: #: optimizer state.
 MAX_PARAMETER_ELEMENTS: Final = 2**26
 #: Maximum number of activation elements of all layers for a micro-batch, times the live micro-batches.
 MAX_ACTIVATION_ELEMENTS: Final = 2**28
 #: Memory limit of a simulation, including the contents of all files, in bytes.
 MAX_RUN_BYTES: Final = 2 * 2**30
-#: Memory of a simulated span, including passes, and of a pass of a Plan, in bytes.
-#: Both are measured; a test measures them again.
+#: Memory in bytes of a simulated span, and of a pass in a Plan. Both are measured; a test measures them again.
 SPAN_BYTES: Final = 500
 PASS_BYTES: Final = 300
 #: Number of executions, or session runs, to simulate for a run that repeats after each: the first, two equal ones, and
@@ -121,7 +124,7 @@ def refuse_passes(options: Options, shape: PlanShape, findings: Findings) -> Non
 def _check_size(
     options: Options, shape: PlanShape, spans: int, bound: str, findings: Findings, results: int = 0, part: str = ""
 ) -> None:
-    """Record a run that exceeds memory, at its largest count.
+    """Record a run that exceeds memory, as a problem of the option with the largest count.
 
     Args:
         options: options of the request.

@@ -106,9 +106,9 @@ def _default(
 def _by_formula(
     options: Options, schedule: Schedule, requested: tuple[RequestedStage, ...], findings: Findings
 ) -> tuple[int, ...]:
-    """Return the IPUs of stages in a V or with virtual stages.
+    """Return the IPUs of stages in a V (along the IPUs and back) or with virtual stages (several on each IPU).
 
-    Problems are recorded.
+    Returns no IPUs after some of the problems recorded here.
     """
     stages, chosen, virtual = len(requested), options.pipeline.device_mapping, options.pipeline.virtual_stages
     path: KeyPath = MAPPING if virtual is None else ("pipeline", "virtual_stages")
@@ -142,7 +142,7 @@ def _by_formula(
 
 
 def _multiples(stages: int, several: int) -> str:
-    """Return the multiples next to a number of stages."""
+    """Return the multiples of ``several`` next to a number of stages, in words."""
     above = (stages // several + 1) * several
     return f"{above - several} or {above}" if stages > several else f"{above}"
 

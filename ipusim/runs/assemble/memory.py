@@ -114,7 +114,9 @@ def _remedy(job: Job, memory: Fit) -> tuple[KeyPath, str]:
 
 
 def _fits_offloaded(job: Job) -> bool:
-    """Return whether a program fits with the state in Streaming Memory that its compiler keeps on IPUs by default."""
+    """Return whether the program fits if the optimizer's state moves to Streaming Memory.
+
+    False for a request that says where the state lies, and for compilers that offload the state by default."""
     by_default = job.system.framework in ON_POPART and not job.request.is_set(_STATE)
     if not by_default or job.system.streaming is None or job.program.offload.variables_on_host:
         return False

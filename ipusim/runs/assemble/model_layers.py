@@ -20,7 +20,7 @@ class RequestedLayer:
     Attributes:
         path: where it is written.
         spec: its keys.
-        repetition_follows: whether layers behind it begin their next repetition.
+        repetition_follows: whether the layer ends a repetition that is not the last.
     """
 
     path: KeyPath

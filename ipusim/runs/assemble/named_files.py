@@ -22,7 +22,7 @@ _Value = TypeVar("_Value")
 
 
 def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
-    """Return options with the stages of their file listed; unchanged options after recording a problem of the file.
+    """Return options with the stages that their file lists; unchanged options after recording a problem of the file.
 
     The file name is relative to ``folder``. Times become cycles at the clock of the system.
     """
@@ -37,7 +37,7 @@ def with_stages(options: Options, folder: Path, findings: Findings) -> Options:
 def with_profile(
     options: Options, requested: tuple[RequestedStage, ...] | None, folder: Path, findings: Findings
 ) -> Options:
-    """Return options with the cycles of their file listed; no cycles after recording a problem of the file.
+    """Return options with the cycles that their file lists; no cycles after recording a problem of the file.
 
     The file name is relative to ``folder``. Times become cycles at the clock of the system.
     """

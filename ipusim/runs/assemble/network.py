@@ -155,7 +155,7 @@ def _build_layer(spec: InnerLayerSpec, path: KeyPath, base: Path, findings: Find
 
 
 def _build(spec: BuiltSpec, path: KeyPath, base: Path, findings: Findings) -> Any:
-    """Return the layer or loss of the table for ``spec``; None after recording problems."""
+    """Return the built-in layer or loss for ``spec``; None after recording problems."""
     before = len(findings)
     arguments = {
         key.argument: _argument(getattr(spec, key.argument), (*path, key.name), base, findings) for key in spec.row.keys

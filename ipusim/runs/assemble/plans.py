@@ -1,4 +1,4 @@
-"""Convert a schedule's Order to a Plan in a sync mode."""
+"""Make a Plan in a sync mode from the Order of passes that a schedule lays out."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def plan_of(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> P
 def nearest_counts(schedule: Schedule, shape: PlanShape, sync: Sync | None = None) -> tuple[int, ...]:
     """Return the legal gradient accumulation counts next to a refused count.
 
-    Candidates are laid out first: a schedule may refuse multiples of its step, such as counts below a minimum, and
-    accept counts in between.
+    A candidate is legal if a Plan can be made of it: a schedule may refuse multiples of its step, such as counts below
+    a minimum, and accept counts in between.
 
     Args:
         schedule: schedule that refuses the count.

@@ -1,13 +1,14 @@
-"""When activations are computed again, and which of them are kept, where a request leaves it to the framework.
+"""Choose the framework's default recomputation: when activations are computed again, and which are kept.
 
-PopART, which PopTorch compiles to, runs an operation of the forward pass again inside of the backward pass, just before
-the first gradient that needs it, and no further back than to a checkpoint (graphcore/popart d2f20d7,
-willow/src/popx/irlowering.cpp, FindRequiredRecomputes). A stage's input and its checkpoints are kept for each
-micro-batch (willow/src/transforms/pipeline.cpp, getStashCandidateTensors). Graphcore's programs make a checkpoint of
-what each layer puts out but the last one, so that the activations of one layer are alive at a time: graphcore/examples
-2d8b565^, nlp/bert/popart/bert_model.py, recompute_checkpoint_every_layer, and 3cc8f81, nlp/bert/pytorch/modeling.py.
-So do vision/vit/pytorch, the scripts of nlp/gpt2/pytorch, and multimodal/CLIP, there of the last layer too. A program
-that does not, as speech/conformer/pytorch, says ``recomputation_checkpoints: []``.
+A checkpoint is an output that is kept, so that later operations can be recomputed from it. PopART, the compiler behind
+PopTorch, repeats a forward operation inside the backward pass, just before the first gradient that needs its output.
+PopART goes back to the last checkpoint at most (graphcore/popart d2f20d7, willow/src/popx/irlowering.cpp,
+FindRequiredRecomputes). A stage keeps its input and its checkpoints for each micro-batch
+(willow/src/transforms/pipeline.cpp, getStashCandidateTensors). Graphcore's programs make the output of each layer but
+the last a checkpoint, so that the activations of only one layer are alive at a time: graphcore/examples 2d8b565^,
+nlp/bert/popart/bert_model.py, recompute_checkpoint_every_layer, and 3cc8f81, nlp/bert/pytorch/modeling.py. The same
+holds for vision/vit/pytorch, the scripts of nlp/gpt2/pytorch, and multimodal/CLIP, whose last layer is a checkpoint
+too. Programs without checkpoints, such as speech/conformer/pytorch, say ``recomputation_checkpoints: []``.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from ipusim.runs.request.schema import Options
 
 
 def asked_mode(options: Options, modes: Iterable[str]) -> str:
-    """Return the mode of recomputation that is asked for: the framework's in place of Auto.
+    """Return the requested mode of recomputation, with PopART's interleaved mode in place of Auto.
 
     Args:
-        options: of the request.
-        modes: of the schedule.
+        options: options of the request.
+        modes: modes that the schedule supports.
     """
     mode = options.pipeline.recomputation_mode
     return INTERLEAVED if mode == "Auto" and _is_on_popart(options) and INTERLEAVED in modes else mode
 
 
 def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str, ...]:
-    """Return the layers whose outputs are kept for a recomputation inside of the backward pass.
+    """Return the names of layers whose outputs are checkpoints for recomputation inside the backward pass.
 
     Args:
-        options: of the request.
-        layers: of all stages.
+        options: options of the request.
+        layers: layers of all stages.
 
     Returns:
-        The names that are asked for. By default those of layers that another repetition follows, where the framework's
-        programs keep them and no skip connection leaves a layer; else none.
+        Requested names. By default under PopART: layers at the end of a repetition that is not the last, in models
+        without skip connections. Otherwise none.
     """
     if options.pipeline.recomputation_checkpoints is not None:
         return options.pipeline.recomputation_checkpoints
@@ -53,13 +54,13 @@ def kept_layers(options: Options, layers: Iterable[RequestedLayer]) -> tuple[str
 
 
 def may_keep_layers(options: Options) -> bool:
-    """Tell whether outputs of layers may be kept for a recomputation, whatever the layers are."""
+    """Return whether a request may have checkpoints, without looking at its layers."""
     named = options.pipeline.recomputation_checkpoints
     return _is_on_popart(options) if named is None else bool(named)
 
 
 def is_add(layer: RequestedLayer) -> bool:
-    """Tell whether a layer adds what an earlier one made."""
+    """Return whether a layer adds the output of an earlier layer."""
     return isinstance(layer.spec, BuiltSpec) and layer.spec.row.makes is Add
 
 

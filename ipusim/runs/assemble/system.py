@@ -185,7 +185,7 @@ def resolve_offloads(
 
 
 def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
-    """Yield costs of copies and of the host on the free system."""
+    """Yield a problem for each cost of copies, or of the host, that a request sets on the free system."""
     costs = [("system", "host", name) for name, _ in spec.host if name not in ("count", "sum_over")]
     priced: list[KeyPath] = [path for path in (("system", "overhead"), *costs) if findings.is_set(path)]
     priced += [("rates", rate.name) for rate in _chosen(rates, findings) if rate.part != "computation"]
@@ -195,7 +195,8 @@ def _costs_where_free(spec: SystemSpec, rates: Rates, findings: Findings) -> _Pr
 
 
 def _two_overheads(_: SystemSpec, rates: Rates, findings: Findings) -> _Problems:
-    """Yield the fixed cost of a copy between IPUs if given under two names."""
+    """Yield a problem for each fixed part of a copy's cost if the request also sets ``system.overhead``, their
+    total."""
     parts = ("pre_copy_cycles", "pair_exchange_ns", "beyond_pair_exchange_ns", "post_copy_cycles")
     for rate in _chosen(rates, findings):
         if findings.is_set(("system", "overhead")) and rate.attribute in parts:
@@ -211,7 +212,8 @@ def _chosen(rates: Rates, findings: Findings) -> list[Rate]:
 
 
 def _streaming_where_none(spec: SystemSpec, _: Rates, findings: Findings) -> _Problems:
-    """Yield remote buffers without Streaming Memory, and figures of unused Streaming Memory."""
+    """Yield problems: remote buffers without Streaming Memory, or figures of Streaming Memory without remote
+    buffers."""
     if spec.enable_remote_buffers and MACHINES[spec.name].streaming is None:
         having = one_of([name for name, machine in MACHINES.items() if machine.streaming])
         text = f"expected a machine with Streaming Memory, {having}, got {spec.name}"

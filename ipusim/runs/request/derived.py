@@ -1,4 +1,7 @@
-"""Pydantic models of scenario keys that are derived from a dataclass's annotated fields."""
+"""Derive pydantic models of scenario sections from dataclasses, such as optimizers and disturbances.
+
+A row (:class:`~ipusim.model.rows.Row`) describes a dataclass, with a key for each of its annotated fields.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _UNITS: Final[dict[str, Any]] = {
 
 
 class RowSpec(Node):
-    """Keys of a row.
+    """Base of the pydantic models made from rows.
 
     Attributes:
         row: row with the keys.

@@ -1,4 +1,4 @@
-"""Disturbances of a scenario; the key with the name of the kind discriminates."""
+"""Pydantic models of a scenario's disturbances, each with a key named after its kind, such as ``slower``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Expectations of figures: comparisons, ranges, whole numbers or names, as text and as bounds."""
+"""Parse a scenario's expectations of figures: comparisons, ranges, whole numbers or names.
+
+A figure is a named result of a run, such as its throughput; some figures have items, such as a peak for each IPU.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Names of expected figures: a figure of the table, an item of a figure, or a path in ``summary.json``."""
+"""Look up expected figures (results of a run) by name.
+
+A name is a figure of the table, an item of a figure such as ``peak.0``, or a path in ``summary.json``.
+"""
 
 from __future__ import annotations
 

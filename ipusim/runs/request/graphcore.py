@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GraphcoreName:
-    """Annotation of a key that also exists in Graphcore's TensorFlow; base of the kinds below.
+    """Annotation of a key that also exists in Graphcore's TensorFlow; base of the annotations below.
 
     Attributes:
         effect: effect in ipusim beyond the key's description, for users of Graphcore's API.
-        name: Graphcore's name; empty if equal to the key below its section's key.
+        name: Graphcore's name; empty if it equals the key, with its path within the section.
     """
 
     effect: str = ""

@@ -44,7 +44,7 @@ _MOST_BYTES: Final = 2**22
 #: Units of columns of times: seconds and cycles of the tile clock.
 _TIMES: Final = (*UNITS["cycles"][0], *UNITS["seconds"][0])
 _SIZES: Final = tuple(UNITS["bytes"][0])
-#: Title: a name with an optional unit of the numbers, as in ``forward [us]`` or ``forward_us``.
+#: Column title: a name with an optional unit of the numbers, as in ``forward [us]`` or ``forward_us``.
 _TITLE: Final = re.compile(rf"([^\[(]*?)(?:\s*[\[(]([^\[\]()]*)[\])]|[\s_-]+({'|'.join((*_TIMES, *_SIZES))}))?")
 
 
@@ -71,8 +71,7 @@ class MeasuredStage:
 def read_profile(path: Path, clock_hz: int, called: str = "") -> tuple[MeasuredStage, ...]:
     """Read the stages of a CSV file in order.
 
-    The columns are stage, forward, backward, update and the halves.
-
+    The columns are stage, forward, backward, update, and the two halves of the backward pass.
     Columns may have any order; ``weight update`` is an alias of ``update``, and ``source`` is optional. Numbers are
     cycles; a cell may be a time such as ``1.2 ms``, converted by ``clock_hz``; a title may include the unit of its
     numbers, as in ``forward [us]``. Columns of bytes are ignored. ``called`` is the file's name in messages.

@@ -1,4 +1,4 @@
-"""Request: all options of a run by name, unresolved, independent of the front end."""
+"""Request: all options of a run by name, as a scenario file, a command or the Python API gives them."""
 
 from __future__ import annotations
 
