@@ -63,9 +63,11 @@ TRUST: Final = """\
   compiles to, computes activations again just before the gradients that need them (popart d2f20d7, irlowering.cpp), and
   Graphcore's programs keep what each layer puts out (`recompute_checkpoint_every_layer` in nlp/bert, vision/vit and
   nlp/gpt2 of graphcore/examples 3cc8f81), so that one layer is alive at a time. Moments of Adam and LAMB are in single
-  precision there (PopART's `accl1_type` and `accl2_type`, PopTorch's optim.py). State off chip comes to an IPU for one
-  variable after another there, as its scheduler keeps little alive (streamingmemoryopinserter.cpp); TensorFlow's for
-  all of them.
+  precision there (PopART's `accl1_type` and `accl2_type`, PopTorch's optim.py), and in BERT in TensorFlow
+  (nlp/bert/tensorflow1/ipu_optimizer.py in 09b7c67, nlp/bert/tensorflow2/keras_extensions/optimization.py in 3cc8f81).
+  State off chip comes to an IPU for one variable after another: PopART's scheduler keeps little alive
+  (streamingmemoryopinserter.cpp), and TensorFlow's compiler lets a load wait for the store before it
+  (graphcore/tensorflow d9e38abd, remote_parameter_parallel_combiner.cc).
 - **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
 
 ## What is assumed
@@ -77,8 +79,7 @@ TRUST: Final = """\
 - The fixed cost of a global exchange, measured on the first generation (GC2), is the same in seconds on later ones,
   and the tiles' code around it in cycles. A Bow-2000's links are those of an M2000.
 - Streaming Memory moves 8 GB/s for each of four IPUs, but for what `offchip_stream` adds to the optimizer's state. That
-  rate takes moments to count as half of single precision, as TensorFlow's do here; PopART's and PyTorch's count whole.
-  Rows of BERT would tell `offchip_stream` to within a factor of two.
+  rate is no fitted one: its source has a range from nothing to four times its value.
 - With PopART, PyTorch and TensorFlow 2 each variable takes its time behind each session run, with TensorFlow 1 none:
   of frameworks' defaults these have the least error, with sources left out and the layout of variables as it is.
 - Tensors lie between layers as the next layer needs them, or are exchanged once with its operands.
@@ -165,7 +166,10 @@ changed.
 - **BERT's fine-tuning, {tuning.errors}.** Graphcore's PyTorch programs, and Hugging Face's Trainer, set their optimizer
   behind each step, and PopTorch sends its values before the next. Were they sent in no time, these would be
   {tuning_no_values}. The last two are by the clock of a whole training, of 284 and 135 s: a start of 13 s explains
-  both, and without it each update takes 176 ms, where {tuning_last} are simulated.
+  both, and without it each update takes 176 ms, where {tuning_last} are simulated. Of the first three, by Graphcore's
+  own clock, the last IPU sets the pace: three of its four layers are computed again, as those before the last
+  checkpoint are in PopART (popart d2f20d7, pipeline.cpp, setFinalFwdStageRecomputation). With no layer's output kept
+  that IPU would compute nothing again, and they would be {tuning_no_checkpoints}, but would not fit.
 - **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
   {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
   not known.
@@ -295,6 +299,7 @@ def residuals(found: Validation) -> str:
         mlperf_no_values=_errors([each.with_rates(no_values) for each in mlperf]),
         tuning=Residual.of(tuning),
         tuning_no_values=_errors([each.with_rates(no_values) for each in tuning]),
+        tuning_no_checkpoints=_tried(tuning[:3], "pipeline.recomputation_checkpoints=[]"),
         tuning_last=f"{tuning[-1].seconds * 1e3:.0f} ms",
         small=Residual.of(small),
         small_nothing=priced(small, **LAID_OUT),

@@ -164,7 +164,7 @@ class Rates(ComputationRates):
         evidence="Graphcore's tutorials popxl/5_remote_variables_and_rts and tensorflow2/keras",
     )
     optimizer_value_ns: Fraction = _host_ns(
-        359_000,
+        360_000,
         meaning="host time for each variable of a session run, if the program sends its optimizer's values again "
         "after the run; also any other host time for each variable of a session run",
         source=PODS,
@@ -174,19 +174,18 @@ class Rates(ComputationRates):
         "of three layers in PyTorch takes 21 ms a step for 62 (ALCF's training series)",
     )
     offchip_stream_ns: Fraction = _offchip_ns(
-        115,
+        42,
         meaning="time for each kilobyte of off-chip optimizer state that a machine's IPUs load or store at a weight "
         "update, in addition to the streams; counts the whole state, or the replicas' parts if replicas share the "
         "state",
         source="remote memory 3 to 20 times slower than IPU-Links (Graphcore's popxl-addons, examples/mnist, "
         "4_Remote_Variables), which move 26.5 GB/s: 7.7 times, the geometric mean, for a machine's four IPUs at once, "
-        "with both moments of LAMB in single precision, which count as half in TensorFlow here, less the streams",
-        plausible=(26, 350),
-        evidence="the same source, 3 and 20 times; from rows of BERT, two in TensorFlow 2 with the whole state "
-        "streamed, 100",
+        "less the streams",
+        plausible=(0, 158),
+        evidence="the same source, 3 and 20 times; rows of BERT, if it were fitted to them too, 98",
     )
     offchip_state_ns: Fraction = _offchip_ns(
-        74,
+        132,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, for "
         "any streamed part of the state",
         source=PODS,
@@ -194,7 +193,7 @@ class Rates(ComputationRates):
         evidence="pairs of pods of BERT in PopART and TensorFlow leave 0 to 0.35 s for 0.67 GB",
     )
     pytorch_offchip_state_ns: Fraction = _offchip_ns(
-        574,
+        620,
         meaning="time for each kilobyte of the model's weights at a weight update with off-chip optimizer state, in a "
         "PyTorch program",
         source=PODS,

@@ -80,8 +80,7 @@ class Offload:
         sharded_state: whether each replica stores only a shard of optimizer state; an all-gather
             joins shards for each weight update (replicated_optimizer_state_sharding).
         minimum_elements: minimum elements of a variable with a sharded update.
-        by_variable: whether an IPU loads the state of one variable at a time, as PopART's does: no priority binds loads
-            together (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little alive.
+        on_popart: whether PopART compiles the program, which shards the updates of variables too.
         weights: whether each replica stores only a shard of weights, in Streaming Memory; an
             all-gather joins shards for each pass (replicated_weight_sharding with offload_weights).
         variables_on_host: whether the host stores optimizer state and updates weights in its own memory:
@@ -97,7 +96,7 @@ class Offload:
     replicas: int = 1
     sharded_state: bool = False
     minimum_elements: int = MINIMUM_SHARDED_ELEMENTS
-    by_variable: bool = False
+    on_popart: bool = False
     weights: bool = False
     variables_on_host: bool = False
     moved: MovedActivations | None = None
@@ -108,7 +107,7 @@ class Offload:
 
         A reduce-scatter of the gradients comes before the update, an all-gather of the weights after it.
         """
-        return self.by_variable and self.sharded_state and not self.weights
+        return self.on_popart and self.sharded_state and not self.weights
 
     @property
     def _sharers(self) -> int:
@@ -164,9 +163,15 @@ class Offload:
         return sum(part for size, part in self._state_tensors(profile) if size >= self.least_bytes)
 
     def loaded_state_bytes(self, profile: StageProfile) -> int:
-        """Return the bytes of a stage's optimizer state that are on the IPU at a time."""
+        """Return the bytes of a stage's optimizer state that are on the IPU at a time: of one variable.
+
+        PopART binds no loads together (popart d2f20d7, streamingmemoryopinserter.cpp), and its scheduler keeps little
+        alive. TensorFlow's compiler lets each load wait for the store of the state before it, to keep little alive
+        (graphcore/tensorflow d9e38abd, remote_parameter_parallel_combiner.cc). All state of a stage known by its cost
+        counts, as its variables are not known.
+        """
         state, variables = self.state_bytes(profile), len(profile.accumulator_tensors)
-        if not self.by_variable or not variables:
+        if not variables:
             return state
         parts = [part for _, part in self._state_tensors(profile)]
         slots = len(parts) // variables
@@ -285,7 +290,7 @@ def resolve_offload(
     sums, saved = (
         by_default if argument is None else argument for argument in (gradient_accumulation_buffers, activations)
     )
-    return Offload(state, sums, minimum_bytes, saved, by_variable=popart)
+    return Offload(state, sums, minimum_bytes, saved, on_popart=popart)
 
 
 def check_weight_sharding(
@@ -319,8 +324,8 @@ def resolve_sharding(
     """
     by_default = serialized and remote_memory and offload_weights is not False
     weights = by_default if weight_sharding is None else weight_sharding
-    if optimizer_state_sharding and not offload.weight_update_variables and (weights or not offload.by_variable):
-        addition = " beside replicated_weight_sharding" if offload.by_variable else ""
+    if optimizer_state_sharding and not offload.weight_update_variables and (weights or not offload.on_popart):
+        addition = " beside replicated_weight_sharding" if offload.on_popart else ""
         raise ProgramError(
             f"To use replicated_optimizer_state_sharding{addition}, optimizer state must be offloaded by using "
             "offload_weight_update_variables."

@@ -128,18 +128,18 @@ def test_what_ran_fits(ran):
 def test_one_replica_of_bert_large_fits_with_whole_state_off_chip(length):
     """graphcore/examples 3cc8f81, nlp/bert/pytorch/configs_pretraining.yml: pretrain_large_128_pod4 and 512_pod4.
 
-    An IPU has the state of one variable at a time, of 8 bytes a weight: at most that of the table of words.
+    An IPU has the state of one variable at a time, of 8 bytes a weight: at most that of the table of words. So it has
+    with TensorFlow (graphcore/tensorflow d9e38abd, remote_parameter_parallel_combiner.cc, AddSchedulingConstraints).
     """
     sizes = {128: ("bert_large.yaml", 8), 512: ("bert_large_512.yaml", 2)}
     name, micro_batch = sizes[length]
     changes = ("system.name=bow_pod16", "system.auto_select_ipus=4", f"pipeline.micro_batch_size={micro_batch}")
-    job = load_job(MODELS / name, (*changes, "system.host.framework=pytorch", "memory=report"))
-    assert job.memory.fits is Fits.YES
-    loaded = [job.program.offload.loaded_state_bytes(stage) for stage in job.program.stages]
-    assert loaded[:2] == [8 * 30400 * 1024, 8 * 4096 * 1024]
-    by_tensorflow = load_job(MODELS / name, (*changes, "system.host.framework=tensorflow2", "memory=report"))
-    for stage in by_tensorflow.program.stages:
-        assert by_tensorflow.program.offload.loaded_state_bytes(stage) == stage.state_bytes
+    for framework in ("pytorch", "tensorflow2"):
+        wide = ("optimizer.first_moment=float32", "optimizer.second_moment=float32")
+        job = load_job(MODELS / name, (*changes, *wide, f"system.host.framework={framework}", "memory=report"))
+        assert job.memory.fits is Fits.YES
+        loaded = [job.program.offload.loaded_state_bytes(stage) for stage in job.program.stages]
+        assert loaded[:2] == [8 * 30400 * 1024, 8 * 4096 * 1024]
 
 
 def test_fine_tuning_whose_state_is_not_sharded_does_not_fit():

@@ -19,7 +19,7 @@ from ipusim.app.suggest.layout import Layout
 from ipusim.app.suggest.live_tensors import PARTS, LiveTensors
 from ipusim.app.suggest.prices import Maxima, raised
 from ipusim.app.suggest.programmes import Numbers, least_longest, least_sum
-from ipusim.app.suggest.units import Table, Units, maxima, sums
+from ipusim.app.suggest.units import Table, Units, maxima
 
 #: Number of steps that raise prices of bytes.
 _STEPS: Final = 200
@@ -178,8 +178,7 @@ def memory_bound(
     resident = np.array([whole] * shape.stages)
     _add_buffers(resident, units, layout, [of_stage[PARTS.index("kept_bytes")] for of_stage in of_stages])
     resident[0] += pricing.least_code(profiles, layout.system) if code_bytes is None else code_bytes
-    over_units = maxima if offload.by_variable else sums
-    state = over_units([offload.loaded_state_bytes(profile) for profile in profiles])
+    state = maxima([offload.loaded_state_bytes(profile) for profile in profiles])
     loaded = units.sum_of(offload.weight_bytes) + state
     temporary, update = maxima(units.column("temporary_bytes")), loaded * shape.training
     return MemoryBound(resident, of_stages, layout.live, temporary, update, shape.mapping, sram_bytes)
