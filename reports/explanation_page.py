@@ -60,7 +60,8 @@ def _page(found: Explanation) -> str:
 _HEAD: Final = """\
 # The time of a run, explained
 
-Read here how `ipusim explain` divides the time of a run into parts, and which changes would save most time. `python -m reports` makes the page, with texts, tables and pictures of this command:
+Read here how `ipusim explain` divides the time of a run into parts, and which changes would save most time. `python -m
+reports` makes the page, with texts, tables and pictures of this command:
 """
 _OF_PARTS: Final = """\
 Parts are removed in turn, with a simulation after each removal. Each part is the time saved by the removal, so all
