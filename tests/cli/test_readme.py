@@ -73,6 +73,7 @@ KINDS = {
     "reports/memory_by_schedule.md": {"console"},
     "reports/selection_orders.md": {"console"},
     "reports/scenario.md": {"console", "yaml"},
+    "reports/schedules.md": {"console"},
     "reports/suggested_plan.md": {"console"},
 }
 
