@@ -89,7 +89,7 @@ def stragglers_page() -> str:
             _OF_SLOW,
             table_markdown(_slow()),
             _OF_PASSING,
-            "![Traces with a slow IPU 1 between two cycles](stragglers-slow.png)\n",
+            "![Traces with IPU 1 slow for 1.5 million cycles](stragglers-slow.png)\n",
             table_markdown(_passing()),
             "## One bad cable\n",
             _OF_CABLES,
@@ -224,14 +224,15 @@ any scenario can have.
 
 Unless stated otherwise, four IPUs have one stage each; forward pass, input gradient and weight gradients take 100,000
 cycles each. Copies take no time, except on a slow cable. S is the time of a run divided by the time of the same run
-without disturbances.
+without disturbances. In formulas N counts IPUs and m micro-batches; F and B are the cycles of a forward and a backward
+pass.
 """
 _OF_SLOW: Final = f"""\
-One IPU takes {_FACTOR:g} times as long for all its work, in runs of 32 micro-batches. In lock-step all IPUs wait at
-every meeting that the slow IPU reaches last. Point-to-point, 1F1B takes m (F' + B') + (N - 1)(F + B) - (N - 1 - s)(F' +
-B' - F - B) cycles if IPU s needs F' and B' cycles for its passes: almost the time of four slow IPUs. 1F1B in lock-step
-has a smaller S only because the undisturbed run is slow already: each time-step lasts as long as a backward pass.
-No schedule hides a permanently slow IPU; only less work on the slow IPU helps.
+One IPU takes {_FACTOR:g} times as long for all work, in runs of 32 micro-batches. In lock-step all IPUs wait at every
+meeting that the slow IPU reaches last. Point-to-point, 1F1B takes m (F' + B') + (N - 1)(F + B) - (N - 1 - s)(F' + B' -
+F - B) cycles if IPU s needs F' and B' cycles for a pass: almost the time of four slow IPUs. 1F1B in lock-step has a
+smaller S only because the undisturbed run is slow already: each time-step lasts as long as a backward pass. No schedule
+hides a permanently slow IPU; only less work on the slow IPU helps.
 """
 _OF_PASSING: Final = """\
 An IPU that is slow for a while uses up the slack of the schedule. In the next table IPU 1 takes three times as long
@@ -242,9 +243,9 @@ in the state of the undisturbed run. A dash means never in this run: equal stage
 _OF_CABLES: Final = f"""\
 One cable delays each tensor by c = {_LATE:,} cycles, in runs of eight IPUs and 64 micro-batches. Copies occupy no IPU.
 Under 1F1B neighbours have a slack of one: a gradient returns before the next activation leaves. So a micro-batch costs
-c, and cable l costs c (m - 2 floor((N - 2 - l) / 2)) in total. Eager 1F1B keeps more micro-batches and has a slack of
-two (as in Adaptra, NSDI 2026). The delay hides behind passes if c is at most half of F + B, and eager 1F1B loses only
-2 c. In lock-step every meeting with a tensor on the cable costs c.
+c, and the cable of IPUs l and l + 1 costs c (m - 2 floor((N - 2 - l) / 2)) in total. Eager 1F1B keeps more
+micro-batches and has a slack of two (as in Adaptra, NSDI 2026). The delay hides behind passes if c is at most half of
+F + B, and eager 1F1B loses only 2 c. In lock-step every meeting with a tensor on the cable costs c.
 """
 _OF_JITTER: Final = """\
 The length of each pass has a random factor: lognormal with mean 1, drawn separately, equal under all schedules. In
