@@ -72,14 +72,13 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
 def _states(programs: Sequence[Program]) -> str:
     """Return a sentence on the commits of ipusim that produced the outcomes."""
     states = Counter(program.state for program in programs if program.state)
-    if len(states) == 1:
-        return f"All outcomes are of ipusim at commit {programs[0].state}.\n"
-    counts = ", ".join(f"{count} at {state}" for state, count in states.most_common())
     waiting = len(programs) - states.total()
-    not_run = f" {waiting} programs did not run yet." if waiting else ""
+    rest = f" {waiting} program{'s' * (waiting > 1)} did not run yet." if waiting else ""
+    if len(states) == 1:
+        return f"All outcomes are of ipusim at commit {next(iter(states))}.{rest}\n"
+    counts = ", ".join(f"{count} at {state}" for state, count in states.most_common())
     return (
-        f"Number of outcomes by commit of ipusim: {counts}.{not_run} "
-        "A refusal by an earlier commit may be out of date.\n"
+        f"Number of outcomes by commit of ipusim: {counts}.{rest} A refusal by an earlier commit may be out of date.\n"
     )
 
 
