@@ -59,7 +59,9 @@ def options() -> str:
     """List Graphcore's pipeline options with their scenario keys and effects."""
     parts = [
         "# Graphcore's options of a pipeline\n\n"
-        "Where a scenario says each, and what it does here. One without a key is refused: none is silently ignored.\n"
+        "Find here the scenario key for each option of Graphcore's API, and the effect of the option in ipusim. "
+        "`python -m reports` makes the page from the table of options. An option without a key is refused, never "
+        "silently ignored.\n"
     ]
     order = [*signature(pipeline).parameters]
     ours = sorted(arguments(), key=lambda row: order.index(row.name))

@@ -297,39 +297,42 @@ _SHADE: Final = 0.3
 
 
 _ASSUMED: Final = """\
-What a schedule costs beside its arithmetic, and what it keeps, in closed form and as simulated. N IPUs, m
-micro-batches; an IPU's share of a micro-batch takes F cycles forward, I for the gradient of the input, W for those of
-the weights. Schedules with two stages an IPU, or two segments of a micro-batch, have that share in two halves. Of two
-copies of a stage either has half of the micro-batches. Copying tensors takes no time here. The wait is what an
-execution takes longer than m (F + I + W), the work of an IPU; the bubble that `ipusim run` prints is wait / (wait + m
-(F + I + W)). Of the parts of the time, fill and drain and gaps in main together are the wait. Forms are for m of at
-least 2 N.
+Look up here how long an IPU waits under each schedule, and how many micro-batches it keeps: in closed form, and as
+simulated. `python -m reports` computes the forms from their sources, and simulates the cases in the column titles.
+
+N is the number of IPUs, m the number of micro-batches. For each micro-batch an IPU computes F cycles forward, I cycles
+for the input gradient and W cycles for the weight gradients. Schedules with two stages per IPU, or two segments per
+micro-batch, divide this work into halves. Schedules with two copies of each stage send half of the micro-batches
+through each copy. Copies of tensors take no time. The wait is the length of an execution minus m (F + I + W), the work
+of an IPU. `ipusim run` prints the bubble, wait / (wait + m (F + I + W)). Among the parts of the time, the wait is the
+sum of fill and drain and gaps in main. All forms need m of at least 2 N.
 """
 _IN_WORDS: Final = """\
-The forms, in words: a ramp is the way through all IPUs but one, and as long as each of them holds up the next. Whole
-backward passes hold it up by F + I + W; halves let the gradient go on after I, and leave W for when an IPU would wait,
-which saves W of it, or 2 W where enough micro-batches are under way. Stages of half the length hold it up half as long.
-Under ZB-V the last stage is on the first IPU, so that the way back begins where the way there did, and what is left is
-the way to an IPU's first pass.
+In words: a ramp crosses all IPUs but one, and each of these IPUs delays the next. With whole backward passes the delay
+is F + I + W. Split backward passes send the gradient on after I, and weight gradients fill waits: the delay is F + I -
+W, or F + I - 2 W with enough micro-batches in flight. Stages of half the length delay half as long. Under ZB-V the
+first IPU has the last stage too, so gradients start on the IPU where activations start; only the way to an IPU's first
+pass remains.
 """
 _BOUND: Final = """\
-Zero bubble's own (N - 1)(F + I - W) and (N - 1)(F + I - 2 W) count from an IPU's first pass to its last, and hold while
-W is short enough. Beyond it the way to the first pass, or of the gradient back, is what is left:
+The published forms of zero bubble, (N - 1)(F + I - W) and (N - 1)(F + I - 2 W), count from the first pass of an IPU to
+its last pass, and need a short W. For a longer W the way to the first pass remains, or the way of the gradient back:
 """
 _GROWS: Final = """\
-V-Half and V-Min repeat a bubble with each micro-batch where passes differ: max(0, 2 I - W - 2 F, 2 F - W - 2 I) of half
-an IPU's share under V-Half, max(0, 6 max(F, I) - 2 (F + I + W)) under V-Min.
+V-Half and V-Min repeat a bubble in every micro-batch if passes have unequal lengths. With F, I and W of half an IPU's
+work, this bubble is max(0, 2 I - W - 2 F, 2 F - W - 2 I) under V-Half, and max(0, 6 max(F, I) - 2 (F + I + W)) under
+V-Min.
 """
 _OF_COPIES: Final = """\
-Under 1F1B an activation and the gradient that answers it go to the neighbour and back while the IPU has one other
-micro-batch to work on, so it waits 2 c (N - 1) / N in every one; with one more under way (`eager_1f1b`) nothing is
-waited for as long as c is at most half of F + I + W.
+Let c be the cycles of a copy. Under 1F1B an activation travels to the neighbour and its gradient returns, while the IPU
+works on one other micro-batch. So each micro-batch waits 2 c (N - 1) / N cycles. With one more micro-batch in flight
+(`eager_1f1b`) no IPU waits if c is at most half of F + I + W.
 """
 _IN_LOCK_STEP: Final = """\
-All IPUs meet after each time-step, which lasts as long as its longest IPU works. Where some have a forward pass in it
-and others a backward pass, the first wait for the second, which no count helps against. Under Grouped and eager 1F1B
-each IPU has one of both in every time-step of the main phase, so that they take as long as GPipe. With eight IPUs
-interleaved 1F1B waits least here, with four DualPipe.
+All IPUs meet after each time-step, so a time-step lasts as long as its busiest IPU works. If some IPUs run a forward
+pass and others a backward pass, the former wait for the latter, at every count. Under Grouped and eager 1F1B each IPU
+runs one forward and one backward pass per time-step of the main phase, and the run takes as long as GPipe. In the table
+interleaved 1F1B waits least on eight IPUs, and DualPipe on four.
 """
 
 
@@ -412,16 +415,16 @@ def per_micro_batch(case: Case, cycles: int, slack: int) -> Fraction:
 
 def bubbles_page() -> str:
     """Return the page as Markdown."""
-    copies = f"Forward {_FORWARD} and backward {_BACKWARD} cycles, each copy {_COPY}, occupying no IPU"
+    copies = f"Forward passes take {_FORWARD} cycles, backward passes {_BACKWARD}, copies {_COPY}; copies occupy no IPU"
     return "\n".join(
         [
             "# Bubbles, derived\n",
             _ASSUMED,
-            "![One execution with one stage on each IPU](bubbles-one.png)\n",
-            "![The same work with two stages on each IPU](bubbles-two.png)\n",
-            "![The same, with backward passes in two halves](bubbles-two-halves.png)\n",
-            "## What an IPU waits, and keeps\n",
-            "Each cell is the closed form's cycles and the simulation's; where they agree it is one number.\n",
+            "![Traces of schedules with one stage per IPU](bubbles-one.png)\n",
+            "![Traces of schedules with two stages per IPU](bubbles-two.png)\n",
+            "![Traces of schedules with two stages per IPU and split backward passes](bubbles-two-halves.png)\n",
+            "## Wait and memory of an IPU\n",
+            "A cell shows the cycles of the closed form and, if different, the simulated cycles.\n",
             table_markdown(_waits()),
             _IN_WORDS,
             table_markdown(_kept()),
@@ -431,7 +434,7 @@ def bubbles_page() -> str:
             _GROWS,
             table_markdown(_growth()),
             "## Where copies take time\n",
-            f"{copies}: cycles of each further micro-batch.\n{_OF_COPIES}",
+            f"{copies}.\nThe table shows the cycles of each further micro-batch.\n\n{_OF_COPIES}",
             table_markdown(_copies()),
             "## In lock-step\n",
             _IN_LOCK_STEP,

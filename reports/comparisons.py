@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
+from typing import Final
 
 from ipusim.app.cli.tables import order_table
 from ipusim.app.compare.compare import Row, compare
@@ -21,23 +22,50 @@ from reports.gallery import ORDERS, SCENARIOS, SCHEDULES
 _KIB = 1024
 _MACHINES = {"c2_server": "C2 server", "pod16": "POD16"}
 
+_SCHEDULES: Final = """\
+# The schedules of the tutorial's figures
+
+Compare here the times of the three schedules in Graphcore's tutorial: four stages, eight micro-batches, and a system
+with free copies. `python -m reports` makes the page, with the comparison of this command:
+"""
+_MEMORY: Final = """\
+# Memory by schedule
+
+See here how the schedule decides whether a program fits, and how much time a schedule with less memory costs.
+`python -m reports` makes the page, with the comparison of the command at its end.
+
+Grouped is fastest, but its activations for backward passes do not fit. Interleaved keeps half as many micro-batches
+and takes a little longer. Schedules that run one stage at a time keep one micro-batch and take twice as long.
+"""
+_ORDERS: Final = """\
+# Selection orders
+
+Choose a selection order for a pipeline here, and see why direct copies can lose. `python -m reports` makes the page,
+with the comparisons of the commands below: 16 stages, with larger tensors behind even stages than behind odd stages,
+and the largest, 2 MiB, behind stages 0 and 8. The picture shows routes and link loads on a C2 server:
+"""
+_LINKS: Final = """\
+SNAKE and HOOF use only direct links. SNAKE crosses a rung behind each even stage and a rail behind each odd stage.
+HOOF goes up one rail and down the other, with one rung behind stage 7. A merged copy takes as long as the link with the
+most bytes for its width. On a C2 server a rung has four links and a rail two, so HOOF takes half again as long if large
+tensors leave even stages. In IPU-Machines the two IPUs of a rung have less bandwidth than neighbours on a rail ([as
+measured](micro_benchmarks.md)). So HOOF wins on a POD16, unless a large tensor crosses its rung. ZIGZAG reaches an even
+stage through a third IPU, over a rail and over a rung without other traffic in this direction: the detour costs no more
+than a hop.
+"""
+
 
 def schedules() -> str:
     """Compare the schedules shown in the tutorial's figures."""
     rows = compare(load_request(SCENARIOS / "schedules_four_ipus.yaml"), SCHEDULES)
-    text = "# The schedules of the tutorial's figures\n\nFour stages, eight micro-batches, the free system.\n\n"
-    return f"{text}{_compared(Comparison(rows))}"
+    command = _command("schedules_four_ipus", f"--schedules {','.join(SCHEDULES)}")
+    return f"{_SCHEDULES}\n{command}\n{_compared(Comparison(rows))}"
 
 
 def memory() -> str:
     """Compare the memory of Graphcore's schedules."""
-    text = (
-        "# Memory by schedule\n\nGrouped is fastest, and what it keeps for backward passes does not fit. Interleaved "
-        "keeps half as many micro-batches and takes a little longer; one stage at a time keeps one, and takes twice as "
-        "long.\n\n"
-    )
     picture = "![memory_by_schedule](memory_by_schedule-compared.png)"
-    return f"{text}{_compared(_by_schedule())}\n{picture}\n\n{_command('memory_by_schedule')}"
+    return f"{_MEMORY}\n{_compared(_by_schedule())}\n{picture}\n\n{_command('memory_by_schedule')}"
 
 
 def memory_picture() -> bytes:
@@ -47,11 +75,7 @@ def memory_picture() -> bytes:
 
 def orders() -> str:
     """Compare selection orders of a 16-IPU pipeline on two machines, for three tensor sizes."""
-    text = (
-        "# Selection orders\n\nA pipeline of 16 stages under each order, whose large tensors leave even stages, "
-        "2 MiB behind stages 0 and 8. On a C2 server, the routes of its copies and the load of each link:\n\n"
-        "![selection_orders](selection_orders.png)\n\n"
-    )
+    text = f"{_ORDERS}\n![selection_orders](selection_orders.png)\n\n"
     for system, machine in _MACHINES.items():
         change = [] if system == "c2_server" else [f"--set system.name={system}"]
         command = _command("selection_orders", f"--orders {','.join(ORDERS)}", *change)
@@ -59,15 +83,8 @@ def orders() -> str:
     run = _by_order("c2_server", None).rows[1].result
     assert run is not None, "SNAKE runs"
     return (
-        f"{text}## Why direct copies can lose\n\nSNAKE and HOOF use direct links alone. SNAKE has a rung behind each "
-        "even stage and a rail behind each odd one; HOOF goes up one rail and down the other, with one rung in the "
-        "middle, behind stage 7. A merged copy takes as long as the link with the most to do for its width. On a C2 "
-        "server a rung has four links and a rail two, so HOOF, all of it direct, is half again as slow where large "
-        "tensors leave even stages. In IPU-Machines a rung's own two IPUs reach less than neighbours on a rail "
-        "([as measured](micro_benchmarks.md)), and HOOF wins there, until a large tensor meets its rung. ZIGZAG goes "
-        "from an odd stage to the next by way of a third IPU, over a rail and a rung that stands idle in that "
-        f"direction: a detour costs no more than a hop.\n\n{table_markdown(_times())}\n"
-        f"Where the copies go on the C2 server, with the scenario's own tensors:\n\n"
+        f"{text}## Why direct copies can lose\n\n{_LINKS}\n{table_markdown(_times())}\n"
+        f"Routes of the copies on the C2 server, with the tensors of the scenario:\n\n"
         f"{table_markdown(order_table(run.summary.selection_orders))}"
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ipusim.app.explain.explanation import Explanation, explain
 from ipusim.app.run_folder.opened import open_source
 from ipusim.app.study.result import table_markdown
@@ -36,25 +38,48 @@ def _page(found: Explanation) -> str:
     )
     return "\n".join(
         [
-            "# Why a run takes as long as it does\n",
+            _HEAD,
             f"```console\n$ {command}\n```\n",
             *(f"{line}\n" for line in found.words()),
-            "![What each IPU takes its time for](explanation-idle.png)\n",
-            "A part is what the run takes more with it than without it, both simulated, from useful compute on: they\n"
-            "add up to the run, cycle by cycle.\n",
+            "![Time of each IPU by part](explanation-idle.png)\n",
+            _OF_PARTS,
             parts,
-            "Of the waits of an IPU for passes of others, what it would wait with balanced stages is fill and drain\n"
-            "with gaps in main, what it would wait more if there were nothing but passes is imbalance of stages, and\n"
-            "the rest belongs to parts by which those passes come later, as far as an average execution has them.\n",
+            _OF_IDLE,
             idle,
             "![The critical path on the execution trace](explanation-path.png)\n",
-            "Each span of the critical path was released by the end of the one before: together they are the run.\n",
+            _OF_PATH,
             path,
-            "Where several paths are equally long, a pass may lengthen the run less often than one of them has it.\n"
-            "The next table has differences between lengths of the run instead, computed without events.\n",
+            _OF_CYCLES,
             sensitive,
-            "Each change is simulated, and held against the run by its time for a sample. What does not fit comes\n"
-            "behind what does, and other hardware stands apart.\n",
+            _OF_CHANGES,
             *what_ifs,
         ]
     )
+
+
+_HEAD: Final = """\
+# The time of a run, explained
+
+Read here how `ipusim explain` divides the time of a run into parts, and which changes would save most time. `python -m
+reports` makes the page, with texts, tables and pictures of this command:
+"""
+_OF_PARTS: Final = """\
+Parts are removed in turn, with a simulation after each removal. Each part is the time saved by the removal, so all
+parts add up to the run, to the cycle.
+"""
+_OF_IDLE: Final = """\
+An IPU's waits for passes of other IPUs are divided in this order. Waits with balanced stages count as fill and drain,
+or as gaps in main. Further waits of a run with passes alone count as imbalance of stages. Remaining waits go to the
+parts that delay the awaited passes, up to the part's average per execution.
+"""
+_OF_PATH: Final = """\
+On the critical path each span starts when the previous span ends, so the spans cover the whole run.
+"""
+_OF_CYCLES: Final = """\
+If several paths are equally long, a longer pass may delay the run less often than this path contains the pass. The
+next table therefore compares run times with changed passes, computed without events.
+"""
+_OF_CHANGES: Final = """\
+Each change is simulated and compared with the run by time per sample. Plans beyond the memory follow at the end; a
+separate table shows other hardware.
+"""

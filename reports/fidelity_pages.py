@@ -48,144 +48,142 @@ MERGED: Final = "system.maximum_cross_replica_sum_buffer_size=all"
 TRUST: Final = """\
 ## What is modelled
 
-- **Every product and convolution** by a search over its splits on the tiles: granularity of the matrix unit, loading
-  of weights, exchange of both operands, partial sums and their reduction, and the memory it may take
-  (`availableMemoryProportion`). [How close that comes](products.md).
-- **Vector work** by kind, bound by loads and stores, and a fixed time for each compute set; every layer says how many
-  it has. Adding gradients to their accumulators and the optimizer's update are such work.
-- **Merged copies** by their parts: sync, copy before, exchange over the links' routes with their contention, copy
-  behind. [How close those come](micro_benchmarks.md). All-reduce between replicas by rings on the pod's real links.
-- **What a program lays out anew**: operands of each product, pools, and variables at an update. Products measured alone
-  have none of it.
-- **The host**: infeed and outfeed over PCIe, Streaming Memory for offloaded state, what a framework's host takes
-  between two session runs, for an optimizer whose values it sends anew, and for optimizer state off chip, by machine.
-- **Memory** of each IPU over time, the temporary memory of its largest product included. PopART, which PopTorch
-  compiles to, computes activations again just before the gradients that need them (popart d2f20d7, irlowering.cpp), and
-  Graphcore's programs keep what each layer puts out (`recompute_checkpoint_every_layer` in nlp/bert, vision/vit and
-  nlp/gpt2 of graphcore/examples 3cc8f81), so that one layer is alive at a time. Moments of Adam and LAMB are in single
-  precision there (PopART's `accl1_type` and `accl2_type`, PopTorch's optim.py), and in BERT in TensorFlow
+- **Every product and convolution**: a search over splits on the tiles. The price covers the granularity of the matrix
+  unit, loading of weights, exchange of both operands, and reduction of partial sums, within the permitted memory
+  (`availableMemoryProportion`). [Errors of products](products.md).
+- **Vector work** by kind: limited by loads and stores, with a fixed time per compute set. Each layer states its number
+  of compute sets. Gradient accumulation and optimizer updates are vector work too.
+- **Merged copies** by their parts: sync, copy before, exchange over the routes with contention, copy after. [Errors of
+  copies](micro_benchmarks.md). An all-reduce between replicas is a ring over real links of the pod.
+- **Changes of layout within a program**: operands of products, pools, and variables at an update. Single measured
+  products need no change of layout.
+- **The host**: infeed and outfeed over PCIe, and Streaming Memory for offloaded state. A framework's host also takes
+  time between session runs, for new optimizer values, and for optimizer state off chip.
+- **Memory** of each IPU over time, including the temporary memory of the largest product. PopART, the compiler below
+  PopTorch, recomputes activations just before the gradients that need them (popart d2f20d7, irlowering.cpp).
+  Graphcore's programs keep the output of each layer (`recompute_checkpoint_every_layer` in nlp/bert, vision/vit and
+  nlp/gpt2 of graphcore/examples 3cc8f81), so one layer is alive at a time. PopART keeps moments of Adam and LAMB in
+  single precision (`accl1_type`, `accl2_type`; PopTorch's optim.py), and so does BERT in TensorFlow
   (nlp/bert/tensorflow1/ipu_optimizer.py in 09b7c67, nlp/bert/tensorflow2/keras_extensions/optimization.py in 3cc8f81).
-  State off chip comes to an IPU for one variable after another: PopART's scheduler keeps little alive
-  (streamingmemoryopinserter.cpp), and TensorFlow's compiler lets a load wait for the store before it
+  State off chip reaches an IPU one variable at a time: PopART's scheduler keeps few tensors alive
+  (streamingmemoryopinserter.cpp), and in TensorFlow's compiler a load waits for the store before it
   (graphcore/tensorflow d9e38abd, remote_parameter_parallel_combiner.cc).
-- **Schedules and their phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
+- **Schedules and phases** to the time-step, as Graphcore's compiler makes them, and real arithmetic.
 
 ## What is assumed
 
-- That products were measured on a Bow: on a GC200 no rates within their ranges explain the rows.
-- 4.7 vector operations for an exponential, logarithm, hyperbolic tangent or square root: the mean of PopLibs' cycles.
-- That a host takes as long for each kilobyte whose optimizer state is off chip, and for each variable of an optimizer
-  that is sent anew, on small pods as on large ones.
-- The fixed cost of a global exchange, measured on the first generation (GC2), is the same in seconds on later ones,
-  and the tiles' code around it in cycles. A Bow-2000's links are those of an M2000.
-- Streaming Memory moves 8 GB/s for each of four IPUs, but for what `offchip_stream` adds to the optimizer's state. That
-  rate is no fitted one: its source has a range from nothing to four times its value.
-- With PopART, PyTorch and TensorFlow 2 each variable takes its time behind each session run, with TensorFlow 1 none:
-  of frameworks' defaults these have the least error, with sources left out and the layout of variables as it is.
-- Tensors lie between layers as the next layer needs them, or are exchanged once with its operands.
+- The measured products ran on a Bow: on a GC200 no rates within the plausible ranges explain the rows.
+- An exponential, logarithm, hyperbolic tangent or square root takes 4.7 vector operations, the mean of PopLibs' cycles.
+- The host's time per kilobyte of off-chip optimizer state, and per variable with new optimizer values, is equal on
+  small and large pods.
+- The fixed cost of a global exchange, measured on the first generation (GC2), takes the same seconds on later
+  generations, and the surrounding code the same cycles. A Bow-2000 has the links of an M2000.
+- Streaming Memory moves 8 GB/s for each of a machine's four IPUs, and `offchip_stream` adds time for optimizer state.
+  The rate follows from its source, and is in no fit. Its plausible range reaches from nothing to four times its value.
+- In PopART, PyTorch and TensorFlow 2 each variable takes host time after a session run, in TensorFlow 1 no variable
+  does. Among the frameworks' defaults this choice has the least error, with sources left out and the present layout of
+  variables.
+- Between layers a tensor has the layout of the next layer, or moves once, together with the next layer's operands.
 - Dropout, masks and softmax run in the type of their input.
-- Code on the tiles is estimated from two published profiles: so much for every program, and so much for each compute
-  set that differs (say `code_bytes` where you know it). It refuses no program by itself, and of stages that are known
-  by their cycles alone none is counted; verdicts say both.
+- Code on the tiles is estimated from two published profiles: a part for every program, and a part for each different
+  compute set (state `code_bytes` if you know the size). The estimate alone never refuses a program, and stages known
+  only by cycles have no code. Verdicts mention both cases.
 
-The figures that are assumed say so in `ipusim devices m2000 --figures`.
+`ipusim devices m2000 --figures` marks assumed figures.
 
 ## What is left out
 
-- What Poplar's liveness analysis leaves between products.
-- Exchanges of batch norm whose statistics several replicas share (tried above); the steps of a CTC loss from frame to
-  frame in a pipeline whose decoder has a loss of its own.
-- How evenly a tensor of a few elements more than a tile holds is laid out; tiles are taken to be alike.
-- What the host does to make data: infeeds have theirs ready, unless the scenario limits them.
-- Steps that follow each other wait for nothing but the framework's host; compilation, evaluation and checkpoints take
-  no time.
-- Other tenants of a pod, its network, and throttling.
+- Tensors that Poplar's liveness analysis keeps between products.
+- Exchanges of batch norm with statistics shared by several replicas (tried above), and the steps of a CTC loss from
+  frame to frame in a pipeline whose decoder has a separate loss.
+- Uneven layouts of tensors with a few more elements than a tile holds; all tiles count as equal.
+- The host's work for making data: infeeds have data ready, unless the scenario limits them.
+- Waits between steps, except for the framework's host. Compilation, evaluation and checkpoints take no time.
+- Other users of a pod, the pod's network, and throttling.
 
 ## When not to trust it
 
 - **Absolute times of small networks**, and of ResNets on several pods: see above.
-- **Layers unlike a transformer's**: grouped convolutions, recurrences and large softmaxes are priced by the same rates,
-  and nothing published holds them to account alone.
-- **Sizes that fill no block** (197 positions, windows of 49): inputs and outputs are padded to the matrix unit's
-  blocks, and rows to turns of a tile's workers, as PopLibs' planner does (poplibs 7eac0f26, ConvModel.cpp). It lays
-  rows out in blocks too where one plan for all passes is cheaper than a plan for each (ConvPlan.cpp); plans are for
-  each here. Fast transposes lay out no operand whose parts side by side are no multiple of 8 bytes (popops,
-  Rearrange.cpp). How long that takes otherwise no source says, and no measured product has such sizes: left out.
-- **The time for state off chip, and for an optimizer sent anew**, which rows of BERT alone tell.
-- **A program whose options you do not know**: above, the type of partial sums, and the memory that products may take.
-- **GC2**: no product measured on it is published; the rates come from a Bow.
-- **Whether it just fits**: code is an estimate, and what lies between products is left out.
+- **Layers unlike a transformer's**: the same rates price grouped convolutions, recurrences and large softmaxes, without
+  a published measurement of these layers alone.
+- **Sizes that fill no block** (197 positions, windows of 49): inputs and outputs are padded to blocks of the matrix
+  unit, and rows to turns of a tile's workers, as in PopLibs' planner (poplibs 7eac0f26, ConvModel.cpp). PopLibs also
+  lays rows out in blocks if one plan for all passes is cheaper than a plan for each pass (ConvPlan.cpp); ipusim makes
+  a plan for each pass. Fast transposes need parts of a multiple of 8 bytes (popops, Rearrange.cpp). The time of other
+  transposes has no source and no measured product, and is left out.
+- **The time for state off chip, and for new optimizer values**: only rows of BERT determine these rates.
+- **Programs with unknown options**: the type of partial sums, and the memory for products, change the time as shown
+  above.
+- **GC2**: no published product ran on a GC2; the rates come from a Bow.
+- **Programs that barely fit**: code is an estimate, and tensors between products are left out.
 
-Which schedule, split or count is better rests on ratios, in which most of these errors cancel. Where two differ by
-less than the errors above, measure: `ipusim validate --rows` and `--products` print the same tables for your own
-measurements, `ipusim validate --fit` fits rates to them, and `pipeline.cycles` takes measured stages.
+The choice of a schedule, split or count rests on ratios, and most of these errors cancel in ratios. If two plans differ
+by less than the errors above, measure. `ipusim validate --rows` and `--products` print these tables for your
+measurements, `ipusim validate --fit` fits rates to them, and `pipeline.cycles` accepts measured stages.
 """
 
 #: Causes of errors in whole trainings, plus tried explanations; all figures are from runs.
 TRAININGS: Final = """\
-Errors here are with the rates in use. What a sentence says was tried was run with that setting, and nothing else
-changed.
+All errors here are with the present rates. Each experiment changed only the named setting.
 
-- **BERT in TensorFlow 2, {tensorflow2.errors}, and {base.errors}.** On 16 IPUs each replica streams the optimizer's
-  state whole, as published configurations of TensorFlow 2 alone have it. Were streams as fast as the memory they come
-  from is taken to be, it would be {tensorflow2_fast_streams} and {base_fast_streams}. Its products may take 0.19 of a
-  tile's memory on the IPU that sets the pace (its published configuration), where PopART's may take 0.25: with 0.25 it
-  is {tensorflow2_as_popart}. With gradients added up in place of a running mean it would be {tensorflow2_sum}, with
-  partial sums in single precision {float_tensorflow2}. What is left is not known.
-- **Attention of BERT.** Graphcore's programs put the kernels of queries, keys and values side by side, so that they
-  are one product (nlp/bert in graphcore/examples c0239af and 3cc8f81). The scenarios have three, but where MLPerf's
-  settings say one. With one product the rows of BERT-Large at sequence length 128, {large.errors}, would be
-  {large_one_product}, and BERT-Base in TensorFlow 2 {base_one_product}. So something else takes as long in each
-  micro-batch, which is not known.
-- **ResNet-50, {resnet50.errors}.** Were variables not laid out anew at an update it would be {resnet50_not_laid_out};
-  with nothing laid out for products either, {resnet50_nothing}.
-- **ResNet-50 of MLPerf v1.0, {by_input.errors}**, of an older SDK. With input that comes as slowly as the first of
-  them says, 260 MB/s to an IPU, {by_input_slow}: one rate of input is not why both are slow.
-- **BERT-Large of MLPerf, {mlperf.errors}**, in three editions and on 16 to 256 IPUs. Its rates are of the blocks of
-  training in ten logs each, by their time stamps, so that neither evaluation nor start is in them. An update lacks a
-  time that does not grow with micro-batches, nor with the packs that a host feeds, of which on 256 IPUs there are fewer
-  for each than on 64: were the optimizer's values sent in no time, these rows would be {mlperf_no_values}. The program
-  sends them anew behind each session run, and PopART streams the weight decay of each variable by itself. That these
-  take it is not measured: something else of each variable and update would look the same. Other programs in PopART
-  time their session runs alone, and those in TensorFlow send a rate alone; they are nearer with that time for each
-  variable than without, so that it may be another cost of one. The programs before v2.0
-  did not merge sums of gradients, which follow each other there, variable after variable and IPU after IPU: with all of
-  them at once the rows of v1.0 and v1.1, {mlperf_unmerged.errors}, would be {mlperf_merged}.
-- **ResNet-50 on several pods, {pods.errors}.** With GW-Links at a tenth of their rate these would be
-  {pods_slow_links}, with a hundred times their latency {pods_late_links}. The batch norm of all of MLPerf's programs
-  takes its statistics over two IPUs, which is left out. With an all-reduce between these for each norm and pass,
-  recomputed ones too, they would be {pods_norms}, and those on one pod that rates are fitted to
-  {resnet50_norms}: it takes as long as lacks on several pods, and too long on one.
-- **ResNeXt-101, {resnext101.errors}**, by two editions of a program. With partial sums of convolutions in single
-  precision {float_resnext101}; its configuration asks for halves. With all channels of each convolution in one group in
-  place of 32, {resnext101_one_group}; with nothing laid out anew {resnext101_nothing}. What takes as long is not known.
-- **U-Net, {unet.errors}.** Copies of what its skip connections take count most: with links between IPUs at half their
-  rate it would be {unet_slow_links}. With input that comes as slowly as that of ResNet-50 of MLPerf v1.0
-  {unet_slow_input}; with partial sums of convolutions in single precision {float_unet}, where its configuration asks
-  for halves. What takes as long is not known.
-- **BERT's fine-tuning, {tuning.errors}.** Graphcore's PyTorch programs, and Hugging Face's Trainer, set their optimizer
-  behind each step, and PopTorch sends its values before the next. Were they sent in no time, these would be
-  {tuning_no_values}. The last two are by the clock of a whole training, of 284 and 135 s: a start of 13 s explains
-  both, and without it each update takes 176 ms, where {tuning_last} are simulated. Of the first three, by Graphcore's
-  own clock, the last IPU sets the pace: three of its four layers are computed again, as those before the last
-  checkpoint are in PopART (popart d2f20d7, pipeline.cpp, setFinalFwdStageRecomputation). With no layer's output kept
-  that IPU would compute nothing again, and they would be {tuning_no_checkpoints}, but would not fit.
-- **GPT-2, {gpt2.errors}.** With its optimizer state on chip {gpt2_on_chip}; with partial sums in single precision
-  {float_gpt2}; with a head of its own weights that scores the vocabulary in eight parts {gpt2_head}. What is left is
-  not known.
-- **Conformer, {conformer.errors}.** Its micro-batch takes {conformer.micro_batch} simulated, and {conformer.by_pair}
-  by the rows with the fewest and the most. Left out is what the last IPU does beside one block: the decoder's
-  attention to the encoder, and the CTC loss. That is not why: with this loss over all 304 frames, a compute set for
-  each there and back, and the decoder on all of them, {conformer_ctc}. With partial sums in single precision
-  the first row would be {float_conformer}; its configuration asks for halves. What takes as long is not known.
-- **ViT, {vit.errors}.** With partial sums in single precision it would be {float_vit}; half ones are its program's
-  default. With dropout of attention weights in both, {vit_dropped}; with queries, keys and values by a product each,
-  {vit_split}; with the class token, a position more, {vit_token}. What takes as long is not known.
-- **Small networks.** That of Graphcore's Keras tutorial as a pipeline is {piped.errors}, on one IPU {alone.errors},
-  on two replicas {twins.errors}, with all gradients summed up at once {twins_merged}. With nothing laid out anew all
-  six would be {mnist_nothing}, and with compute sets that take no time but their work's {mnist_sets}. The other network
-  is a range, as editions of its tutorial differ by a factor of two: {small.errors}, by the number of its replicas; with
-  nothing laid out anew {small_nothing}.
+- **BERT in TensorFlow 2: Large {tensorflow2.errors}, Base {base.errors}.** On 16 IPUs each replica streams the whole
+  optimizer state, which only published configurations of TensorFlow 2 do. With streams at the assumed speed of
+  Streaming Memory, Large has {tensorflow2_fast_streams} and Base {base_fast_streams}. Products of Large may take 0.19
+  of a tile's memory on the slowest IPU (published configuration), but 0.25 in PopART: 0.25 gives
+  {tensorflow2_as_popart}. Summing gradients instead of a running mean gives {tensorflow2_sum}, partial sums in single
+  precision {float_tensorflow2}. The cause is unknown.
+- **Attention of BERT.** Graphcore's programs place the kernels of queries, keys and values side by side, as one product
+  (nlp/bert in graphcore/examples c0239af and 3cc8f81). The scenarios have three products, unless MLPerf's settings say
+  otherwise. One product changes BERT-Large at sequence length 128 from {large.errors} to {large_one_product}, and
+  BERT-Base in TensorFlow 2 to {base_one_product}. So an unknown part of each micro-batch takes as long as the
+  difference.
+- **ResNet-50: {resnet50.errors}.** Without a new layout of variables at updates {resnet50_not_laid_out}, and without
+  new layouts of products {resnet50_nothing}.
+- **ResNet-50 of MLPerf v1.0: {by_input.errors}**, with an older SDK. If input arrives at 260 MB/s per IPU, the rate of
+  the first row, {by_input_slow}: a single rate of input does not explain both rows.
+- **BERT-Large of MLPerf: {mlperf.errors}**, in three editions, on 16 to 256 IPUs. The rates come from the time stamps
+  of training blocks in ten logs each, without evaluation and start. Updates need an additional time, independent of
+  the number of micro-batches and of the packs from the host: on 256 IPUs each host feeds fewer packs than on 64. With
+  free optimizer values the errors are {mlperf_no_values}. The program sends new values after each session run, and
+  PopART streams the weight decay of each variable separately. Nobody has measured these transfers: any other cost per
+  variable and update looks the same. Other programs in PopART time only their session runs, and programs in TensorFlow
+  send only a rate. A time per variable reduces their errors too, so the cost may have a different cause. Programs
+  before v2.0 did not merge sums of gradients: the sums follow each other, variable by variable and IPU by IPU. Merged
+  sums change the rows of v1.0 and v1.1 from {mlperf_unmerged.errors} to {mlperf_merged}.
+- **ResNet-50 on several pods: {pods.errors}.** GW-Links at a tenth of their rate give {pods_slow_links}, and latencies
+  of 100 times {pods_late_links}. All of MLPerf's programs share batch norm statistics between two IPUs, which ipusim
+  leaves out. An all-reduce between two IPUs for each norm and pass, recomputation included, gives {pods_norms}, and on
+  the fitted rows with one pod {resnet50_norms}. This time fits several pods, and is too long on one pod.
+- **ResNeXt-101: {resnext101.errors}**, from two editions of a program. Partial sums of convolutions in single precision
+  give {float_resnext101}, but the configuration asks for half precision. One group per convolution instead of 32 gives
+  {resnext101_one_group}, and no new layouts {resnext101_nothing}. The cause is unknown.
+- **U-Net: {unet.errors}.** Copies for skip connections have the largest effect: links between IPUs at half of their
+  rate give {unet_slow_links}. The slow input of ResNet-50 in MLPerf v1.0 gives {unet_slow_input}. Partial sums of
+  convolutions in single precision give {float_unet}, but the configuration asks for half precision. The cause is
+  unknown.
+- **BERT's fine-tuning: {tuning.errors}.** Graphcore's PyTorch programs and Hugging Face's Trainer set the optimizer
+  after each step, and PopTorch sends the values before the next step. With free values {tuning_no_values}. The last two
+  rows come from the clock of whole trainings of 284 and 135 s. A start of 13 s explains both: without this start an
+  update takes 176 ms, against {tuning_last} simulated. The first three rows have Graphcore's own times. Their last IPU
+  sets the pace: it recomputes three of its four layers, as PopART does with layers before the last checkpoint (popart
+  d2f20d7, pipeline.cpp, setFinalFwdStageRecomputation). Without checkpoints this IPU would recompute nothing. The rows
+  would then be {tuning_no_checkpoints}, but would not fit.
+- **GPT-2: {gpt2.errors}.** Optimizer state on chip gives {gpt2_on_chip}, partial sums in single precision {float_gpt2},
+  and a separate head for scores of the vocabulary in eight parts {gpt2_head}. The cause is unknown.
+- **Conformer: {conformer.errors}.** A micro-batch takes {conformer.micro_batch} simulated, and {conformer.by_pair}
+  according to the rows with the fewest and the most micro-batches. The scenario leaves out work of the last IPU: the
+  decoder's attention to the encoder, and the CTC loss. This work is not the cause: a CTC loss over all 304 frames, with
+  a compute set for each frame in both directions, and a decoder on all frames give {conformer_ctc}. Partial sums in
+  single precision change the first row to {float_conformer}, but the configuration asks for half precision. The cause
+  is unknown.
+- **ViT: {vit.errors}.** Partial sums in single precision give {float_vit}, but the program's default is half precision.
+  Dropout of attention weights gives {vit_dropped}, separate products for queries, keys and values {vit_split}, and the
+  additional position of a class token {vit_token}. The cause is unknown.
+- **Small networks.** The network of Graphcore's Keras tutorial has {piped.errors} as a pipeline, {alone.errors} on one
+  IPU, and {twins.errors} on two replicas (a single gradient sum gives {twins_merged}). Without new layouts all six
+  rows have {mnist_nothing}, and without fixed times of compute sets {mnist_sets}. For the other network editions of the
+  tutorial differ by a factor of two, so its figures are ranges: {small.errors}, by number of replicas, and without new
+  layouts {small_nothing}.
 
 """
 
@@ -193,19 +191,19 @@ changed.
 RESIDUALS: Final = """\
 ## Where it is off
 
-What a sentence says was tried was run so: here the matrix unit's ceiling at its peak, and nothing else changed.
+The experiment here sets the ceiling of the matrix unit to its peak, and changes nothing else.
 
 - *n* = 64 on 1024 x 1024: {few}.
-- *n* of 8192 and more there: {large}; at peak {large_at_peak}, and the worst of smaller *n* would go from {small} to
-  {small_at_peak}.
+- *n* of at least 8192 on 1024 x 1024: {large}; at peak {large_at_peak}, but the worst error of smaller *n* grows from
+  {small} to {small_at_peak}.
 - *n* from 1024 to 4096 on 4096 x 4096: {stepped}; at peak {stepped_at_peak}.
 
-What is left is not known. Values come off a picture, 2 to 3 % each. The plan that PopLibs logs for one of these
-products, or a profile with its compute sets and exchanges, would tell more.
+The cause of the rest is unknown. Values were read off a picture, to 2 to 3 %. PopLibs' plan for one of these products,
+or a profile of its compute sets and exchanges, would show more.
 
-What the unseen sizes test is the rates, not the form of the model: that was chosen with all rows in sight. So were
-the chip (on a GC200 no rates within their ranges explain the rows), the type of partial sums, which operand the
-matrix unit holds, that no row hides in the start of a pass, and how much a rate's own range weighs.
+Errors of unseen sizes test the rates, but not the form of the model, which was chosen with knowledge of all rows. The
+same holds for the chip (on a GC200 no rates within the plausible ranges explain the rows), the type of partial sums,
+the operand in the matrix unit, rows that never overlap with the start of a pass, and the weight of plausible ranges.
 
 """
 
@@ -214,19 +212,19 @@ matrix unit holds, that no row hides in the start of a pass, and how much a rate
 LINKS: Final = """\
 ## What they say
 
-- A superstep that exchanges a halo takes 3.7 to 5.2 us, of which its bytes are 0.3 to 0.5. The parts were profiled on
-  16 IPUs; the fixed exchange is what is left of the rows in single precision. In half precision half the bytes came
-  within 60 ns of the same time: the model, which gives the bytes their time on the links, is up to 5 % too fast there.
-- Neighbours in an M2000 move 26.5 GB/s each way in Graphcore's own test, as many as 2 links at 83 % of 16 GB/s. Its
-  4,096,000 kB are 1000 times 64 kB from each of 32 tiles of either IPU; whether more tiles would have used more links
-  (there are 6 within a pair) nobody has published. What was measured is taken.
-- A larger pod sums up gradients faster because its ends are joined. An all-reduce in a ring sends 2 (R - 1) / R of the
-  buffer over each of its hops, R replicas. On the open rails of a POD16 a ring has to come back by the same links, so
-  that it fills both directions of them; on the torus of a POD64 two rings go round in opposite directions, with half of
-  the buffer each. That is (15 / 16) / (2 x 3 / 4) = 0.625 of the time. 16 IPUs of a POD64, or a POD64 that were open,
-  take as long as a POD16 or longer.
-- Small blocks and both sides at work make the host's figures a floor; Graphcore's rule of thumb for one of them is 46 %
-  more.
+- A superstep with a halo exchange takes 3.7 to 5.2 us, including 0.3 to 0.5 us for the bytes. The parts were profiled
+  on 16 IPUs, and the fixed exchange is the rest of the rows in single precision. In half precision, half of the bytes
+  took the same time to within 60 ns. The model gives the bytes their time on the links, and is up to 5 % too fast here.
+- Neighbours in an M2000 move 26.5 GB/s each way in Graphcore's test, as many bytes as 2 links at 83 % of 16 GB/s. The
+  test sends 4,096,000 kB: 1000 times 64 kB from each of 32 tiles of both IPUs. Nobody has published whether more tiles
+  use more links (a pair has 6). ipusim uses the measured value.
+- A larger pod sums gradients faster because the ends of its rails are joined. An all-reduce in a ring of R replicas
+  sends 2 (R - 1) / R of the buffer over each hop. On the open rails of a POD16 a ring returns over the same links, and
+  fills both directions. On the torus of a POD64 two rings run in opposite directions, with half of the buffer each:
+  (15 / 16) / (2 x 3 / 4) = 0.625 of the time. 16 IPUs of a POD64, or a POD64 without the joints, take at least as long
+  as a POD16.
+- Small blocks and simultaneous work of both sides make the host's figures a lower limit. For one figure Graphcore's
+  rule of thumb is 46 % higher.
 """
 
 
@@ -236,7 +234,9 @@ def fidelity_page(found: Validation) -> str:
     tables = [throughput_report.throughput_table(rows), throughput_report.throughput_error_table(rows)]
     text = (
         "# How far to trust it\n\n"
-        "What `ipusim validate` prints of whole trainings, and what stands behind the numbers of a run.\n\n"
+        "Judge here how far to trust a simulated time: errors against published trainings, and a list of modelled, "
+        "assumed and missing parts. `python -m reports` makes the page with `ipusim validate`, from the published "
+        "[throughputs](../ipusim/app/fidelity/measured/throughputs.csv).\n\n"
     )
     text += "".join(f"- {line}\n" for line in found.verdicts())
     text += "\n![Throughputs, simulated against published](throughputs.png)\n\n"
@@ -398,8 +398,9 @@ def products_page(found: Validation) -> str:
     rows = [each.row for each in found.products]
     text = (
         "# Dense products, measured and modelled\n\n"
-        "What `ipusim validate` prints: a search over the splits of a product over tiles, four rates, and products "
-        "measured on hardware. Every pass of a scenario is priced by it.\n\n"
+        "Check here how close simulated dense products come to measured products; the same search over splits prices "
+        "every pass of a scenario. `python -m reports` makes the page with `ipusim validate`, from "
+        "[measurements](../ipusim/app/fidelity/measured/products.csv) and four rates.\n\n"
         "![TFLOP/s by shape, measured and modelled](products.png)\n\n"
     )
     text += f"{' '.join(products.words(rows, found.chip, fitted=found.fitted))}\n\n"
@@ -442,8 +443,9 @@ def micro_benchmarks_page(found: Validation) -> str:
     """Return the page that compares micro-benchmarks of IPUs and hosts with published figures."""
     text = (
         "# Micro-benchmarks, published and simulated\n\n"
-        "What `ipusim validate` prints: single supersteps, transfers, collectives and host copies, each priced as in a "
-        "run.\n\n"
+        "Check here how close supersteps, transfers, collectives and host copies come to published figures. "
+        "`python -m reports` makes the page with `ipusim validate`, from published "
+        "[figures](../ipusim/app/fidelity/measured/micro_benchmarks.csv), and prices each row as in a run.\n\n"
     )
     text += f"{table_markdown(micro.benchmark_table(found.benchmarks))}\n{LINKS}\n"
     return text + "".join(f"- {line}\n" for line in micro.benchmark_words(found.benchmarks))

@@ -37,18 +37,18 @@ _IN_CYCLES: Final = ("start", "end", "peak_cycle", "disturbances.cycles_without"
 #: Meanings missing in the classes' docstrings, by class; "" leaves out a key that is written differently.
 _MORE: Final[Mapping[type, Mapping[str, str]]] = {
     Summary: {
-        "name": "of the scenario",
-        "system": "that it runs on",
-        "schedule": "of the pipeline",
-        "sync": "mode: lock_step or point_to_point",
-        "selection_order": "of the IPUs, as it was used",
+        "name": "name of the scenario",
+        "system": "name of the system",
+        "schedule": "schedule of the pipeline",
+        "sync": "sync mode: lock_step or point_to_point",
+        "selection_order": "selection order of the IPUs in this run",
         "clock_hz": "tile clock",
-        "training": "whether it trains",
-        "executions": "of the pipeline in the run",
+        "training": "whether the run trains",
+        "executions": "executions of the pipeline in the run",
         "stages": "names of the stages",
         "mapping": "logical IPU of each stage of the first replica",
-        "ipus": "physical IPU of each logical one",
-        "replicas": "of the pipeline",
+        "ipus": "physical IPU of each logical IPU",
+        "replicas": "replicas of the pipeline",
         "count": "micro-batches of an execution: the gradient accumulation count",
         "micro_batch_size": "samples of a micro-batch",
         "overlap": "slots of a full time-step",
@@ -57,28 +57,28 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "schema_version": "version of these keys",
         "utilisation": "arithmetic / (IPUs x makespan); the sum with the bubble is 1",
         "idle_ipus": "logical IPUs that hold no stage",
-        "waterfall.run_cycles": "of the run; all parts add up to it",
-        "waterfall.executions": "of the pipeline in the run",
+        "waterfall.run_cycles": "cycles of the run, the sum of all parts",
+        "waterfall.executions": "executions of the pipeline in the run",
         **{f"waterfall.cycles.{part.key}": part.meaning for part in TimePart},
         "waterfall.cycles.fill_and_drain": "idle with balanced stages in ramp-up and ramp-down: all but gaps in main",
         "waterfall.cycles.gaps_in_main": "idle with balanced stages within the main phases, of the IPU with the least",
         **{f"waterfall.shares.{part.key}": f"{part.words} as a part of the run" for part in TimePart},
-        "disturbances.slowdown": "the run's time by that of the same run without disturbances; no key without any",
-        "disturbances.cycles_without": "of the run without them",
-        "disturbances.waits[].ipu": "logical IPU that waits longer for another than in that run; beside disturbed "
-        "cables for a disturbed IPU alone",
-        "disturbances.waits[].for_ipu": "which one",
-        "disturbances.waits[].cycles": "by how much longer",
-        "disturbances.idle_cycles.NAME": "that all IPUs together are idle more than in that run, by cause",
+        "disturbances.slowdown": "run time divided by the run time without disturbances; no key without disturbances",
+        "disturbances.cycles_without": "cycles of the run without disturbances",
+        "disturbances.waits[].ipu": "logical IPU that waits longer for another IPU than without disturbances; "
+        "only waits for disturbed IPUs, if cables are disturbed too",
+        "disturbances.waits[].for_ipu": "logical IPU that is waited for",
+        "disturbances.waits[].cycles": "additional cycles of waiting",
+        "disturbances.idle_cycles.NAME": "additional idle cycles of all IPUs together, by cause",
         "disturbances.slow_ipus[]": "logical IPUs that disturbances make slower",
-        "disturbances.cables[].link[]": "the two logical IPUs of a cable that is slower, late or dead",
-        "disturbances.cables[].dead": "whether it is dead",
+        "disturbances.cables[].link[]": "the two logical IPUs of a slower, late or dead cable",
+        "disturbances.cables[].dead": "whether the cable is dead",
         "disturbances.cables[].used": "whether copies go over it without disturbances",
         "disturbances.cables[].detour[]": "logical IPUs on the detour round a dead cable, in the order of travel",
-        "disturbances.cable_cycles": "that all IPUs together wait longer for copies over these cables or round them",
-        "disturbances.passes": "whether disturbances end within the run, whose states behind that were looked at",
-        "disturbances.recovery_micro_batches": "that the first stage begins behind their end until the state of the "
-        "machine is that of the run without them; `null` where it never is",
+        "disturbances.cable_cycles": "additional waits of all IPUs together for copies over or round these cables",
+        "disturbances.passes": "whether disturbances end within the run, so that a recovery was looked for",
+        "disturbances.recovery_micro_batches": "micro-batches of the first stage from the end of the disturbances "
+        "until the machine has the state of the run without disturbances; `null` for never",
         "find_verdict": "",
         "find_faster_order": "",
         "find_waterfall": "",
@@ -87,20 +87,20 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
     RunTimes: {},
     Phase: {
         "name": "ramp-up, main, ramp-down or weight update",
-        "start": "its first cycle",
-        "end": "where the next begins",
+        "start": "first cycle of the phase",
+        "end": "first cycle of the next phase",
         "cycles": "length of the phase",
         "seconds": "the same in seconds",
     },
     Throughput: {"run_s": "the same as run_cycles in seconds"},
     IpuUse: {
         "ipu": "logical IPU",
-        "physical_ipu": "its physical number",
-        "stages": "the stages that it holds; none of an idle IPU",
+        "physical_ipu": "physical number of the IPU",
+        "stages": "stages of the IPU; none for an idle IPU",
         "cycles": "",
         **{f"{use.name}_cycles": use.name.replace("_", " ") for use in USES},
-        "compute_cycles": "all of its own arithmetic, of passes and weight updates",
-        "utilisation": "compute_cycles as a part of the time",
+        "compute_cycles": "arithmetic of the IPU, in passes and weight updates",
+        "utilisation": "compute_cycles as a share of the time",
     },
     CopyRoute: {
         "source": "",
@@ -109,61 +109,69 @@ _MORE: Final[Mapping[type, Mapping[str, str]]] = {
         "source_stage": "stage that sends",
         "target_stage": "stage that receives",
         "pass": "forward or backward",
-        "links": "on the way",
+        "links": "number of links on the route",
     },
     SumOfGradients: {
-        "algorithm": "of the collective",
-        "bytes": "of one replica",
-        "rounds": "of the collective",
-        "cycles": "that it takes",
+        "algorithm": "algorithm of the collective",
+        "bytes": "bytes of one replica",
+        "rounds": "rounds of the collective",
+        "cycles": "cycles of the collective",
     },
     StageCycles: {
-        "name": "of the stage",
-        "forward_cycles": "its forward pass",
-        "backward_cycles": "its backward pass; 0 where nothing is trained",
+        "name": "name of the stage",
+        "forward_cycles": "cycles of the forward pass",
+        "backward_cycles": "cycles of the backward pass; 0 without training",
     },
     EvaluationSummary: {
-        "steps": "behind which it was made",
-        "loss": "on held-out data; null where it is no finite number",
-        "accuracy": "on held-out data; null where none is measured",
-        "samples": "held out",
+        "steps": "steps before this evaluation",
+        "loss": "loss on held-out data; null for a value that is not finite",
+        "accuracy": "accuracy on held-out data; null without one",
+        "samples": "number of held-out samples",
     },
     StageMemorySummary: {
-        "name": "of the stage",
-        "fifo_depth": "slots of its FIFO",
-        "kept_bytes": "of one micro-batch in it",
-        "fifo_bytes": "of all slots",
-        "most_micro_batches_kept": "that really lie in it at once",
+        "name": "name of the stage",
+        "fifo_depth": "slots of the stage's FIFO buffer",
+        "kept_bytes": "bytes of one micro-batch in the FIFO buffer",
+        "fifo_bytes": "bytes of all slots",
+        "most_micro_batches_kept": "maximum number of micro-batches in the FIFO buffer",
     },
 }
 _MEMORY: Final = {
-    "peak_bytes": "the most that it holds in the first execution",
-    "peak_cycle": "from which on it holds that",
-    "peak_pass": "in which it does",
-    "sram_bytes": "of one IPU; null where that is not limited",
+    "peak_bytes": "maximum bytes in the first execution",
+    "peak_cycle": "first cycle with the maximum",
+    "peak_pass": "pass at the maximum",
+    "sram_bytes": "memory of one IPU; null for unlimited memory",
     "fits": "whether the memory of every IPU suffices: `fits`, `fits only without the "
-    "estimated code`, `does not fit`, or `not known`, where the memory of stages is not known",
-    "verdict": "in a sentence",
+    "estimated code`, `does not fit`, or `not known`, if the memory of stages is unknown",
+    "verdict": "verdict in a sentence",
     **{f"holders.{holder.key}": f"{holder}, at the peak" for holder in Holder},
 }
 
 
+_HEAD: Final = """\
+# Every figure of summary.json
+
+Look up here the meaning and unit of every key that `ipusim run` writes into `summary.json`. `python -m reports` makes
+the page from the classes that write the file.
+
+In a key, `[]` means an item of a list, and `NAME` a name from the run. `null` stands for a figure without a value in
+this run: losses without arithmetic, time-steps in point-to-point, unlimited memory. Seconds are cycles of the tile
+clock divided by `clock_hz`. [`expect`](scenario.md#figures) accepts these paths too, with the item's number in place of
+`[]`.
+"""
+
+
 def figures_page() -> str:
     """Return the page on all keys of ``summary.json``."""
-    older = "".join(f"- version {version}: it {what}.\n" for version, what in OLDER_VERSIONS.items())
+    older = "".join(f"- version {version} {what}.\n" for version, what in OLDER_VERSIONS.items())
     rows = "".join(f"| `{key}` | {unit or '-'} | {meaning} |\n" for key, unit, meaning in figure_rows())
     names = {each.path.replace(".{}", "[]"): each.name for each in FIGURES}
     short = "".join(f"| `{name}` | `{path}` |\n" for path, name in names.items())
     return (
-        "# Every figure of summary.json\n\n"
-        "What `ipusim run` writes, key by key; `[]` is an item of a list. What a run does not have is `null`: what it "
-        "learnt where only time was simulated, time-steps in point-to-point, memory that is not limited. Seconds are "
-        "cycles of the tile clock / `clock_hz`. [`expect`](scenario.md#figures) takes these paths too, with the number "
-        "of an item in place of `[]`.\n\n"
-        f"The schema version is {SCHEMA_VERSION}: it grows when a key goes, or means something else. Folders of older "
-        f"versions are read too:\n\n{older}\n"
+        f"{_HEAD}\nThe schema version is {SCHEMA_VERSION}; a removed key, or a key with a new meaning, increases the "
+        f"version. Folders of older versions remain readable:\n\n{older}\n"
         f"| key | unit | meaning |\n| --- | --- | --- |\n{rows}\n"
-        f"## Names\n\nSome have a name of their own.\n\n| name | key |\n| --- | --- |\n{short}"
+        f"## Names\n\n`expect` also accepts these short names.\n\n| name | key |\n| --- | --- |\n{short}"
     )
 
 

@@ -97,185 +97,175 @@ class Picture:
 GALLERY = (
     Picture(
         "tutorial_step1_single_ipu",
-        "One IPU runs the whole model, micro-batch by micro-batch; nothing is exchanged.",
+        "One IPU alternates forward and backward passes of the whole model, without any exchange.",
         TUTORIAL,
     ),
     Picture(
         "tutorial_step2_sharding",
-        "Two IPUs take turns: each waits while the other one computes, and every turn ends with a copy.",
+        "Two IPUs take turns: one computes (coloured), the other waits (grey), and a copy (green) ends each turn.",
         TUTORIAL,
     ),
     Picture(
         "tutorial_step3_pipelining",
-        "The same halves as a pipeline: in the main phase both IPUs run the same kind of pass, each on a micro-batch "
-        "of its own.",
+        "In the main phase both IPUs compute at once, with a different micro-batch on each IPU.",
     ),
     Picture(
         "tutorial_step4_configurable_stages",
-        "Four stages by `splits`. In each time-step all IPUs wait for the slowest one, here IPU 3 with the last layers "
-        "and the loss; so small passes are not much longer than what lies between them.",
+        "IPU 3 has the last layers and the loss, and the other IPUs wait for IPU 3 in each time-step (grey). Copies "
+        "(green) take almost as long as the small passes.",
         TUTORIAL,
     ),
     Picture(
         "schedules_four_ipus",
-        "The schedules of the tutorial's figures: the parts of their time, and the two fastest on one time axis; "
-        "[their numbers](schedules.md).",
+        "Interleaved has gaps in main, where forward passes wait for backward passes; Grouped has no gaps. Above: "
+        "parts of the time; below: the two fastest schedules. [Times](schedules.md).",
         file="comparison.png",
         schedules=SCHEDULES,
     ),
     Picture(
         "gpu_schedules",
-        "The GPU world's schedules in both sync modes, on the same IPU-Links. In lock-step a time-step is as long as "
-        "its longest pass, so that a schedule which mixes passes waits for backward ones everywhere. Point-to-point, "
-        "GPipe hides its sends behind passes, while 1F1B waits for most of them; [what each schedule waits and "
-        "keeps, in closed form](bubbles.md).",
+        "In lock-step 1F1B and zero bubble have gaps in main, as each time-step mixes short and long passes. "
+        "Point-to-point, GPipe hides most copies behind passes, and zero bubble waits least. [Closed "
+        "forms](bubbles.md).",
         file="comparison.png",
         schedules=("gpipe", "1f1b", "zero_bubble_h1"),
         syncs=("lock_step", "point_to_point"),
     ),
     Picture(
         "interleaved_1f1b",
-        "Each IPU has two stages (the number before the dot), and a micro-batch goes round all IPUs twice. The ramps "
-        "are little more than half as long as with the same work in one piece; there are twice as many sends.",
+        "Each IPU has two stages (the number before the dot), and each micro-batch visits all IPUs twice. The ramps "
+        "last little more than half as long as with one stage per IPU.",
     ),
     Picture(
         "zero_bubble",
-        "The backward pass in halves: the gradient of the input goes back at once, those of the weights are computed "
-        "where an IPU would wait. All IPUs end at nearly the same time.",
+        "Input gradients (orange) go back at once; weight gradients (green) fill waits. All IPUs end at nearly the "
+        "same time.",
         ("steps=1", "numerics=off"),
     ),
     Picture(
         "selection_orders",
-        "Sixteen stages on a ladder of IPU-Links, whose boundaries carry unequal bytes: the routes of their copies "
-        "under each selection order, and how busy each link is. AUTO chooses SNAKE; [the orders "
-        "compared](selection_orders.md).",
+        "Arrows are routes of copies, and their widths are link loads. HOOF sends the largest tensors over the narrow "
+        "rails; AUTO chooses SNAKE. [Times](selection_orders.md).",
         file="links.png",
         orders=ORDERS,
     ),
     Picture(
         "small_superstep",
-        "With short passes and little to send, copies are half of the time, and their parts show: a sync, tiles that "
-        "lay out what they send, the exchange, tiles that put away what came. "
-        "[Measured ones](micro_benchmarks.md) take as long.",
+        "Half of the time goes into copies, with all parts visible: sync, copy before, exchange, copy after. "
+        "[Measured supersteps](micro_benchmarks.md) take as long.",
     ),
     Picture(
         "digits_training",
-        "An execution of the pipeline that learns the digits. The layers are small, so copies take most of it.",
+        "The layers are small, so copies (green) take as much time as useful compute.",
         ("steps=1", "numerics=off"),
     ),
     Picture(
         "memory_by_schedule",
-        "What each IPU holds under Grouped, over time and at its peak. The FIFO buffers of the first stage are what "
-        "does not fit; they are allocated in full from the start. "
-        "[All schedules compared](memory_by_schedule.md).",
+        "On IPU 0 the FIFO buffers (light blue) push the peak above the memory (dashed line). The buffers are "
+        "allocated in full from the start. [All schedules compared](memory_by_schedule.md).",
         file="memory.png",
     ),
     Picture(
         "optimizer_state_offload",
-        "The optimizer's state lies in the Streaming Memory beside the IPUs. For the weight update it is loaded, and "
-        "stored again; four IPUs share the memory's bandwidth.",
+        "For the weight update each IPU loads the optimizer's state from Streaming Memory and stores the new state, "
+        "at a third of the whole time.",
     ),
     Picture(
         "concurrent_stages",
-        "The third stage runs on all four IPUs at once (2.*n* to 5.*n*), each part on the same input. The pipeline is "
-        "four places long, where seven stages one after another would ramp up for longer.",
+        "The third stage has four parts (2.*n* to 5.*n*) that run at once, a part on each IPU. Ramps are as long as "
+        "with four stages, not seven.",
     ),
     Picture(
         "overlapped_io",
-        "I/O tiles (lower strips) read the next micro-batch and write the last results while the other tiles compute. "
-        "The pipeline has two time-steps more, and in its main phase no pass waits for the host.",
+        "I/O tiles (lower strips) read the next micro-batch and write results during the passes, so no pass in main "
+        "waits for the host.",
     ),
     Picture(
         "host_embedding",
-        "The rows of an embedding come from the host before each forward pass of stage 0 (dark), and their gradients "
-        "go there behind each backward pass. The host looks nothing up before it has applied what came earlier, which "
-        "IPU 0 waits for, and IPU 1 for IPU 0.",
+        "Before each forward pass IPU 0 fetches rows from the host (dark), and waits until the host has applied "
+        "earlier gradients (hatched). IPU 1 waits for IPU 0.",
     ),
     Picture(
         "variables_on_host",
-        "The host keeps the optimizer's state and updates the weights. Gradients go there behind the last pass, and "
-        "new weights come back; the host takes longer to read and write its buffers than either.",
+        "The largest part of the weight update is host wait: the host reads gradients and writes weights more slowly "
+        "than IPUs send and receive.",
     ),
     Picture(
         "recomputation",
-        "Each backward pass but the last stage's has a forward pass that runs again one time-step before it. The trace "
-        "is longer, and the FIFOs keep inputs alone.",
+        "A recomputation (yellow) runs one time-step before each backward pass, except on the last IPU. FIFO buffers "
+        "hold only inputs.",
     ),
     Picture(
         "data_parallel_4x4",
-        "Four replicas of a pipeline of four stages on 16 IPUs. Before each weight update they sum up their gradients "
-        "by an all-reduce over the IPU-Links.",
+        "The picture shows one of four equal replicas. Before the weight update an all-reduce over the IPU-Links sums "
+        "the gradients of all replicas.",
         ("steps=1", "numerics=off"),
     ),
     Picture(
         "transformer_eight_ipus",
-        "Embedding, six blocks and head of a causal transformer. The stages of the blocks are equal, and the ends of "
-        "the pipeline wait for them.",
+        "Six IPUs have a block each and equal passes; the first and the last IPU, with embedding and head, mostly "
+        "wait.",
         ("steps=1", "numerics=off"),
     ),
     Picture(
         "measured_stages",
-        "Four stages whose passes take as long as a file says. In each time-step of the main phase all IPUs wait for "
-        "IPU 2, which has the slowest stage; to cut the model elsewhere would help.",
+        "IPU 2 has the slowest stage, and the other IPUs wait (grey). A different split would help.",
     ),
     Picture(
         "inference",
-        "Forward passes only, in every IPU on another micro-batch, with synthetic data, which no host sends. With the "
-        "host's, a time-step lasts as long as IPU 0 reads from it; the passes of so small a model are short beside it.",
+        "There are only forward passes, and each IPU works on a different micro-batch. The data is synthetic; with "
+        "real data each time-step would last as long as a read from the host.",
         ("numerics=off", "use_synthetic_data=true"),
     ),
     Picture(
         "bert_large",
-        "Twenty of the 2,050 micro-batches behind an update: IPU 0 runs the embedding with three layers, and the head, "
-        "the other IPUs seven layers each. The weight update loads the optimizer's state and stores it again, which "
-        "takes as long as it does after all of them.",
+        "Twenty of 2,050 micro-batches: IPU 0 has embedding, three layers and head, the other IPUs seven layers each. "
+        "The weight update lasts as long as after all 2,050.",
         ("pipeline.gradient_accumulation_count=20",),
     ),
     Picture(
         "bert_base",
-        "The same of BERT-Base: IPU 0, with nothing but the embedding and the head, waits most of the time for the "
-        "three others, of four layers each.",
+        "IPU 0 has only embedding and head, and mostly waits for the other IPUs with four layers each.",
         ("pipeline.gradient_accumulation_count=20",),
     ),
     Picture(
         "gpt2",
-        "GPT-2's head scores 50,272 words at each of 1,024 positions, so that IPU 0 has more than half as much to do "
-        "as the others.",
+        "The head scores 50,272 words at each of 1,024 positions, so IPU 0 has more than half of the work of another "
+        "IPU.",
         ("pipeline.gradient_accumulation_count=20", "pipeline.repeat_count=1"),
     ),
     Picture(
         "conformer",
-        "Sixteen of the 72 micro-batches behind an update. In each time-step the IPUs wait for the one with five "
-        "blocks; the last IPU waits longest, for want of the CTC loss.",
+        "Sixteen of 72 micro-batches: IPU 2 has five blocks, more than any other IPU. The last IPU waits longest, "
+        "because the scenario leaves out the CTC loss.",
         ("pipeline.gradient_accumulation_count=16",),
     ),
     Picture(
         "resnet50",
-        "ResNet-50 as a pipeline of four IPUs, which its scenario is not: copies of the first stages' activations, "
-        "26 MB a micro-batch, take a third of the time.",
+        "ResNet-50 as a pipeline over four IPUs, unlike its scenario: copies of the first stages' activations (26 MB "
+        "per micro-batch) take a third of the time.",
         RESNET50_PIPELINE,
     ),
     Picture(
         "efficientnet_b4",
-        "Twelve of the 256 micro-batches behind an update: IPU 0 has the large images, IPU 1 most of the blocks; "
-        "both take nearly as long.",
+        "Twelve of 256 micro-batches: IPU 0 has the large images, IPU 1 most of the blocks, and both take nearly the "
+        "same time.",
         ("pipeline.gradient_accumulation_count=12",),
     ),
     Picture(
         "swin_tiny",
-        "Sixteen of the 64 micro-batches behind an update. In each time-step the IPUs wait for the third, with five "
-        "blocks of attention within windows.",
+        "Sixteen of 64 micro-batches: IPU 2 has five blocks of window attention and sets the length of each time-step.",
         ("pipeline.gradient_accumulation_count=16",),
     ),
     Picture(
         "small_cnn",
-        "A weight update behind every micro-batch, on one IPU. To start the 34 compute sets of the forward pass, 49 of "
-        "the backward pass and 20 of the update takes as long as the products in them.",
+        "One IPU updates the weights after every micro-batch. Starting the compute sets (34 forward, 49 backward, 20 "
+        "in the update) takes as long as the products inside.",
     ),
     Picture(
         "mnist_cnn",
-        "Graphcore's Keras tutorial over two IPUs: half of the time goes to copies between them, 2 MB a micro-batch, "
-        "and a quarter to images from the host. One IPU alone is faster.",
+        "Half of the time goes into copies between the IPUs (2 MB per micro-batch), and a quarter into images from "
+        "the host. One IPU alone is faster.",
         ("pipeline.repeat_count=1",),
     ),
 )
@@ -283,7 +273,11 @@ GALLERY = (
 
 def gallery_page() -> str:
     """Return the page with all pictures, as Markdown."""
-    text = "# Gallery\n\nWhat each scenario shows. `run` and `compare` write the pictures into `reports/<scenario>/`.\n"
+    text = (
+        "# Gallery\n\nFind a picture of your case here: each section names a scenario, says what to look at, and ends "
+        "with the command of the picture. `python -m reports` draws all pictures from these scenarios; the commands "
+        "write them into `reports/<scenario>/`.\n"
+    )
     for each in GALLERY:
         command = each.command.replace(" --set ", " \\\n    --set ") if len(each.command) > 100 else each.command
         text += f"\n## [{each.scenario}](../scenarios/{each.scenario}.yaml)\n\n{each.says}\n"

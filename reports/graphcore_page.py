@@ -13,8 +13,9 @@ from reports.graphcore_status import Status, said_of, said_of_arguments
 _HEAD = """\
 # Graphcore's API
 
-Every public name of the references of Graphcore's TensorFlow 1 (SDK 2.1) and of its Keras extensions, below
-`tensorflow.python`, and what it is in `ipusim`. An argument has a row of its own where it differs from its function.
+Check here whether ipusim supports a name that your program uses: every public name in the references of Graphcore's
+TensorFlow 1 (SDK 2.1) and Keras extensions, below `tensorflow.python`. `python -m reports` makes the page from the
+signatures and docstrings of `ipusim.ipu`. Arguments with a different status than their function have separate rows.
 """
 
 

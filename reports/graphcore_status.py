@@ -50,14 +50,14 @@ def _of_options() -> dict[str, Said]:
     return found
 
 
-_ALWAYS_THERE: Final = "both are always there"
-_ONE_LOOP: Final = "a loop is a loop of the device, whichever TensorFlow would write"
-_BIASES: Final = "biases of the gates begin at one, and those of the candidate at zero, as Graphcore's do"
-_ONE_CPU: Final = "a simulated host has one device of TensorFlow's own"
-_BY_PLACE: Final = "draws are seeded by their place in the program"
-_TABLE_ON_HOST: Final = "the table is the host's, and in one piece"
-_OWN_OPTIONS: Final = "TensorFlow applies a data set's options"
-_SGD_ALONE: Final = "the one rule, SGD, keeps nothing beside a table"
+_ALWAYS_THERE: Final = "both are always enabled"
+_ONE_LOOP: Final = "the device runs every loop, in either form of TensorFlow's graph"
+_BIASES: Final = "biases of gates start at one, of the candidate at zero, as in Graphcore's layer"
+_ONE_CPU: Final = "a simulated host has one TensorFlow device"
+_BY_PLACE: Final = "the seed of a draw follows from its position in the program"
+_TABLE_ON_HOST: Final = "the host holds the table in one piece"
+_OWN_OPTIONS: Final = "TensorFlow applies the options of a data set"
+_SGD_ALONE: Final = "SGD, the only rule, has no state beside the table"
 #: Modules and names of the estimators, which share their methods.
 _ESTIMATORS: Final = (("ipu_estimator", "IPUEstimator"), ("ipu_pipeline_estimator", "IPUPipelineEstimator"))
 #: Names without effect and refused names, unless ipusim's own objects say so. Keys of arguments look
@@ -77,9 +77,9 @@ EXCEPTIONS: Final = {
     ),
     "ipu.loops.repeat(use_while_v1)": Said(Status.NO_EFFECT, _ONE_LOOP),
     "ipu.loops.while_loop(use_while_v1)": Said(Status.NO_EFFECT, _ONE_LOOP),
-    "ipu.scopes.frontend_attribute": Said(Status.WORKS, "operations have it; it changes no time"),
-    "ipu.scopes.ipu_jit_scope": Said(Status.NO_EFFECT, "all of a program is compiled together"),
-    "ipu.scopes.stochastic_rounding": Said(Status.NO_EFFECT, "it changes no time, and NumPy rounds to nearest"),
+    "ipu.scopes.frontend_attribute": Said(Status.WORKS, "operations carry the attribute, without effect on time"),
+    "ipu.scopes.ipu_jit_scope": Said(Status.NO_EFFECT, "the whole program is compiled together"),
+    "ipu.scopes.stochastic_rounding": Said(Status.NO_EFFECT, "NumPy rounds to nearest, and rounding changes no time"),
     "ipu.scopes.partials_type": Said(
         Status.REFUSED,
         "partials_type: expected float32, got float16: give partialsType in PipelineStageOptions or in "
@@ -91,13 +91,13 @@ EXCEPTIONS: Final = {
             ("utils.get_num_of_ipus_in_device", "device", _ONE_CPU),
             ("config.configure_ipu_system", "device", _ONE_CPU),
             ("config.IPUConfig.configure_ipu_system", "device", _ONE_CPU),
-            ("config.get_ipu_config", "session", "the configuration is the program's, in any session"),
+            ("config.get_ipu_config", "session", "a program has one configuration for all sessions"),
             ("distributed.popdist_strategy.PopDistStrategy", "enable_dataset_iterators", _ALWAYS_THERE),
             ("distributed.popdist_strategy.PopDistStrategy", "enable_keras_extensions", _ALWAYS_THERE),
-            ("distributed.allreduce", "tensor_name", "hosts reduce in the same order, whatever it is called"),
+            ("distributed.allreduce", "tensor_name", "hosts reduce in the same order under any name"),
             ("embedding_ops.HostEmbedding", "partition_strategy", _TABLE_ON_HOST),
             ("embedding_ops.create_host_embedding", "partition_strategy", _TABLE_ON_HOST),
-            ("embedding_ops.HostEmbedding.register", "session", "the table is the program's, in any session"),
+            ("embedding_ops.HostEmbedding.register", "session", "a program has one table for all sessions"),
             ("embedding_ops.HostEmbeddingOptimizerSpec", "optimizer_name", _SGD_ALONE),
             ("embedding_ops.HostEmbeddingOptimizerSpec.create_slot_variables", "embedding_tensor", _SGD_ALONE),
             ("embedding_ops.HostEmbeddingOptimizerSpec.create_slot_variables", "name", _SGD_ALONE),
@@ -109,31 +109,31 @@ EXCEPTIONS: Final = {
                 "partition_strategy",
                 _TABLE_ON_HOST,
             ),
-            ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "name", "it is called by its table"),
+            ("embedding_ops.HostEmbeddingOptimizerSpec.create_lookup_instruction", "name", "the table has the name"),
             (
                 "pipelining_ops.pipeline",
                 "weight_update_poplar_options",
-                "operations of a weight update are elementwise, so that nothing is split",
+                "a weight update has only elementwise operations, which are not split",
             ),
             ("rnn_ops.PopnnDynamicGRU", "bias_initializer", _BIASES),
             ("rnn_ops.PopnnAUGRU", "bias_initializer", _BIASES),
-            ("rand_ops.dropout", "**kwargs", "`ref` says where a gradient finds its mask, and a mask is drawn anew"),
+            ("rand_ops.dropout", "**kwargs", "`ref` names the mask of a gradient, and ipusim draws the mask again"),
         )
     },
     **{
         f"ipu.keras.layers.{name}Normalization.call(training)": Said(
-            Status.NO_EFFECT, "the statistics are always those of the sample"
+            Status.NO_EFFECT, "statistics always come from the sample"
         )
         for name in ("Group", "Instance", "Layer")
     },
-    "ipu.keras.layers.Embedding.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both"),
+    "ipu.keras.layers.Embedding.call(training)": Said(
+        Status.NO_EFFECT, "the layer computes the same in training and inference"
+    ),
     "ipu.ipu_run_config.IPURunConfig(ordinal)": Said(
         Status.REFUSED, "Only 1 device(s) available to choose from. You tried to pick a device at ordinal 1"
     ),
     **{
-        f"ipu.normalization_ops.{name}_norm(training)": Said(
-            Status.NO_EFFECT, "the statistics are always those of the sample"
-        )
+        f"ipu.normalization_ops.{name}_norm(training)": Said(Status.NO_EFFECT, "statistics always come from the sample")
         for name in ("group", "instance", "layer")
     },
     "ipu.custom_ops.precompiled_user_op(gp_path)": Said(
@@ -141,13 +141,15 @@ EXCEPTIONS: Final = {
     ),
     **{
         f"ipu.custom_ops.{name}": Said(
-            Status.WORKS, "the library is a file of Python, as compiled ones do not run on simulated IPUs"
+            Status.WORKS, "the library is a Python file, as compiled libraries do not run on simulated IPUs"
         )
         for name in ("cpu_user_operation", "precompiled_user_op")
     },
     "ipu.nn_ops.multi_conv": Said(Status.NO_EFFECT, "convolutions run one after another, each on all tiles of an IPU"),
     **{
-        f"ipu.rnn_ops.{name}.call(training)": Said(Status.NO_EFFECT, "a layer computes the same in both")
+        f"ipu.rnn_ops.{name}.call(training)": Said(
+            Status.NO_EFFECT, "the layer computes the same in training and inference"
+        )
         for name in ("PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM")
     },
     "ipu.cross_replica_ops.assume_equal_across_replicas": Said(
@@ -171,12 +173,12 @@ EXCEPTIONS: Final = {
     "ipu.ipu_run_config.RunConfig(master)": Said(Status.NO_EFFECT, "estimators run in one process"),
     **{
         f"ipu.ipu_session_run_hooks.IPULoggingTensorHook({argument})": Said(
-            Status.NO_EFFECT, "as in Graphcore's, which calls it deprecated"
+            Status.NO_EFFECT, "deprecated and without effect in Graphcore's class too"
         )
         for argument in ("feed_name", "replication_factor")
     },
     "ipu.sharding.propagate_sharding": Said(
-        Status.NO_EFFECT, "operations in no scope run on the shard of their inputs anyway"
+        Status.NO_EFFECT, "operations outside a scope always run on the shard of their inputs"
     ),
     **dict.fromkeys(
         (
@@ -190,16 +192,16 @@ EXCEPTIONS: Final = {
         f"ipu.ipu_{queue}_queue.{kind}({argument})": Said(Status.NO_EFFECT, why)
         for queue, kind, more in (
             ("infeed", "IPUInfeedQueue", ()),
-            ("outfeed", "IPUOutfeedQueue", (("io_batch_size", "each element is sent when it is there"),)),
+            ("outfeed", "IPUOutfeedQueue", (("io_batch_size", "each element is sent as soon as it exists"),)),
         )
         for argument, why in (
-            ("feed_name", "a queue is its object"),
-            ("replication_factor", "the device and the program say it"),
+            ("feed_name", "the object identifies the queue"),
+            ("replication_factor", "device and program determine the replicas"),
             *more,
         )
     },
     "ipu.dataset_benchmark.dataset_benchmark(apply_options)": Said(Status.NO_EFFECT, _OWN_OPTIONS),
-    "ipu.utils.export_dataset_to_file(feed_name)": Said(Status.NO_EFFECT, "an array has no name in its file"),
+    "ipu.utils.export_dataset_to_file(feed_name)": Said(Status.NO_EFFECT, "arrays in the file have no names"),
     "ipu.utils.export_dataset_to_file(apply_options)": Said(Status.NO_EFFECT, _OWN_OPTIONS),
     "ipu.keras.layers.Dropout(seed)": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
@@ -208,14 +210,14 @@ EXCEPTIONS: Final = {
         for argument, why in (
             ("dropout_seed", _BY_PLACE),
             ("implementation", "the reference calls it unsupported"),
-            ("unroll", "time steps run one after another either way"),
+            ("unroll", "time steps always run one after another"),
         )
     },
     "ipu.utils.move_variable_initialization_to_cpu": Said(Status.NO_EFFECT, "initial values are drawn on the host"),
     "ipu.utils.reset_ipu_seed": Said(Status.NO_EFFECT, _BY_PLACE),
     **{
         f"ipu.{name}(add_ipu_cross_replica_reductions)": Said(
-            Status.NO_EFFECT, "programs that train reduce their gradients by themselves"
+            Status.NO_EFFECT, "training programs reduce their gradients without this option"
         )
         for name in (
             "horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy",
@@ -223,7 +225,7 @@ EXCEPTIONS: Final = {
         )
     },
     **{
-        f"ipu.{module}.{name}({argument})": Said(Status.WORKS, "hosts that come to it must agree on it")
+        f"ipu.{module}.{name}({argument})": Said(Status.WORKS, "hosts in one call must give the same name")
         for module, argument in (("horovod", "name"), ("distributed", "tensor_name"))
         for name in ("allgather", "broadcast")
     },

@@ -36,9 +36,9 @@ def measured_files() -> dict[str, bytes]:
 def _page() -> Iterator[str]:
     found = _replayed(SHOWN)
     step, parts, stages, *_, idle, path = (f"## {table.title}\n\n{table_markdown(table)}" for table in found.tables())
-    yield "# A measured run beside its simulation\n"
+    yield "# A measured run, simulated\n"
     yield _HEAD
-    yield f"`ipusim import tests/golden/torch_traces/{SHOWN}_rank*.json.gz --replay` prints this.\n"
+    yield f"`ipusim import tests/golden/torch_traces/{SHOWN}_rank*.json.gz --replay` prints the following.\n"
     yield from (f"{line}\n" for line in found.words())
     yield "![The measured step above the simulation of its plan](measured.png)\n"
     yield step
@@ -67,22 +67,23 @@ def _all() -> Table:
 
 
 _HEAD: Final = """\
-Traces of torch 2.13, whose pipelines trained on the two cores of a shared computer, gloo between ranks of one thread
-each. The [script](../tests/golden/write_torch_traces.py) ran by hand; stages, orders and counts of each trace are held
-against the program that ran.
+Judge here how well a simulation reproduces a real run: pipelines of torch 2.13, trained on the two cores of a shared
+computer, with one thread per rank and gloo between ranks. `python -m reports` makes the page from traces in the
+repository, recorded by hand with this [script](../tests/golden/write_torch_traces.py). Tests compare stages, orders and
+counts of each trace with the recorded program.
 """
 _OF_PARTS: Final = """\
-The simulation has the medians of all steps, and copies that take no time. The parts come in one upon the other, in
-the order below, each simulated: what the run then takes more is the part's. So they add up to the difference. With all
-of them every pass is as long and begins as late as it did, and a copy takes the median of its way: what is not
-explained is of tensors that came sooner.
+The simulation uses the median times of all steps and free copies. The parts are added in the order of the table, with
+a simulation after each addition. Each part is the additional time, and all parts sum to the difference. After the
+last addition each pass has the measured length and delay, and each copy the median time of the route. The unexplained
+rest comes from tensors that arrived earlier than the median.
 """
 _OF_IDLE: Final = """\
-The step is a Timeline, as a simulated one: a rank waits for the passes of another one, for a tensor on its way, or for
-its host, if it could run its next pass and does not.
+The measured step is analysed like a simulated run. A rank waits for passes of another rank or for a tensor in transit;
+if the rank could run the next pass and does not, it waits for the host.
 """
 _OF_ALL: Final = """\
-Shares are of the measured step. Two ranks had the two cores before any other program; four ranks on two cores always
-wait for cores, which are waits and jitter. Waits also have Python's time between passes. These times say nothing of
-torch.
+Shares refer to the measured step. Two ranks had both cores, with priority over other programs. Four ranks on two cores
+wait for cores, visible as waits and jitter. Waits include Python's time between passes. The times say nothing about the
+speed of torch.
 """

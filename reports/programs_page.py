@@ -13,22 +13,24 @@ from reports.public_programs import FURTHER, Outcome, Program, read_programs
 _HEAD: Final = """\
 # Public programs for Graphcore's TensorFlow
 
-The programs for TensorFlow 1 and 2 in Graphcore's public tutorials, feature examples and benchmarks, each at the commit
-of its repository that its link shows, unchanged, imports included, with `ipusim run` and arguments that make it small.
-None of their text is in this repository. `python -m reports.public_programs FOLDER`, with checkouts of the
-repositories in `FOLDER`, runs them again and writes what this page shows.
+See here which public programs run on ipusim without changes, and why other programs do not. The first part has the
+TensorFlow 1 and 2 programs in Graphcore's public tutorials, feature examples and benchmarks. Each program ran with its
+imports under `ipusim run`, with arguments for a small run, at the linked commit. This repository contains no text of
+the programs.
 
-A program *runs* when it ends well and prints what its own text or test says; it *differs* when it does not print that.
-What is refused is refused with the message in the last column, or needs what no simulation of IPUs has. A program that
-reaches a limit of time is *undecided*; the limit of processor time does not count the machine's other work.
+`python -m reports` makes the page from stored outcomes. `python -m reports.public_programs FOLDER` runs the programs
+again, from checkouts of their repositories in `FOLDER`, and stores the outcomes.
+
+A program *runs* if it succeeds and prints the output announced in its text or test. It *differs* with other output. A
+*refused* program has a message in the last column, or requirements outside the simulation of an IPU. An *undecided*
+program reached a limit of processor time or elapsed time.
 """
 _FURTHER: Final = """\
 # Further programs
 
-Applications and users' programs that were chosen by [a rule](further_programs.txt) before any of them was run. The
-column *first run* has the outcome of the first run and the commit of ipusim that it is of; what kept programs from
-running was mended then, for all programs that have it, and *here* is the outcome of the last run of the same file.
-`python -m reports.public_programs FOLDER --further` runs them.
+Applications and programs of users, chosen by [a rule](further_programs.txt) before any run. The column *first run* has
+the outcome of the first run and the commit of ipusim. Then the causes of failures were fixed in ipusim, and *here* is
+the outcome of the last run of the same file. `python -m reports.public_programs FOLDER --further` runs these programs.
 """
 
 
@@ -43,8 +45,8 @@ def _further(programs: Sequence[Program]) -> list[str]:
     ran = sum(program.outcome is Outcome.RUNS for program in alone)
     at_first = sum(program.first.startswith(Outcome.RUNS) for program in alone)
     share = (
-        f"{len(alone)} of the {len(programs)} need no package, file or compiled operation that is missing: "
-        f"{at_first} of them ran in their first run, and {ran}, {ran / len(alone):.0%}, run here.\n"
+        f"{len(alone)} of the {len(programs)} programs need no missing package, file or compiled operation: "
+        f"{at_first} ran in the first run, and {ran} ({ran / len(alone):.0%}) run here.\n"
     )
     return _part(_FURTHER + "\n" + share, programs)
 
@@ -69,11 +71,15 @@ def _part(head: str, programs: Sequence[Program]) -> list[str]:
 
 def _states(programs: Sequence[Program]) -> str:
     """Return a sentence on the commits of ipusim that produced the outcomes."""
-    states = Counter(program.state for program in programs)
+    states = Counter(program.state for program in programs if program.state)
+    waiting = len(programs) - states.total()
+    rest = f" {waiting} program{'s' * (waiting > 1)} did not run yet." if waiting else ""
     if len(states) == 1:
-        return f"All outcomes are of ipusim at commit {programs[0].state}.\n"
+        return f"All outcomes are of ipusim at commit {next(iter(states))}.{rest}\n"
     counts = ", ".join(f"{count} at {state}" for state, count in states.most_common())
-    return f"The outcomes are of ipusim at several commits: {counts}. A refusal of an earlier one may be out of date.\n"
+    return (
+        f"Number of outcomes by commit of ipusim: {counts}.{rest} A refusal by an earlier commit may be out of date.\n"
+    )
 
 
 def _rows(programs: Sequence[Program], firsts: bool) -> tuple[tuple[str, ...], ...]:

@@ -10,11 +10,11 @@ def published_schedules_page(found: ScheduleValidation) -> str:
     """Return the page as Markdown."""
     text = (
         "# Schedules, published and simulated\n\n"
-        "What `ipusim validate --schedules` prints: values that papers, projects and their measurements print of "
-        "pipeline schedules, each computed anew from the inputs that are printed with it, in point-to-point on devices "
-        "that wait for nothing but each other. Its exit code is 1 where a value or a form no longer follows. The "
-        "values are [data](../ipusim/app/published/schedules.csv), and so are the "
-        "[forms](../ipusim/app/published/forms.csv); `--out DIR` gets each table as CSV.\n\n"
+        "Check here how well the schedules reproduce the literature: values from papers, projects and measurements, "
+        "each computed again from its published inputs, point-to-point on devices that wait only for each other. "
+        "`python -m reports` makes the page with `ipusim validate --schedules`, from the published "
+        "[values](../ipusim/app/published/schedules.csv) and [closed forms](../ipusim/app/published/forms.csv). "
+        "The command exits with 1 if a value or a form no longer follows; `--out DIR` writes each table as CSV.\n\n"
     )
     text += "".join(f"- {verdict}\n" for verdict in found.verdicts())
     for table, notes in found.parts():

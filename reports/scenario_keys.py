@@ -89,7 +89,7 @@ def _common(path: str, kinds: dict[str, Schema]) -> Section:
     for name, node in first["properties"].items():
         if all(other["properties"].get(name) == node for other in others):
             keys[name] = node
-    return Section(path, "", "One of the kinds below. All of them have these keys:", keys, frozenset(first["required"]))
+    return Section(path, "", "One of the kinds below. Keys of every kind:", keys, frozenset(first["required"]))
 
 
 def _names(node: Schema) -> set[str]:

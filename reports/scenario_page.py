@@ -24,8 +24,11 @@ SCENARIOS = Path(__file__).parent.parent / "scenarios"
 HEAD = """\
 # Every key of a scenario
 
-For completion and checks while you type, write the schema beside your scenarios and name it in their first line, where
-editors with the YAML language server look for it:
+Look up here what each key of a scenario accepts, its default and an example. `python -m reports` makes the page from
+the JSON Schema of scenarios; examples come from the scenarios in this repository where possible.
+
+The schema also gives completion and checks in editors with the YAML language server. Write the schema next to your
+scenarios, and name the file in the first line of a scenario:
 
 ```console
 $ ipusim check --schema > scenario.schema.json
@@ -41,17 +44,18 @@ pipeline:
     - {name: second, forward: 1.2 ms, backward: 2.4 ms, gradient_bytes: 64 KiB}
 ```
 
-In a path, `[]` is an element of a list. `--set` names or counts it, as in `--set model.layers.dense32.units=64` or
-`--set pipeline.stages.0.forward=1000`. Choices may be written in any case. A name has at most 64 letters, digits, `_`
-and `-`, the first one a letter or `_`. A quantity is a number in its base unit, or a text with a unit:
+In a path, `[]` is an element of a list. `--set` takes the name or number of the element, as in
+`--set model.layers.dense32.units=64` or `--set pipeline.stages.0.forward=1000`. Choices may be written in any case. A
+name has at most 64 letters, digits, `_` and `-`, and starts with a letter or `_`. A quantity is a number in its base
+unit, or a text with a unit:
 
 """
 
 FIGURES_HEAD = """\
 ## Figures
 
-What `expect` takes: a name, or a path in `summary.json` such as `throughput.run_s`. `sweep --measure` takes eight of
-these names and no path. A name takes a part of it behind a dot, as `peak.0` and `mean_loss.first` do.
+`expect` accepts these names, and paths in `summary.json` such as `throughput.run_s`. `sweep --measure` accepts eight of
+these names, but no path. A dot selects a part of a figure: `peak.0`, `mean_loss.first`.
 
 | figure | unit | meaning | path |
 | --- | --- | --- | --- |

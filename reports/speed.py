@@ -87,7 +87,7 @@ def _command(*words: str) -> tuple[str, ...]:
 MEASURES: Final = (
     Measure(
         "lock-step",
-        "64 stages x 1024 micro-batches, Grouped in lock-step: laid out, priced and every event simulated",
+        "64 stages x 1024 micro-batches, Grouped in lock-step: layout, prices and simulation of every event",
         ("-c", _ENGINE.replace("SCHEDULE", "grouped")),
     ),
     Measure(
@@ -97,12 +97,12 @@ MEASURES: Final = (
     ),
     Measure(
         "whole run",
-        "`ipusim run` of 64 stages x 1024 micro-batches that say their memory, with all files",
+        "`ipusim run` of 64 stages x 1024 micro-batches with stated memory, with all files",
         _command("run", "{folder}/long.yaml", "--out", "{folder}/long"),
     ),
     Measure(
         "waited",
-        "the same, by a clock on the wall, which other work of the machine disturbs",
+        "elapsed time of the whole run, sensitive to other load on the machine",
         _command("run", "{folder}/long.yaml", "--out", "{folder}/long"),
         rounds=5,
         waited=True,
@@ -123,13 +123,13 @@ MEASURES: Final = (
     ),
     Measure(
         "suggest",
-        "`ipusim suggest` of `bert_large.yaml`, which ends after a minute on the wall at the latest, proven or not",
+        "`ipusim suggest` of `bert_large.yaml`, ended after a minute at the latest, with or without a proof",
         _command("suggest", "scenarios/bert_large.yaml"),
         rounds=1,
     ),
     Measure(
         "training",
-        "`ipusim run` of the tutorial's pipelining step, 20 steps with their arithmetic",
+        "`ipusim run` of the tutorial's pipelining step, 20 steps with arithmetic",
         _command("run", "scenarios/tutorial_step3_pipelining.yaml", "--set", "steps=20", "--out", "{folder}/tutorial"),
     ),
     Measure("--help", "`ipusim --help`", _command("--help"), rounds=5),
@@ -138,7 +138,7 @@ MEASURES: Final = (
 TRIED: Final = (
     (
         "routes by scipy's csgraph",
-        "0.23 s of imports where no BLAS is there yet, against 0.15 s of networkx and none of the walk that is there",
+        "0.23 s of imports without a loaded BLAS, against 0.15 s for networkx and none for the present search",
     ),
 )
 
@@ -209,16 +209,16 @@ def speed_page(rows: Iterable[Mapping[str, str]]) -> str:
     machines = ", then ".join(dict.fromkeys(row["machine"] for row in rows))
     parts = (
         "# How fast it is\n\n"
-        "Made by `python -m reports.speed CHANGE [CHECKOUT]`, which measures a checkout and adds a row; not by "
-        "`python -m reports`, as it is measured. `bare` is the processor time of a SimPy loop of as many timeouts as "
-        "64 stages x 1024 micro-batches have passes and copies; all else is processor time as a multiple of it, "
-        "Python's start and imports included. Processor times add up the cores; other work of the machine has moved "
-        "them by up to a quarter, as engines show between rows that left them alone. "
-        "A `-` is what a commit refuses, or does not end in five minutes. "
+        "Compare here the speed of ipusim between commits. `python -m reports.speed CHANGE [CHECKOUT]` measures a "
+        "checkout and adds a row; `python -m reports` leaves the page alone.\n\n"
+        "`bare` is the processor time of a SimPy loop with as many timeouts as 64 stages x 1024 micro-batches have "
+        "passes and copies. Other columns are processor times in multiples of `bare`, with Python's start and imports, "
+        "summed over cores. Other load on the machine changed times by up to a quarter, as rows without a change of "
+        "the engine show. A `-` means a refusal, or more than five minutes. "
         f"Measured on {machines}.\n",
         table_markdown(Table("", names, cells)),
         "".join(f"- **{measure.name}**: {measure.about}.\n" for measure in MEASURES),
-        "## Tried, and left\n\n" + "".join(f"- {what}: {came}.\n" for what, came in TRIED),
+        "## Tried without success\n\n" + "".join(f"- {what}: {came}.\n" for what, came in TRIED),
     )
     return "\n".join(parts)
 

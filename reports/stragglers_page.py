@@ -89,15 +89,15 @@ def stragglers_page() -> str:
             _OF_SLOW,
             table_markdown(_slow()),
             _OF_PASSING,
-            "![One IPU takes three times as long for a while](stragglers-slow.png)\n",
+            "![Traces with IPU 1 slow for 1.5 million cycles](stragglers-slow.png)\n",
             table_markdown(_passing()),
             "## One bad cable\n",
             _OF_CABLES,
             table_markdown(_cables()),
-            "![One cable delays what it carries](stragglers-cable.png)\n",
+            "![Traces with a slow cable, every delayed tensor in red](stragglers-cable.png)\n",
             "## Jitter\n",
             _OF_JITTER,
-            "![What jitter costs, by schedule](stragglers-jitter.png)\n",
+            "![Cost of jitter by schedule](stragglers-jitter.png)\n",
             table_markdown(_jitter()),
         ]
     )
@@ -122,7 +122,7 @@ def _passing() -> Table:
         lost = cost.cycles - cost.plain_cycles
         behind = "-" if cost.recovery is None else str(cost.recovery)
         rows.append((_mode(schedule, sync), f"{lost:,}", f"{cost.slowdown:.3f}", behind))
-    return Table("", ("schedule", "cycles lost", "S", "micro-batches until all goes on as before"), tuple(rows))
+    return Table("", ("schedule", "cycles lost", "S", "micro-batches until recovery"), tuple(rows))
 
 
 def _cables() -> Table:
@@ -218,32 +218,37 @@ def _jitter_chart() -> Chart:
 
 
 _ASSUMED: Final = """\
-What it costs that something is not as fast as it should be, as `disturbances` of a scenario say it. Four IPUs with a
-stage each, whose forward pass, gradient of the input and gradients of the weights take 100,000 cycles each; copies take
-no time but on cables that are late. S is the time of the run against the same without disturbances.
+Compare here how much time each schedule loses to a slow IPU, a slow cable or jitter, and choose a schedule that
+tolerates them. `python -m reports` simulates every number with [disturbances](scenario.md#disturbances-slower), which
+any scenario can have.
+
+Unless stated otherwise, four IPUs have one stage each; forward pass, input gradient and weight gradients take 100,000
+cycles each. Copies take no time, except on a slow cable. S is the time of a run divided by the time of the same run
+without disturbances. In formulas N counts IPUs and m micro-batches; F and B are the cycles of a forward and a backward
+pass.
 """
 _OF_SLOW: Final = f"""\
-One IPU takes {_FACTOR:g} times as long for everything, 32 micro-batches. In lock-step all wait for it at each meeting
-that it comes to last. In point-to-point 1F1B takes m (F' + B') + (N - 1)(F + B) - (N - 1 - s)(F' + B' - F - B), where
-stage s is the slow one: nearly as long as if all IPUs were slow. Lock-step under 1F1B seems to bear it better only
-because it is slower to begin with: its time-steps are as long as a backward pass anyway. No schedule hides an IPU that
-is always slow; only less work on it does.
+One IPU takes {_FACTOR:g} times as long for all work, in runs of 32 micro-batches. In lock-step all IPUs wait at every
+meeting that the slow IPU reaches last. Point-to-point, 1F1B takes m (F' + B') + (N - 1)(F + B) - (N - 1 - s)(F' + B' -
+F - B) cycles if IPU s needs F' and B' cycles for a pass: almost the time of four slow IPUs. 1F1B in lock-step has a
+smaller S only because the undisturbed run is slow already: each time-step lasts as long as a backward pass. No schedule
+hides a permanently slow IPU; only less work on the slow IPU helps.
 """
 _OF_PASSING: Final = """\
-One that is slow for a while uses up the slack that a schedule has. Below IPU 1 takes three times as long from 1.5 to 3
-million cycles, in which it does a million cycles less work. What all get back of that is what the schedule had IPU 1
-wait then. Behind it all goes on as before where IPUs stand to each other as they would have stood; a dash is where they
-do not within the run: equal stages never win slack back that is used up.
+An IPU that is slow for a while uses up the slack of the schedule. In the next table IPU 1 takes three times as long
+between cycles 1.5 million and 3 million, and completes a million cycles less work. The run loses fewer cycles if IPU 1
+would have waited in that interval anyway. The last column counts micro-batches after the slowdown until the machine is
+in the state of the undisturbed run. A dash means never in this run: equal stages cannot regain used slack.
 """
 _OF_CABLES: Final = f"""\
-One cable delays what it carries by c = {_LATE:,} cycles, eight IPUs, 64 micro-batches, and no copy occupies an IPU.
-Under 1F1B a micro-batch goes down and its gradient comes back before the next one may: neighbours have a slack of one,
-and each micro-batch pays c, c (m - 2 floor((N - 2 - l) / 2)) in all for cable l. With a slack of two the delay hides
-behind passes as long as it is at most half of F + B: eager 1F1B pays 2 c in all, for what it keeps more (the slack of
-Adaptra, NSDI 2026). In lock-step every meeting at which something crosses the cable pays c.
+One cable delays each tensor by c = {_LATE:,} cycles, in runs of eight IPUs and 64 micro-batches. Copies occupy no IPU.
+Under 1F1B neighbours have a slack of one: a gradient returns before the next activation leaves. So a micro-batch costs
+c, and the cable of IPUs l and l + 1 costs c (m - 2 floor((N - 2 - l) / 2)) in total. Eager 1F1B keeps more
+micro-batches and has a slack of two (as in Adaptra, NSDI 2026). The delay hides behind passes if c is at most half of
+F + B, and eager 1F1B loses only 2 c. In lock-step every meeting with a tensor on the cable costs c.
 """
 _OF_JITTER: Final = """\
-Each pass is drawn by itself, lognormal with a mean of 1, the same for all schedules. In lock-step a time-step is as
-long as the longest of its passes; in point-to-point an IPU that is late now may be early later, if its neighbours'
-slack lets it: with a slack of two, or weight gradients to fill waits with, jitter costs next to nothing.
+The length of each pass has a random factor: lognormal with mean 1, drawn separately, equal under all schedules. In
+lock-step a time-step lasts as long as its longest pass. Point-to-point, a late IPU may be early later, if the slack of
+its neighbours permits. With a slack of two, or with weight gradients to fill waits, jitter costs almost nothing.
 """

@@ -21,6 +21,14 @@ _SCENARIO: Final = "transformer_eight_ipus"
 _LIMITS: Final = Limits(ipus=(8,), replicas=(1,), offload=("no",))
 _COMMAND: Final = f"ipusim suggest scenarios/{_SCENARIO}.yaml --ipus 8 --replicas 1 --offload no"
 PICTURE: Final = "suggested_plan.png"
+_HEAD: Final = """\
+# A suggested plan
+
+Read here how `ipusim suggest` reports the best plan of a search, with reasons and proof. `python -m reports` makes the
+page, with the search of the command below: a small transformer as a pipeline over eight IPUs. The search computes a
+lower bound for the time of every plan, and simulates the most promising plans until no bound is below the best
+simulated time.
+"""
 
 
 @cache
@@ -44,15 +52,11 @@ def suggested_page() -> str:
     found = _suggested()
     lines = [*words.verdict(found), *words.split_lines(found)]
     return (
-        "# A suggested plan\n\n"
-        "The small transformer of the scenario, as a pipeline over its eight IPUs: where to cut it, and under which "
-        "schedule. The search bounds every plan from below and simulates what may be fastest, until nothing that is "
-        "left can be faster.\n\n"
-        f"```console\n$ {_COMMAND}\n```\n\n"
+        f"{_HEAD}\n```console\n$ {_COMMAND}\n```\n\n"
         + "\n".join(f"- {line.strip()}" for line in lines)
         + f"\n\n{table_markdown(words.plan_table(found))}\n"
         + "\n\n".join(words.searched_lines(found))
         + f"\n\n![The given plan above the suggested one]({PICTURE})\n\n"
-        "Activations fit, so that computing them again costs time for nothing; and cuts within the blocks make the "
-        "stages more even than cuts between them.\n"
+        "All activations fit, so recomputation only costs time. Cuts inside the blocks balance the stages better than "
+        "cuts between blocks.\n"
     )

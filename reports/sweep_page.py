@@ -46,9 +46,11 @@ def sweep_page() -> str:
     found, limits = _swept(one)
     text = (
         "# How many micro-batches\n\n"
-        "More micro-batches behind each weight update leave less of the time to ramp-up and ramp-down, so throughput "
-        "grows. It grows towards a ceiling: what a full pipeline takes for each further micro-batch, which the slowest "
-        "IPU, copies and syncs set, is left.\n\n"
+        "See here how throughput grows with the gradient accumulation count, and read off a sufficient count for two "
+        "models. `python -m reports` makes the page, with the sweeps of both commands below.\n\n"
+        "With more micro-batches per weight update, ramp-up and ramp-down take a smaller share of the time, and "
+        "throughput grows towards a ceiling. The ceiling is the rate of a full pipeline, limited by the slowest IPU, "
+        "copies and syncs.\n\n"
         "## The tutorial's model on four IPUs\n\n"
         f"{_shown(one)}\n{limits[0].words()}\n\n{table_markdown(sweep_table(found, THROUGHPUT))}\n"
     )
@@ -57,7 +59,7 @@ def sweep_page() -> str:
         "## Four even stages under three schedules\n\n"
         f"{_shown(several)}\n{table_markdown(ceiling_table(limits, found))}\n"
         "Backward takes twice as long as forward here. A time-step of Interleaved lasts as long as its longest pass, "
-        "so its IPUs wait while others run backward: its ceiling is lower, and no count helps.\n"
+        "so IPUs with a forward pass wait for IPUs with a backward pass. This lowers the ceiling at every count.\n"
     )
 
 

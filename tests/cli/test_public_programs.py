@@ -77,7 +77,9 @@ def test_outcomes_are_read_as_they_were_written(tmp_path):
     ("states", "sentence"),
     [
         (["a", "a"], "All outcomes are of ipusim at commit a."),
-        (["b", "a", "b"], "The outcomes are of ipusim at several commits: 2 at b, 1 at a. A refusal"),
+        (["b", "a", "b"], "Number of outcomes by commit of ipusim: 2 at b, 1 at a. A refusal"),
+        (["b", "", "a", "b"], "Number of outcomes by commit of ipusim: 2 at b, 1 at a. 1 program did not run yet. A"),
+        (["", "a"], "All outcomes are of ipusim at commit a. 1 program did not run yet."),
     ],
 )
 def test_the_page_says_of_which_commits_the_outcomes_are(states, sentence, monkeypatch):

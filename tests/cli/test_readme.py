@@ -37,6 +37,7 @@ KINDS = {
     "reports/memory_by_schedule.md": {"console"},
     "reports/selection_orders.md": {"console"},
     "reports/scenario.md": {"console", "yaml"},
+    "reports/schedules.md": {"console"},
     "reports/suggested_plan.md": {"console"},
 }
 

@@ -101,7 +101,7 @@ def test_the_command_under_a_picture_makes_it(name, workspace, monkeypatch):
 
 
 @pytest.mark.usefixtures("without_charts")
-@pytest.mark.parametrize("page", ["memory_by_schedule", "selection_orders"])
+@pytest.mark.parametrize("page", ["memory_by_schedule", "schedules", "selection_orders"])
 def test_the_commands_of_a_comparison_say_what_its_page_says(page, workspace):
     text = PAGES[f"reports/{page}.md"]
     for command in commands(text):

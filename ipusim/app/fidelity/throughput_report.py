@@ -174,11 +174,11 @@ def throughput_words(rows: Sequence[SimulatedRow]) -> Iterator[str]:
     """Yield the notes on the tables."""
     if _of(rows, "fitted"):
         yield (
-            "Rates fitted to the rows marked so: the host's time for optimizer values that are sent again, the time "
-            "of optimizer state off chip, and the time of variables at an update. An error with its source left out "
-            "is by rates fitted without any row of the same publisher: a rate without rows then takes the middle of "
-            "its range. An interval is of a further training's error and wants three rows: Student's of their "
-            f"logarithms, {stretched(rows):.2f} times as wide, so that four of five rows lie in that of other sources."
+            "Three kinds of rates were fitted to rows that fit rates: the host's time for new optimizer values, the "
+            "time of optimizer state off chip, and the time of variables at an update. An error with the source left "
+            "out uses rates fitted without rows of this publisher; a rate without rows takes the middle of its range. "
+            "An interval predicts the error of a further training, and needs three rows: Student's interval of "
+            f"logarithms, {stretched(rows):.2f} times as wide, to contain four of five rows of other sources."
         )
     else:
         yield "Nothing was fitted to these rows."

@@ -144,7 +144,7 @@ class ScheduleValidation(Result):
         )
         whole = sum(form.matches == len(form.points) for form in self.forms)
         points = sum(len(form.points) for form in self.forms)
-        yield f"Forms: {whole} of {len(self.forms)} hold at all points, which are {points} in total."
+        yield f"Forms: {whole} of {len(self.forms)} hold at every point; {points} points in total."
         yield (
             f"The {len(self.values)} printed values, the pairs and the points are of different kinds, and have no "
             "common total."
@@ -172,7 +172,7 @@ class ScheduleValidation(Result):
                 "notes.",
                 *(EXPLANATIONS[check].words for check in explained),
             ),
-            ("Fitted values are not counted: they determine the constants of their model.",),
+            ("Fitted values are not counted, because they determine constants of a model.",),
             tuple(self._ranking_words()),
             (
                 "p devices, v stages on each, m micro-batches, k segments of each; f, i, w cycles of a stage's forward "

@@ -157,7 +157,7 @@ class _Normalisation(InHalves):
 
 @dataclass(frozen=True)
 class LayerNorm(_Normalisation):
-    """Brings the last axis to mean 0 and variance 1, at each place.
+    """Brings the last axis to mean 0 and variance 1, at each position.
 
     Layer normalisation (arXiv 1607.06450).
     """
@@ -170,7 +170,7 @@ class LayerNorm(_Normalisation):
 
 @dataclass(frozen=True)
 class GroupNorm(_Normalisation):
-    """Brings each group of channels to mean 0 and variance 1, over all places.
+    """Brings each group of channels to mean 0 and variance 1, over all positions.
 
     Group normalisation (arXiv 1803.08494). Strided grouping is PopLibs' default (include/popnn/GroupNorm.hpp); the
     paper groups consecutive channels.
@@ -195,7 +195,7 @@ class GroupNorm(_Normalisation):
 
 @dataclass(frozen=True)
 class InstanceNorm(_Normalisation):
-    """Brings each channel to mean 0 and variance 1, over all places.
+    """Brings each channel to mean 0 and variance 1, over all positions.
 
     Instance normalisation (arXiv 1607.08022).
     """

@@ -17,7 +17,7 @@ from ipusim.model.work import Work, work_of
 
 @dataclass(frozen=True)
 class TakePositions(Parameterless):
-    """Takes the first positions of each sample, and drops the others.
+    """Keeps the first positions of each sample.
 
     In pre-training, BERT's loss covers only masked tokens, for example 20 of 128, and only these tokens need the
     projection onto the vocabulary. If data have masked tokens first, like Graphcore's, this layer before the projection

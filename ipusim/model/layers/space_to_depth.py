@@ -73,7 +73,7 @@ def moving(elements: int, itemsize: int) -> Work:
 
 @dataclass(frozen=True)
 class SpaceToDepth(Parameterless):
-    """Makes channels of one position of the positions of each square block of an image.
+    """Turns each square block of an image into one position with more channels.
 
     TensorFlow's ``space_to_depth``, in its order: rows of a block, columns, channels. Blocks of two, and a ``dense``
     layer of half as many channels behind them, merge the patches of a Swin.

@@ -31,7 +31,7 @@ _ADDED = "added"
 
 @dataclass(frozen=True)
 class WindowAttention(MultiHeadAttention):
-    """Self-attention of images within square windows, as in Swin: each position attends to its window.
+    """Self-attention within square windows of an image, as in Swin.
 
     Windows of ``window`` by ``window`` positions tile the image. With a ``shift`` the image is rolled up and to the
     left by so many positions before attention, and back after it. Positions from opposite edges of the image, which

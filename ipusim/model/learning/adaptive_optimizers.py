@@ -146,7 +146,7 @@ class Adam(Moments):
 
 @dataclass(frozen=True)
 class LAMB(Moments):
-    """LAMB: steps as Adam does, of a length in proportion to that of the parameter.
+    """LAMB: steps in Adam's direction, of a length in proportion to the parameter's norm.
 
     You et al., arXiv 1904.00962, like Graphcore's ipu_tensorflow_addons, lamb_optimizer.py. With m and v from
     :class:`Adam`, mh = m / (1 - beta_1^t) and vh = v / (1 - beta_2^t):

@@ -20,7 +20,7 @@ class _DatasetSpec(Node):
 
 
 class SyntheticSpec(_DatasetSpec, title="synthetic"):
-    """Classification for a network with a hidden layer: each class is two opposite points with noise around them."""
+    """Classification for a network with a hidden layer: each class is a pair of opposite points with noise."""
 
     type: Literal["synthetic"]
     shape: Shape = Field(description="shape of one sample")

@@ -57,7 +57,7 @@ class StageCyclesSpec(CyclesSpec, title="stage cycles"):
 
 
 class TimedStageSpec(StageCyclesSpec, title="timed"):
-    """Stage known only by its cost: takes time and moves bytes, and computes nothing."""
+    """Stage known only by its cost: takes time and moves bytes, without arithmetic."""
 
     name: Name = Field(description="the stage's name in charts")
     output_bytes: Bytes = Field(default=0, description="bytes of one micro-batch's output for the next stage")

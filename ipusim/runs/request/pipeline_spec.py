@@ -147,7 +147,7 @@ _StageOptionsList = Annotated[tuple[StageOptionsSpec, ...], Strict(False)]
 
 
 class PipelineSpec(Node, title="pipeline"):
-    """Stages of the model, their placement and their order."""
+    """Stages of the model, with placement and order."""
 
     schedule: Annotated[
         str,

@@ -117,7 +117,7 @@ class IoTilesSpec(Node, title="io_tiles"):
 
 
 class PoplarOptionsSpec(Node, title="poplar_options"):
-    """Options of one kind of operations."""
+    """Poplar's options of matrix products or convolutions."""
 
     availableMemoryProportion: Annotated[float, Field(gt=0, le=1)] | None = Field(  # noqa: N815 - Poplar's own name
         default=None,
@@ -129,7 +129,7 @@ class PoplarOptionsSpec(Node, title="poplar_options"):
 
 
 class OperationsSpec(Node, title="operations"):
-    """Planning of a kind of operations in all stages."""
+    """Settings of matrix products or convolutions in all stages."""
 
     poplar_options: Annotated[
         PoplarOptionsSpec,
