@@ -237,7 +237,7 @@ def _options(stages: Stages, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def _jobs(job: Job, steps: Sequence[Step], step: Step, copies: Mapping[tuple[int, int], int]) -> list[Job]:
-    """Return a Job with copies, then Jobs that each add one more effect: waits, jitter and stragglers."""
+    """Return a Job with copies, and Jobs that add waits, jitter and stragglers one after another."""
     waits, late = _waits(step, copies)
     (usual, updates), (passes_here, updates_here) = _medians(steps), _medians([step])
     lengths = {item.key: item.end - item.begin for item in step.pass_runs()}
